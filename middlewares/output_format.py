@@ -1,0 +1,90 @@
+"""The final text against the form that the client asked for (`response_format`, or `text.format` of Responses).
+
+A backend that can be constrained is told the form (see forwarding); any other answer is checked when it is over. What does
+not fit is logged and counted, and under `format_miss: error` a failure. An answer that calls a tool, or that was cut off, has
+no final text. Declares nothing on an answer that keeps its bytes (R1.6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from proxy.errors import ModelFault
+from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
+from proxy.exchange import Exchange
+from proxy.middleware import Middleware
+from proxy.repair import read_json
+from proxy.reply import Reply
+from proxy.schema import SchemaProblem, compile_schema
+
+LOG: Final = logging.getLogger("toolwire.output_format")
+WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES
+
+
+class OutputFormat(Middleware):
+    """Checks the final text of answers for which a form was asked."""
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """See `Middleware.declare`."""
+        form = exchange.received.response_format
+        if form is None or form.get("type") not in ("json_object", "json_schema"):
+            return
+        wire = reply.source.protocol
+        if reply.stages or wire is None or wire.name != exchange.protocol.name:
+            reply.map(partial(FinalText(form).see, exchange), WANTS)
+
+
+class FinalText:
+    """Follows one answer and says at its end what is wrong with its text."""
+
+    def __init__(self, form: Mapping[str, Any]) -> None:
+        self._form = form
+        self._texts: list[str] = []
+        self._prose: set[int] = set()
+        self._called = False
+
+    def see(self, exchange: Exchange, event: Event) -> Event:
+        """Take the next event; nothing is changed. Raises `ModelFault`, which ends the answer."""
+        match event:
+            case Delta() if event.block in self._prose:
+                self._texts.append(event.text)
+            case Open(kind=BlockKind.TOOL_CALL):
+                self._called = True
+            case Open(kind=BlockKind.TEXT):
+                self._prose.add(event.block)
+            case Open():
+                self._called = self._called or event.kind is BlockKind.REFUSAL  # a refusal is an answer of its own
+            case Finish() if not self._called and event.reason not in ("length", "content_filter"):
+                self._judge(exchange)
+        return event
+
+    def _judge(self, exchange: Exchange) -> None:
+        flaw = self.flaw("".join(self._texts))
+        if flaw is None:
+            return
+        exchange.record.count("format_misses")
+        if exchange.route.options.format_miss == "error":
+            raise ModelFault(
+                f"The model's answer does not have the form that was asked for: {flaw}",
+                code="output_format_not_satisfied",
+            )
+        LOG.warning("request %s: the answer does not have the form that was asked for", exchange.id)
+
+    def flaw(self, text: str) -> str | None:
+        """Why `text` does not fit; None if it does, or if the schema is not one that can be checked."""
+        try:
+            value = read_json(text)
+        except ValueError as error:
+            return f"it is not valid JSON: {error}."
+        if self._form["type"] == "json_object":
+            return None if isinstance(value, dict) else "it is not a JSON object."
+        schema = (self._form.get("json_schema") or {}).get("schema")
+        if not isinstance(schema, Mapping):
+            return None
+        try:
+            return compile_schema(schema).check(text)
+        except SchemaProblem:
+            return None

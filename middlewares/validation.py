@@ -1,0 +1,440 @@
+"""What a request must satisfy beyond its shape: rules between fields, against the route, and for what clients define.
+
+The first fault is reported, in this order: parameters that the route cannot honour (R2.21, R2.24), tools one after the other
+(R3), `tool_choice` (R2.18), strict with parallel calls (C9), calls and results in the conversation (R2.7 to R2.9), images
+(R5.9). Inside one tool: name, duplicate, missing parameters (C7), schema. `param` is a path into what the client sent.
+
+Verdicts on tools are noted with the tools and cached by their content, so that the same tools cost next to nothing the next time. What
+was compiled is left in `exchange.state[ToolSchemas]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from proxy.cache import BoundedCache
+from proxy.errors import ClientFault, quote
+from proxy.exchange import Exchange
+from proxy.formats.rendering import taught_name
+from proxy.middleware import Middleware
+from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
+from proxy.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
+from proxy.toolset import note, note_of
+
+LOG: Final = logging.getLogger("toolwire.validation")
+
+MAX_CALL_ID_CHARS: Final = 256
+OFFLOAD_BYTES: Final = 64 * 1024
+"""Of larger requests the conversation is checked in a thread: other requests go on being served."""
+_CONTENT: Final = frozenset({"input_file", "input_image", "input_audio", "file"})
+"""Content parts that hold something to read, which must not be left out in silence."""
+NAME_CHARS: Final[Mapping[str, int]] = {"chat": 64}
+"""Longest name of a tool by protocol (R3.2); elsewhere 128."""
+
+
+def _asks_for_audio(value: Any) -> bool:
+    return not isinstance(value, list) or any(item != "text" for item in value)
+
+
+_ANSWER_CHANGING: Final[Mapping[str, Any]] = {
+    "logprobs": bool,
+    "audio": bool,
+    "modalities": _asks_for_audio,
+    "prediction": bool,
+    "web_search_options": lambda value: True,
+    "logit_bias": bool,
+}
+"""Known fields that change the answer, each with a test of whether its value really asks for something (R2.24)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationOptions:
+    """`cache_entries`: compiled schemas, and verdicts on whole lists of tools, that are kept."""
+
+    cache_entries: int = 1024
+
+
+class Validation(Middleware):
+    """Refuses requests that cannot be served as they are, before anything is done for them."""
+
+    Options: ClassVar[type] = ValidationOptions
+
+    def __init__(self, options: Any = None, *, name: str | None = None) -> None:
+        super().__init__(options, name=name)
+        self._schemas: SchemaCache | None = None
+        self._verdicts: BoundedCache[ToolSchemas] = BoundedCache(self.options.cache_entries)
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
+        paths = Paths(exchange.body)
+        options = exchange.route.options
+        if options.unsupported == "error":
+            _check_supported(exchange, request)
+        if request.tools:
+            exchange.state[ToolSchemas] = await self._check_tools(exchange, request, paths)
+        _check_choice(request, paths, native=options.mode == "native")
+        if options.validation == "strict":
+            _check_strict_parallel(exchange.body, request)
+        if all(type(part) is Text for message in request.messages for part in message.parts):
+            return request  # nothing below finds anything in text
+        if not exchange.protocol.whole_history:
+            pass  # a result may answer a call that only the client or the store knows (R8.4)
+        elif request.origin is not None and len(request.origin.body) > OFFLOAD_BYTES:
+            await asyncio.to_thread(_check_conversation, exchange, request, paths)
+        else:
+            _check_conversation(exchange, request, paths)
+        _check_images(exchange, request, paths)
+        _check_files(exchange, request, paths)
+        return request
+
+    # --- tools ------------------------------------------------------------------------------------------------------
+
+    async def _check_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+        options, limits = exchange.route.options, exchange.route.limits
+        count = len(request.tools)
+        if count > limits.tools_max:
+            raise ClientFault(
+                f"{count} tools; the most is {limits.tools_max}.",
+                code="invalid_tool_schema",
+                param="tools",
+                hint="Send fewer tools, or raise `limits.tools_max`.",
+            )
+        if count > limits.tools_warn:
+            LOG.warning("request %s: %d tools, more than limits.tools_warn", exchange.id, count)
+        if options.mode == "prompt" and (hosted := [tool.name for tool in request.tools if tool.kind == "hosted"]):
+            LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
+        key = (self, options.tool_names, options.validation, exchange.protocol.name)
+        noted: ToolSchemas | None = note_of(request.tools, key)
+        return noted if noted is not None else note(request.tools, key, await self._verdict(exchange, request, paths))
+
+    async def _verdict(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+        """The verdict on tools that are not known by identity: they may be by their content."""
+        options = exchange.route.options
+        text = orjson.dumps(
+            (
+                [(tool.name, tool.kind, tool.namespace, tool.strict, tool.parameters) for tool in request.tools],
+                (options.tool_names, options.validation, exchange.protocol.name),
+            )
+        )
+        key = blake2b(text, digest_size=16).digest()
+        known = self._verdicts.get(key)
+        if known is None:
+            known = await self._judge_tools(exchange, request, paths)
+            self._verdicts.put(key, known, len(text))
+        return known
+
+    async def _judge_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+        options = exchange.route.options
+        if self._schemas is None:
+            self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
+        schemas = ToolSchemas()
+        seen: dict[tuple[str | None, str], int] = {}
+        longest = NAME_CHARS.get(exchange.protocol.name, 128)
+        for index, tool in enumerate(request.tools):
+            if tool.kind == "hosted":
+                continue
+            _check_name(tool, paths.tool(tool, index, "name"), longest, relaxed=options.tool_names == "relaxed")
+            first = seen.setdefault((tool.namespace, tool.name), index)
+            if first != index:
+                raise _tool_fault(f"Two tools have the name {quote(tool.name)}.", paths.tool(tool, index, "name"))
+            if tool.kind == "custom":
+                continue
+            param = paths.tool(tool, index, "parameters")
+            if tool.parameters is None and options.validation == "strict":
+                raise _tool_fault(f"The tool {quote(tool.name)} has no `parameters`.", param)
+            compiles = self._schemas.compiles
+            try:
+                strict = tool.strict is True and tool.parameters is not None
+                schemas[taught_name(tool)] = self._schemas.get(tool.parameters, strict=strict)
+            except SchemaProblem as problem:
+                message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
+                raise _tool_fault(message, param + problem.where) from None
+            if self._schemas.compiles > compiles:
+                await asyncio.sleep(0)  # A compile may take tens of milliseconds; others go on between two.
+        return schemas
+
+
+def _tool_fault(message: str, param: str) -> ClientFault:
+    return ClientFault(message, code="invalid_tool_schema", param=param)
+
+
+def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> None:
+    if not validate_tool_name(tool.name, relaxed=relaxed, longest=longest):
+        letters = "letters, digits, `_`, `-`, `.`, `/` and `:`" if relaxed else "letters, digits, `_` and `-`"
+        raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
+
+
+def _check_choice(request: ModelRequest, paths: Paths, *, native: bool) -> None:
+    """R2.18: whatever is named exists, and a call is only demanded if there is something to call."""
+    choice = request.tool_choice
+    if choice.allowed is None and choice.mode in ("auto", "none"):
+        return
+    names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
+    wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
+    for name in wanted:
+        if name not in names:
+            raise ClientFault(
+                f"'{paths.choice}' names {quote(name)}, which is not in `tools`.",
+                code="invalid_tool_choice",
+                param=paths.choice,
+            )
+    if choice.forces and (not names or choice.allowed == ()):
+        raise ClientFault(
+            f"'{paths.choice}' demands a call, but no tool can be called.",
+            code="invalid_tool_choice",
+            param=paths.choice,
+            hint="Send `tools`, or leave it out.",
+        )
+
+
+def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> None:
+    if body.get("parallel_tool_calls") is True and any(tool.strict is True for tool in request.tools):
+        raise ClientFault(
+            "'parallel_tool_calls': true together with a strict tool is refused by this route.",
+            code="invalid_value",
+            param="parallel_tool_calls",
+            hint="Send false, or leave it out.",
+        )
+
+
+# --- fields the route cannot honour ---------------------------------------------------------------------------------
+
+
+def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
+    takes = exchange.route.backend.capabilities
+    if request.sampling.n > 1 and not takes.multiple_choices:
+        raise _unsupported("n", "one answer at a time")
+    if request.extra and not _passes_unchanged(exchange, request):
+        forward = exchange.route.options.forward_unknown
+        for name, asks in _ANSWER_CHANGING.items():
+            if name not in request.extra or not asks(request.extra[name]):
+                continue
+            # Probabilities belong to the model's own tokens; what the client gets after a scan are others.
+            kept = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
+            listed = forward == "list" and name in takes.extra_parameters
+            if not (kept and (forward == "all" or listed)):
+                raise _unsupported(name, "no such thing")
+
+
+def _unsupported(name: str, instead: str) -> ClientFault:
+    return ClientFault(
+        f"This route cannot honour '{name}': it gives {instead}.",
+        code="unsupported_parameter",
+        param=name,
+        hint="Leave it out, or set `unsupported: ignore` for the route.",
+    )
+
+
+def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
+    """Whether the backend gets the client's own bytes and decides by itself (R1.6)."""
+    own = exchange.route.backend.protocol
+    if own is None or own.name != exchange.protocol.name:
+        return False
+    if exchange.route.options.mode == "native":
+        return True
+    return not request.tools and not any(
+        isinstance(part, (ToolUse, ToolResult)) for message in request.messages for part in message.parts
+    )
+
+
+# --- the conversation -----------------------------------------------------------------------------------------------
+
+
+def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+    """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
+    called: dict[str, int] = {}  # id -> the message that made the call
+    asked = -1  # the last message that is not a result
+    moved = 0
+    for index, message in enumerate(request.messages):
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        for part in results:
+            _check_result(part, called, index, paths)
+            if called[part.call_id] != asked:
+                moved += 1
+                if exchange.route.options.validation == "strict":
+                    raise ClientFault(
+                        f"The result for {quote(part.call_id)} does not stand right after its call.",
+                        code="invalid_message_order",
+                        param=paths.message(index),
+                    )
+        if not results:
+            asked = index
+        _note_calls(message, index, called, paths)
+    if moved:
+        exchange.record.count("moved_results", moved)
+        LOG.warning("request %s: %d tool results do not stand right after their calls", exchange.id, moved)
+
+
+def _note_calls(message: Message, index: int, called: dict[str, int], paths: Paths) -> None:
+    calls = [part for part in message.parts if isinstance(part, ToolUse)]
+    for number, call in enumerate(calls):
+        param = paths.call_id(index, number)
+        if not 1 <= len(call.call_id) <= MAX_CALL_ID_CHARS:
+            raise ClientFault(
+                f"Invalid call id {quote(call.call_id)}: expected 1 to {MAX_CALL_ID_CHARS} characters.",
+                code="invalid_tool_call_id",
+                param=param,
+            )
+        if call.call_id in called:
+            raise ClientFault(
+                f"The call id {quote(call.call_id)} occurs twice.",
+                code="invalid_tool_call_id",
+                param=param,
+                hint="Every call of a conversation needs an id of its own.",
+            )
+        called[call.call_id] = index
+
+
+def _check_result(result: ToolResult, called: Mapping[str, int], index: int, paths: Paths) -> None:
+    if not called:
+        raise ClientFault(
+            "A tool result stands without an earlier assistant message that made a call.",
+            code="invalid_message_order",
+            param=paths.message(index),
+        )
+    if result.call_id not in called:
+        raise ClientFault(
+            f"No earlier call has the id {quote(result.call_id)}.",
+            code="invalid_tool_call_id",
+            param=paths.result_id(index),
+            hint="A result needs the id of the call that it answers.",
+        )
+
+
+def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+    """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one; other
+    things that are not known are left out with a notice (R8.2)."""
+    wire = exchange.route.backend.protocol
+    foreign = [
+        part
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
+    ]
+    kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
+    kinds = [kind for kind in kinds if kind != "item_reference"]  # the conversation puts the item in its place
+    for kind in kinds:
+        if kind in _CONTENT:
+            raise ClientFault(
+                f"This model's server takes no `{kind}`.",
+                code="unsupported_content",
+                param=paths.content(kind),
+                hint="Send its text instead.",
+            )
+    if kinds:
+        exchange.record.count("ignored_items", len(kinds))
+        LOG.warning(
+            "request %s: left out, the model's server has no form for it: %s", exchange.id, quote(", ".join(kinds))
+        )
+
+
+def _check_images(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+    takes = exchange.route.backend.capabilities
+    if takes.images or takes.drop_images:
+        return
+    for index, message in enumerate(request.messages):
+        if _has_image(message.parts):
+            raise ClientFault(
+                "This model's server takes no images.",
+                code="unsupported_content",
+                param=paths.image(index),
+                hint="Send text only, or set `images: true` or `images: drop` for the backend.",
+            )
+
+
+def _has_image(parts: tuple[Part, ...]) -> bool:
+    return any(isinstance(p, Image) or (isinstance(p, ToolResult) and _has_image(p.parts)) for p in parts)
+
+
+# --- paths into what the client sent --------------------------------------------------------------------------------
+
+
+class Paths:
+    """Where things of the request stand in the client's body.
+
+    The body is looked at, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or inside
+    a group; messages stand in `messages` or `input`. Nothing is computed until it is asked for: most requests have no fault.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+        self._messages = "input" if "messages" not in body and "input" in body else "messages"
+
+    @property
+    def choice(self) -> str:
+        """Of the demand for a call."""
+        deprecated = self._body.get("tool_choice") is None and self._body.get("function_call") is not None
+        return "function_call" if deprecated else "tool_choice"
+
+    def tool(self, tool: ToolSpec, index: int, field: str) -> str:
+        """Of a field of a tool. Where it is absent, where it belongs in the shape that the client uses."""
+        path = self._place(self._body.get("tools"), tool, "tools") or self._place(
+            self._body.get("functions"), tool, "functions"
+        )
+        inner = tool.extra.get(tool.kind)
+        if tool.extra.get(field) is None and isinstance(inner, Mapping):
+            return f"{path or f'tools[{index}]'}.{tool.kind}.{field}"
+        return f"{path or f'tools[{index}]'}.{field}"
+
+    def _place(self, items: Any, tool: ToolSpec, path: str) -> str | None:
+        for number, item in enumerate(items if isinstance(items, list) else ()):
+            if item is tool.extra:
+                return f"{path}[{number}]"
+            if isinstance(item, Mapping) and item.get("type") == "namespace":
+                inside = self._place(item.get("tools"), tool, f"{path}[{number}].tools")
+                if inside is not None:
+                    return inside
+        return None
+
+    def message(self, index: int) -> str:
+        """Of a message."""
+        return f"{self._messages}[{index}]"
+
+    def call_id(self, index: int, number: int) -> str:
+        """Of the id of the `number`-th call of a message."""
+        item = self._item(index)
+        if item.get("tool_calls"):
+            return f"{self.message(index)}.tool_calls[{number}].id"
+        return f"{self.message(index)}.call_id" if "call_id" in item else self.message(index)
+
+    def result_id(self, index: int) -> str:
+        """Of the id that a result refers to."""
+        field = "call_id" if "call_id" in self._item(index) else "tool_call_id"
+        return f"{self.message(index)}.{field}"
+
+    def image(self, index: int) -> str:
+        """Of the first image of a message."""
+        if self._messages == "input":
+            return self.content("input_image")
+        content = self._item(index).get("content")
+        for number, part in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(part, Mapping) and part.get("type") in ("image_url", "input_image", "image"):
+                return f"{self.message(index)}.content[{number}]"
+        return f"{self.message(index)}.content"
+
+    def content(self, kind: str) -> str:
+        """Of the first content part of a type. Looked for in the body: items of `input` are not one message each."""
+        items = self._body.get(self._messages)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            if not isinstance(item, Mapping):
+                continue
+            if item.get("type") == kind:
+                return f"{self.message(index)}"
+            for field in ("content", "output"):
+                inner = item.get(field)
+                for number, part in enumerate(inner if isinstance(inner, list) else ()):
+                    if isinstance(part, Mapping) and part.get("type") == kind:
+                        return f"{self.message(index)}.{field}[{number}]"
+        return self._messages
+
+    def _item(self, index: int) -> Mapping[str, Any]:
+        items = self._body.get(self._messages)
+        item = items[index] if isinstance(items, list) and index < len(items) else None
+        return item if isinstance(item, Mapping) else {}

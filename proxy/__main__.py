@@ -1,0 +1,6 @@
+"""`python -m proxy` is `toolwire`."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main(prog_name="toolwire")

@@ -1,0 +1,478 @@
+# Reading a block: part of `_fastparse.pyx`, the twin of `_pyblock.py`.
+
+cdef Py_ssize_t TO_CLOSER = -1
+
+
+cdef class BlockScanner(ProseScanner):
+    cdef object _judge
+    cdef bytes _opener, _closer, _overlap
+    cdef _Shape _shape
+    cdef _Stop _stop
+    cdef list _pieces
+    cdef int _kind, _then
+    cdef str _field
+    cdef Py_ssize_t _from, _mark, _word_at
+    cdef int _word_size
+    cdef unsigned char _word[WORDS]
+    cdef bint _may_end, _fence, _fenced, _worded, _ended
+    cdef bytes _key
+    cdef ObjectReader _json
+    cdef CodeReader _code
+    cdef BracesReader _braces
+
+    cdef bint _incremental, _followed
+    cdef object _opened
+
+    def __init__(
+        self,
+        grammar,
+        judge,
+        Py_ssize_t block_bytes,
+        bint trim_edges,
+        tuple reasoning,
+        bint preopened,
+        bint scan_calls,
+        choice,
+        long long first_block,
+        bint incremental,
+    ):
+        ProseScanner.__init__(
+            self, grammar, block_bytes, trim_edges, reasoning, preopened, scan_calls, choice, first_block
+        )
+        self._judge = judge
+        self._opener = self._closer = self._key = self._overlap = b""
+        self._pieces = []
+        self._kind = NOTHING
+        self._field = ""
+        self._then = END
+        self._from = self._mark = self._word_at = 0
+        self._word_size = 0
+        self._may_end = self._fence = self._fenced = self._worded = self._ended = False
+        self._incremental = incremental
+        self._followed = False
+        self._opened = None
+
+    cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
+        self._state = LEAD
+        self._start = at
+        self._opener = opener.literal
+        self._shape = opener.shape
+        self._closer = self._shape.closer
+        self._fence = opener.fence
+        self._fenced = False
+        self._pieces.clear()
+        self._may_end = False
+        self._fresh = False
+        self._mark = PyBytes_GET_SIZE(self._opener)
+        return self._go_to(opener.first, at + self._mark)
+
+    cdef Py_ssize_t _read_block(self, Py_ssize_t pos) except -1:
+        cdef Py_ssize_t end = self._start + self._limit - PyByteArray_GET_SIZE(self._raw)
+        cdef int state = self._state
+        if end < self._size:
+            while self._p[end] & 0xC0 == 0x80:
+                end -= 1
+            if pos >= end:
+                return self._oversize(end)
+        else:
+            end = self._size
+        if state == LEAD or state == TAIL:
+            return self._read_place(pos, end)
+        if state == KEY:
+            return self._read_key(pos, end)
+        if state == BODY:
+            return self._read_field(pos, end)
+        return self._read_broken(pos, end) if state == BROKEN else self._read_held(pos, end)
+
+    cdef Py_ssize_t _go_to(self, _Stop stop, Py_ssize_t pos) except -1:
+        self._stop = stop
+        self._word_size = 0
+        self._may_end = self._may_end or stop.free
+        if stop.free and not stop.steps:
+            return self._closed(pos, self._mark)
+        return pos
+
+    cdef Py_ssize_t _read_place(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Bytes p = self._p
+        cdef Py_ssize_t at
+        cdef unsigned char byte
+        cdef bint fits, may_fence
+        cdef _Step step
+        for at in range(pos, end):
+            byte = p[at]
+            if self._word_size == 0:
+                if CLASS[byte] & SPACE or (self._fenced and self._state == LEAD and CLASS[byte] & LETTER):
+                    continue
+                self._word_at = self._offset(at)
+            self._word[self._word_size] = byte
+            self._word_size += 1
+            fits = False
+            for step in self._stop.steps:
+                if step.size >= self._word_size and memcmp(step.p, self._word, self._word_size) == 0:
+                    if step.size == self._word_size:
+                        self._steps += at + 1 - pos
+                        return self._take(step, at + 1)
+                    fits = True
+            may_fence = self._fence and not self._fenced if self._state == LEAD else self._fenced
+            if may_fence and self._word_size <= 3 and memcmp(bytes_at(FENCE), self._word, self._word_size) == 0:
+                fits = True
+                if self._word_size == 3:
+                    self._fenced = not self._fenced
+                    self._word_size = 0
+            if not fits:
+                self._steps += at - pos
+                return self._otherwise()
+        self._steps += end - pos
+        return end
+
+    cdef Py_ssize_t _otherwise(self) except -1:
+        cdef _Step step = self._stop.otherwise
+        if self._may_end:
+            return self._closed(self._back_to(self._mark), self._mark)
+        if step is None:
+            return self._break() if self._pieces else self._mention()
+        return self._take(step, self._back_to(self._word_at))
+
+    cdef Py_ssize_t _back_to(self, Py_ssize_t offset) except -1:
+        if offset < PyByteArray_GET_SIZE(self._raw):
+            self._gather()
+        return self._start + offset - PyByteArray_GET_SIZE(self._raw)
+
+    cdef Py_ssize_t _take(self, _Step step, Py_ssize_t pos) except -1:
+        self._shape = step.shape
+        self._closer = step.shape.closer
+        pos += step.taken - step.size
+        if step.read == NOTHING:
+            if step.then == END:
+                return self._closed(pos, self._offset(pos) - step.taken)
+            self._state = TAIL if self._pieces else LEAD
+            return self._go_to(self._shape.stops[step.then], pos)
+        self._state = BODY
+        self._may_end = False
+        self._kind = step.read
+        self._field = step.field
+        self._then = step.then
+        self._from = self._offset(pos)
+        if step.read == JSON:
+            begin(&self._json)
+            if step.shape.heads and not self._pieces:
+                self._state = KEY
+                self._key = b""
+        elif step.read == CODE:
+            begin_code(&self._code, step.size > 0)
+        elif step.read == BRACES:
+            begin_braces(&self._braces, bytes_at(step.shape.quote), PyBytes_GET_SIZE(step.shape.quote))
+        else:
+            self._stop = self._shape.stops[step.then]
+            self._overlap = b""
+            self._worded = self._ended = False
+        if self._incremental:
+            self._followed = self._follows(step)
+        return pos
+
+    cdef Py_ssize_t _read_key(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Bytes p = self._p
+        cdef Py_ssize_t at, size
+        cdef bytes head, key
+        cdef bint fits, listed
+        for at in range(pos, end):
+            size = PyBytes_GET_SIZE(self._key)
+            if CLASS[p[at]] & SPACE and (self._key == b"[" or self._key == b"{" or self._key == b"[{"):
+                continue
+            self._key += PyBytes_FromStringAndSize(<const char *>p + at, 1)
+            listed = bytes_at(self._key)[0] == c"["
+            key = self._key[1:] if listed else self._key
+            fits = listed and size == 0
+            for head in self._shape.heads:
+                if key == head:
+                    self._steps += at + 1 - pos
+                    begin_after_first_key(&self._json, listed)
+                    self._state = BODY
+                    if self._followed:
+                        self._pass_json(bytes_at(self._key), PyBytes_GET_SIZE(self._key))
+                    return at + 1
+                fits = fits or head.startswith(key)
+            if not fits:
+                self._steps += at + 1 - pos
+                return self._mention()
+        self._steps += end - pos
+        return end
+
+    cdef Py_ssize_t _read_field(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Py_ssize_t after
+        cdef int mode
+        if self._kind == JSON:
+            after = read_object(&self._json, self._p, pos, end)
+            mode = self._json.mode
+        elif self._kind == CODE:
+            after = read_code(&self._code, self._p, pos, end)
+            mode = self._code.mode
+        elif self._kind == BRACES:
+            after = read_braces(&self._braces, self._p, pos, end)
+            mode = self._braces.mode
+        elif self._kind == PROSE:
+            return self._read_text(pos, end)
+        else:
+            return self._read_word(pos, end)
+        self._steps += after - pos
+        if self._followed:
+            self._pass_json(self._p + pos, after - pos)
+        if mode == WHOLE:
+            self._mark = self._offset(after)
+            self._pieces.append((self._field, self._from, self._mark))
+            if self._then == END:
+                return self._closed(after, self._mark)
+            self._state = TAIL
+            return self._go_to(self._shape.stops[self._then], after)
+        if mode == WRONG:
+            return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
+        return after
+
+    cdef str _slice(self, Py_ssize_t start, Py_ssize_t stop):
+        cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._raw)
+        if stop <= size:
+            return self._raw[start:stop].decode()
+        return (
+            bytes(self._raw[start:]) + self._bytes(self._start + max(0, start - size), self._start + stop - size)
+        ).decode()
+
+    cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef _Stop stop = self._stop
+        cdef bytes joined
+        cdef Bytes p = self._p + pos
+        cdef Py_ssize_t size = end - pos
+        cdef Py_ssize_t shift = pos
+        cdef Py_ssize_t at = 0
+        cdef bint cut = False
+        cdef _Step step = None
+        if PyBytes_GET_SIZE(self._overlap) > 0:
+            joined = self._overlap + self._bytes(pos, end)
+            p = bytes_at(joined)
+            shift -= PyBytes_GET_SIZE(self._overlap)
+            size = PyBytes_GET_SIZE(joined)
+        while at < size:
+            if stop.firsts[p[at]]:
+                step = self._literal_at(p + at, size - at, &cut)
+                if step is not None or cut:
+                    break
+            at += 1
+        return self._text_ended(step, p, at, size - at, shift + at, end)
+
+    cdef _Step _literal_at(self, Bytes p, Py_ssize_t size, bint *cut):
+        cdef _Step step
+        for step in self._stop.steps:
+            if size >= step.size:
+                if memcmp(p, step.p, step.size) == 0:
+                    return step
+            elif memcmp(p, step.p, size) == 0:
+                cut[0] = True
+                return None
+        return None
+
+    cdef Py_ssize_t _text_ended(
+        self, _Step step, Bytes p, Py_ssize_t size, Py_ssize_t rest, Py_ssize_t at, Py_ssize_t end
+    ) except -1:
+        self._steps += size
+        if step is not None:
+            self._steps += step.size
+            self._mark = self._offset(at)
+            self._pieces.append((self._field, self._from, self._mark))
+        else:
+            self._overlap = PyBytes_FromStringAndSize(<const char *>p + size, rest)
+        if self._followed:
+            self._pass_value(p, size, step is not None)
+        return end if step is None else self._take(step, at + step.size)
+
+    cdef Py_ssize_t _read_word(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef bytes window = self._overlap + self._bytes(pos, min(end, pos + WORD_BYTES + WORDS))
+        cdef Bytes p = bytes_at(window)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(window)
+        cdef Py_ssize_t shift = pos - PyBytes_GET_SIZE(self._overlap)
+        cdef Py_ssize_t length = PyBytes_GET_SIZE(self._opener)
+        cdef Py_ssize_t at
+        cdef bint cut = False
+        cdef bint again
+        cdef _Step step
+        for at in range(size):
+            if self._stop.firsts[p[at]]:
+                step = self._literal_at(p + at, size - at, &cut)
+                if step is not None or cut:
+                    return self._text_ended(step, p, at, size - at, shift + at, end)
+            again = length > 0 and memcmp(p + at, bytes_at(self._opener), min(length, size - at)) == 0
+            if again and size - at < length:
+                return self._text_ended(None, p, at, size - at, shift + at, end)
+            if again or not self._is_word(p[at]) or self._offset(shift + at) - self._from >= WORD_BYTES:
+                self._steps += at
+                return self._break() if self._pieces else self._mention()
+        return self._text_ended(None, p, size, 0, end, end)
+
+    cdef bint _is_word(self, unsigned char byte) noexcept:
+        if not CLASS[byte] & SPACE:
+            if self._ended or (
+                self._kind == NAME_ and byte < 0x80 and not CLASS[byte] & NAMED and byte != c":" and byte != c"/"
+            ):
+                return False
+            self._worded = True
+        elif byte == c"\n" or self._kind == NAME_:
+            self._ended = self._worded
+        return True
+
+    cdef Py_ssize_t _read_broken(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Py_ssize_t upto = self._find(self._closer, pos, end)
+        if upto >= 0:
+            self._steps += upto - pos
+            return self._given_up(upto)
+        return self._pass(pos, end, PyBytes_GET_SIZE(self._closer))
+
+    cdef Py_ssize_t _read_held(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Py_ssize_t opener_end = self._find(self._opener, pos, end)
+        cdef Py_ssize_t upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end)
+        if upto >= 0:
+            self._steps += upto - pos
+            return self._given_up(upto)
+        if opener_end >= 0:
+            self._steps += opener_end - pos
+            return self._release()
+        return self._pass(pos, end, max(PyBytes_GET_SIZE(self._opener), PyBytes_GET_SIZE(self._closer)))
+
+    cdef Py_ssize_t _find(self, bytes literal, Py_ssize_t pos, Py_ssize_t end) except -2:
+        cdef Py_ssize_t length = PyBytes_GET_SIZE(literal)
+        cdef Py_ssize_t at
+        cdef Bytes found
+        cdef bytes seam
+        if PyBytes_GET_SIZE(self._overlap) > 0:
+            seam = self._overlap + self._bytes(pos, min(end, pos + length - 1))
+            at = seam.find(literal)
+            if at >= 0:
+                return pos - PyBytes_GET_SIZE(self._overlap) + at + length
+        found = toolwire_find(self._p + pos, end - pos, bytes_at(literal), length)
+        return -1 if found == NULL else found - self._p + length
+
+    cdef bytes _bytes(self, Py_ssize_t pos, Py_ssize_t end):
+        return PyBytes_FromStringAndSize(<const char *>self._p + pos, end - pos)
+
+    cdef Py_ssize_t _pass(self, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t longest) except -1:
+        cdef bytes seam = self._overlap + self._bytes(max(pos, end - longest + 1), end)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(seam)
+        self._steps += end - pos
+        self._overlap = seam[size - min(size, longest - 1) :]
+        return end
+
+    cdef Py_ssize_t _mention(self) except -1:
+        if not self._judge.strict or self._shape.heads or not self._closer:
+            return self._release()
+        return self._look_again(HELD)
+
+    cdef Py_ssize_t _break(self) except -1:
+        if not self._closer:
+            return self._release()
+        if self._state == BODY:
+            self._pieces.append((self._field, self._from, TO_CLOSER))
+        elif self._pieces:  # what was taken for the end of its last field was none
+            field, start, _ = self._pieces.pop()
+            self._pieces.append((field, start, TO_CLOSER))
+        return self._look_again(BROKEN)
+
+    cdef Py_ssize_t _look_again(self, int state) except -1:
+        self._gather()
+        self._state = state
+        self._overlap = b""
+        return self._start + PyBytes_GET_SIZE(self._opener)
+
+    cdef Py_ssize_t _release(self) except -1:
+        self._gather()
+        if self._opened is not None:
+            self._settle(AS_TEXT, self._start)
+            return self._size
+        self._state = self._prose
+        self._line_start = self._opener.endswith(b"\n")
+        self._say(bytes_at(self._opener), PyBytes_GET_SIZE(self._opener), None)
+        return self._start + PyBytes_GET_SIZE(self._opener)
+
+    cdef Py_ssize_t _closed(self, Py_ssize_t upto, Py_ssize_t body_end) except -1:
+        upto += self._gather()
+        if self._pieces:
+            self._judged(upto, body_end, True, False)
+        else:
+            self._settle(DROPPED, upto)  # framing
+        return upto
+
+    cdef Py_ssize_t _given_up(self, Py_ssize_t upto) except -1:
+        upto += self._gather()
+        self._judged(upto, upto - self._start - PyBytes_GET_SIZE(self._closer), True, True)
+        return upto
+
+    cdef int _judged(self, Py_ssize_t upto, Py_ssize_t body_end, bint closed, bint broken) except -1:
+        cdef Bytes raw = self._p + self._start
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._opener)
+        cdef Py_ssize_t start, end
+        cdef list pieces
+        cdef str body = text_of(raw + size, body_end - size)
+        if self._shape.whole is not None and len(self._pieces) < 2:
+            pieces = [(self._shape.whole, body)]
+        else:
+            pieces = []
+            for field, start, end in self._pieces:
+                if start <= body_end and end <= body_end:
+                    pieces.append((field, text_of(raw + start, (body_end if end == TO_CLOSER else end) - start)))
+        return self._settle(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken, self._opened)), upto)
+
+    cdef Py_ssize_t _oversize(self, Py_ssize_t end) except -1:
+        cdef Py_ssize_t start
+        cdef Bytes found
+        if self._may_end:
+            return self._closed(self._back_to(self._mark), self._mark)
+        end += self._gather()
+        if self._closer and not self._judge.strict:
+            start = self._start + PyBytes_GET_SIZE(self._opener)
+            found = toolwire_find(self._p + start, end - start, bytes_at(self._closer), PyBytes_GET_SIZE(self._closer))
+            if found != NULL:
+                return self._given_up(found - self._p + PyBytes_GET_SIZE(self._closer))
+        return self._unfinished(end, "oversize")
+
+    cdef Py_ssize_t _unfinished(self, Py_ssize_t end, str why) except -1:
+        cdef Py_ssize_t start = self._start + PyBytes_GET_SIZE(self._opener)
+        self._settle(self._judge.unfinished(self._shape.shape, text_of(self._p + start, end - start), why), end)
+        return end
+
+    cdef Py_ssize_t _end(self, bint truncated) except -1:
+        cdef Py_ssize_t end = self._size
+        cdef Py_ssize_t start = PyBytes_GET_SIZE(self._opener)
+        cdef Bytes found
+        cdef bint named = self._state == BODY and (self._kind == NAME_ or self._kind == WORD) and not self._pieces
+        if (
+            self._state == HELD
+            or self._state == KEY
+            or ((self._state == LEAD or named) and (self._shape.heads or not truncated))
+        ):
+            return self._release()
+        if self._state == TAIL:
+            if self._stop.ends:
+                return self._closed(end, end)
+            if self._may_end:
+                return self._otherwise()
+        if truncated:
+            return self._unfinished(end, "truncated")
+        if self._state == TAIL and self._stop.final:
+            self._judged(end, self._word_at if self._word_size else end, False, False)
+            return end
+        if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
+            found = toolwire_find(self._p + start, end - start, bytes_at(self._closer), PyBytes_GET_SIZE(self._closer))
+            if found != NULL:
+                self._pieces.append((self._field, self._from, TO_CLOSER))
+                return self._given_up(found - self._p + PyBytes_GET_SIZE(self._closer))
+        return self._unfinished(end, "end")
+
+    # --- what becomes of it: see `CallScanner` ----------------------------------------------------------------------
+
+    cdef int _settle(self, verdict, Py_ssize_t end) except -1:
+        raise NotImplementedError
+
+    cdef bint _follows(self, _Step step) except -1:
+        raise NotImplementedError
+
+    cdef int _pass_json(self, Bytes p, Py_ssize_t size) except -1:
+        raise NotImplementedError
+
+    cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
+        raise NotImplementedError

@@ -1,0 +1,400 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False, cdivision=True
+# cython: binding=True, embedsignature=False
+"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_pyblock.py`,
+`_pyprose.py`, `_pyjson.py`, `_pycode.py` and `_pysse.py`, whose counterparts are `_fast*.pxi`: same names, same order, same
+steps. A change to one lands in the other in the same commit.
+
+What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
+(for ASCII the string itself, without a copy); a `str` is made once for each piece of text that goes out, and not even
+then if the whole delta goes out as it came.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_Clear
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdio cimport snprintf
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+import codecs
+
+from . import _grammar, _plan
+from ._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
+from ._plan import plan
+from .events import BlockKind, Close, Delta, Fault, Open
+
+cdef extern from "Python.h":
+    ctypedef struct PyMemberDef:
+        Py_ssize_t offset
+    ctypedef struct PyMemberDescrObject:
+        PyMemberDef *d_member
+    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
+    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set: surrogates
+    str PyUnicode_DecodeUTF8Stateful(const char *s, Py_ssize_t size, const char *errors, Py_ssize_t *consumed)
+
+cdef extern from *:
+    """
+    /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
+       first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
+    static const unsigned char *
+    toolwire_find(const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length)
+    {
+        const unsigned char *last = p + size - length;
+        while (p <= last) {
+            p = memchr(p, literal[0], (size_t)(last - p + 1));
+            if (p == NULL)
+                return NULL;
+            if (memcmp(p, literal, (size_t)length) == 0)
+                return p;
+            p++;
+        }
+        return NULL;
+    }
+    """
+    const unsigned char *toolwire_find(
+        const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
+
+ctypedef const unsigned char *Bytes
+
+__all__ = ["CallScanner", "ChunkGate", "SseFramer"]
+
+cdef int TEXT = _grammar.TEXT
+cdef int REASONING = _grammar.REASONING
+cdef int LEAD = _grammar.LEAD
+cdef int KEY = _grammar.KEY
+cdef int BODY = _grammar.BODY
+cdef int TAIL = _grammar.TAIL
+cdef int BROKEN = _grammar.BROKEN
+cdef int HELD = _grammar.HELD
+cdef int DONE = _grammar.DONE
+cdef int END = _grammar.END
+cdef Py_ssize_t WORD_BYTES = _grammar.WORD_BYTES
+
+cdef tuple STATES = _grammar.STATES
+cdef bytes FENCE = _grammar.FENCE.encode()
+cdef object TEXT_KIND = BlockKind.TEXT
+cdef object REASONING_KIND = BlockKind.REASONING
+cdef object CALL_KIND = BlockKind.TOOL_CALL
+cdef str UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+cdef bytes BOM = codecs.BOM_UTF8
+
+# Classes of bytes, as bits.
+cdef enum:
+    SPACE = 1
+    LETTER = 2
+    SCALAR = 4
+    NAMED = 8
+    ENDING = 16
+
+cdef unsigned char CLASS[256]
+memset(CLASS, 0, 256)
+for _byte in range(128):
+    if chr(_byte) in _grammar.SPACE:
+        CLASS[_byte] |= SPACE
+    if chr(_byte).isalpha():
+        CLASS[_byte] |= LETTER
+    if chr(_byte).isalnum() or chr(_byte) in "+-.":
+        CLASS[_byte] |= SCALAR
+    if chr(_byte).isalnum() or chr(_byte) in "_.-":
+        CLASS[_byte] |= NAMED
+    if chr(_byte) in _grammar.ENDING:
+        CLASS[_byte] |= ENDING
+del _byte
+
+cdef enum:
+    FIRSTS = 16
+    WORDS = 256
+
+if _grammar.LITERAL_BYTES > WORDS:
+    raise ImportError("LITERAL_BYTES is larger than the compiled scanner can keep")
+if _grammar.MAX_FIRSTS > FIRSTS:
+    raise ImportError("MAX_FIRSTS is larger than the compiled scanner can keep")
+
+
+cdef inline Bytes bytes_at(bytes data):
+    return <Bytes>PyBytes_AS_STRING(data)
+
+
+cdef inline str text_of(Bytes p, Py_ssize_t size):
+    return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
+
+
+cdef Py_ssize_t slot_of(type cls, str name) except -1:
+    """Where in an object of `cls` the slot of that name is."""
+    return (<PyMemberDescrObject *><PyObject *>cls.__dict__[name]).d_member.offset
+
+
+cdef Py_ssize_t BLOCK_SLOT = slot_of(Delta, "block")
+cdef Py_ssize_t TEXT_SLOT = slot_of(Delta, "text")
+cdef Py_ssize_t EXTRA_SLOT = slot_of(Delta, "extra")
+
+
+cdef inline void fill(object event, Py_ssize_t offset, object value) noexcept:
+    Py_INCREF(value)
+    (<PyObject **>(<char *><PyObject *>event + offset))[0] = <PyObject *>value
+
+
+cdef inline object new_delta(object block, str text):
+    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest."""
+    event = PyType_GenericAlloc(<PyTypeObject *>Delta, 0)
+    fill(event, BLOCK_SLOT, block)
+    fill(event, TEXT_SLOT, text)
+    fill(event, EXTRA_SLOT, None)
+    return event
+
+
+cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(to)
+    if size > 0:
+        PyByteArray_Resize(to, before + size)
+        memcpy(PyByteArray_AS_STRING(to) + before, p, size)
+    return 0
+
+
+include "_fastjson.pxi"
+include "_fastcode.pxi"
+include "_fastplan.pxi"
+include "_fastprose.pxi"
+include "_fastblock.pxi"
+include "_fastfollow.pxi"
+
+
+cdef class CallScanner(BlockScanner):
+    """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
+
+    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
+    a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
+    whitespace that touches a recognised block or a reasoning tag on the visible side; otherwise only text that is
+    nothing but whitespace beside one is dropped (R6.6). `reasoning`: pairs of opening and closing tags; the text between
+    them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
+    inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
+    `first_block`. `incremental`: where a block holds one call, its arguments are given out as they come, if the judge lets
+    its name through (R6.13).
+
+    Raises `ValueError` if the markers contradict each other.
+    """
+
+    cdef ArgumentFollower _follower
+    cdef bint _refused, _is_prose, _at_start, _line_end
+    cdef object _call
+    cdef bytearray _sent, _tail
+
+    def __init__(
+        self,
+        grammar,
+        judge,
+        *,
+        Py_ssize_t block_bytes=BLOCK_BYTES,
+        bint trim_edges=True,
+        tuple reasoning=(),
+        bint preopened=False,
+        bint scan_calls=False,
+        choice=0,
+        long long first_block=0,
+        bint incremental=False,
+    ):
+        BlockScanner.__init__(
+            self,
+            grammar,
+            judge,
+            block_bytes,
+            trim_edges,
+            reasoning,
+            preopened,
+            scan_calls,
+            choice,
+            first_block,
+            incremental,
+        )
+        self._refused = self._is_prose = self._at_start = self._line_end = False
+        if incremental:
+            self._follower = ArgumentFollower()
+            self._sent = bytearray()
+            self._tail = bytearray()
+
+    cdef int _settle(self, verdict, Py_ssize_t end) except -1:
+        cdef Py_ssize_t size = end - self._start
+        cdef Bytes raw = self._p + self._start
+        self._state = self._prose
+        if self._opened is not None:
+            self._settle_opened(verdict)
+        elif verdict.error is not None:
+            self._stop_with(verdict.error)
+        elif verdict.calls or verdict.drop:
+            self._edge()
+            self._after = True
+            self._give_calls(verdict.calls, text_of(raw, size))
+            if verdict.calls and self._grammar.exclusive:
+                self._choose()
+        else:
+            self._line_start = raw[size - 1] == c"\n"
+            if verdict.replacement is None:
+                self._say(raw, size, None)
+            else:
+                self._say_text(verdict.replacement)
+        return 0
+
+    cdef int _give_calls(self, tuple calls, str source) except -1:
+        for call in calls:
+            block = self._open_call(call, source if call.source is None else call.source)
+            if call.arguments:
+                self._out.append(Delta(block, call.arguments))
+            self._out.append(Close(block))
+        return 0
+
+    cdef object _open_call(self, call, source):
+        block = self._number()
+        self._out.append(
+            Open(
+                block,
+                CALL_KIND,
+                name=call.name,
+                call_id=call.call_id,
+                choice=self._choice,
+                call_kind=call.kind,
+                namespace=call.namespace,
+                extra={"live": True} if source is None else {"source": source},
+            )
+        )
+        return block
+
+    cdef int _stop_with(self, error) except -1:
+        self._pending.clear()
+        self._close()
+        self._out.append(Fault(error))
+        self._state = DONE
+        return 0
+
+    cdef int _choose(self) except -1:
+        self._grammar = only(self._grammar, self._shape.shape.family)
+        self._read_as(self._grammar)
+        return self._enter(self._prose)
+
+    # --- while it comes ---------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
+        self._refused = False
+        return BlockScanner._open_block(self, opener, at)
+
+    cdef bint _follows(self, _Step step) except -1:
+        if step.read == JSON:
+            if not step.last or not (step.field == "call" or step.field == "arguments"):
+                return False
+            if step.field == "call":
+                self._follower.begin(step.shape.names, step.shape.parameters, step.shape.objects)
+            return True
+        if step.field != "value" or not self._is_open():
+            return False
+        self._begin_value()
+        return True
+
+    cdef int _pass_json(self, Bytes p, Py_ssize_t size) except -1:
+        cdef bytes more
+        if self._field == "call":
+            self._follower.read(p, size)
+            if self._follower.name is not None and self._is_open():
+                more = self._follower.take()
+                self._send_json(bytes_at(more), PyBytes_GET_SIZE(more))
+        elif self._is_open():
+            self._send_json(p, size)
+        self._followed = not self._refused
+        return 0
+
+    cdef bint _is_open(self) except -1:
+        cdef Py_ssize_t start, stop
+        if self._opened is None and not self._refused:
+            if self._field == "call":
+                pieces = (("name", self._follower.name),)
+            else:
+                pieces = tuple([(field, self._slice(start, stop)) for field, start, stop in self._pieces])
+            self._opened = self._judge.opening(self._shape.shape, pieces)
+            if self._opened is not None:
+                self._edge()
+                self._call = self._open_call(self._opened, None)
+                self._sent.clear()
+                self._tail.clear()
+        self._refused = self._opened is None
+        return not self._refused
+
+    cdef int _begin_value(self) except -1:
+        head = self._argument(None)
+        self._is_prose = head is not None
+        self._at_start = True
+        self._line_end = False
+        if head is not None:
+            self._send(("," if self._sent else "{") + head + '"')
+        return 0
+
+    cdef object _argument(self, value):
+        cdef Py_ssize_t start, stop
+        _, start, stop = self._pieces[len(self._pieces) - (1 if value is None else 2)]
+        return self._judge.argument(self._shape.shape, self._opened, self._slice(start, stop), value)
+
+    cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
+        cdef Py_ssize_t start, stop
+        cdef bytearray out
+        if not self._is_prose:
+            if whole:
+                _, start, stop = self._pieces[len(self._pieces) - 1]
+                self._send(("," if self._sent else "{") + self._argument(self._slice(start, stop)))
+            return 0
+        out = bytearray()
+        if self._shape.framed and size > 0:
+            if self._at_start and p[0] == c"\n":
+                p += 1
+                size -= 1
+            self._at_start = False
+            if self._line_end:
+                append_escaped(<Bytes>b"\n", 1, out)
+            self._line_end = size > 0 and p[size - 1] == c"\n"
+            if self._line_end:
+                size -= 1
+        append_escaped(p, size, out)
+        if whole:
+            append(out, <Bytes>b'"', 1)
+        return self._send(text_of(<Bytes>PyByteArray_AS_STRING(out), PyByteArray_GET_SIZE(out)))
+
+    cdef int _send_json(self, Bytes p, Py_ssize_t size) except -1:
+        cdef Py_ssize_t said = size
+        while said > 0 and CLASS[p[said - 1]] & ENDING:
+            said -= 1
+        if said > 0:
+            append(self._tail, p, said)
+            self._send(text_of(<Bytes>PyByteArray_AS_STRING(self._tail), PyByteArray_GET_SIZE(self._tail)))
+            self._tail.clear()
+        return append(self._tail, p + said, size - said)
+
+    cdef int _send(self, str text) except -1:
+        cdef Py_ssize_t size
+        cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        if size:
+            append(self._sent, p, size)
+            self._out.append(new_delta(self._call, text))
+        return 0
+
+    cdef int _settle_opened(self, verdict) except -1:
+        cdef object opened = self._opened
+        cdef bytes arguments = verdict.calls[0].arguments.encode() if verdict.calls else b""
+        cdef bytes sent = bytes(self._sent)
+        self._opened = None
+        self._refused = True
+        if verdict.calls and arguments.startswith(sent):
+            if len(arguments) > len(sent):
+                self._out.append(Delta(self._call, arguments[len(sent) :].decode()))
+            self._out.append(Close(self._call))
+            self._give_calls(verdict.calls[1:], "")
+        else:
+            self._out.append(Close(self._call, "truncated"))
+            if not verdict.drop:
+                return self._stop_with(verdict.error or self._judge.withdrawn(opened))
+        self._edge()
+        self._after = True
+        if self._grammar.exclusive:
+            self._choose()
+        return 0
+
+
+include "_fastsse.pxi"
+include "_fastchunk.pxi"

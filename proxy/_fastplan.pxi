@@ -1,0 +1,134 @@
+# A `Plan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
+
+cdef enum:
+    NOTHING = 0
+    WORD = 1
+    PROSE = 2
+    JSON = 3
+    CODE = 4
+    BRACES = 5
+    NAME_ = 6  # `NAME` is what an `ObjectReader` waits for
+
+if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME".split()] != list(range(7)):
+    raise ImportError("the kinds of fields have other numbers than the compiled scanner knows")
+
+cdef enum:
+    ANYWHERE
+    LINE
+    AFTER
+
+
+cdef class _Shape:
+    cdef object shape  # as the judge knows it
+    cdef bytes closer, quote
+    cdef tuple heads, stops, names, parameters
+    cdef str whole
+    cdef bint fence, framed, objects
+
+    def __cinit__(self, shape):
+        self.shape = shape
+        self.closer = shape.closer.encode()
+        self.quote = shape.quote.encode()
+        self.heads = tuple([f'{{"{key}"'.encode() for key in shape.first_keys])
+        self.whole = shape.whole
+        self.fence = shape.fence
+        self.framed = shape.framed
+        self.names = tuple([name.encode() for name in shape.names])
+        self.parameters = tuple([name.encode() for name in shape.parameters])
+        self.objects = shape.arguments == "object"
+
+
+cdef class _Step:
+    cdef bytes literal
+    cdef Bytes p
+    cdef Py_ssize_t size, taken
+    cdef int read, then
+    cdef bint last
+    cdef str field
+    cdef _Shape shape
+
+    def __cinit__(self, step, _Shape shape):
+        self.literal = step.literal
+        self.p = bytes_at(self.literal)
+        self.size = PyBytes_GET_SIZE(self.literal)
+        self.taken = step.taken
+        self.read = step.read
+        self.field = step.field
+        self.then = step.then
+        self.last = step.last
+        self.shape = shape
+
+
+cdef class _Stop:
+    cdef tuple steps
+    cdef _Step otherwise
+    cdef bint ends, free, final
+    cdef unsigned char firsts[256]
+
+    def __cinit__(self, stop, dict shapes):
+        cdef _Step step
+        self.steps = tuple([_Step(one, shapes[one.shape]) for one in stop.steps])
+        self.otherwise = None if stop.otherwise is None else _Step(stop.otherwise, shapes[stop.otherwise.shape])
+        self.ends = stop.ends
+        self.free = stop.free
+        self.final = stop.final
+        memset(self.firsts, 0, 256)
+        for step in self.steps:
+            self.firsts[step.p[0]] = 1
+
+
+cdef class _Opener:
+    cdef bytes literal
+    cdef _Shape shape
+    cdef _Stop first
+    cdef bint fence
+
+    def __cinit__(self, opener, dict shapes):
+        self.literal = opener.literal
+        self.shape = shapes[opener.shapes[0]]
+        self.first = _Stop(opener.first, shapes)
+        self.fence = any([shape.fence for shape in opener.shapes])
+
+
+cdef class _Marker:
+    cdef bytes literal
+    cdef Bytes p
+    cdef Py_ssize_t size
+    cdef int anchor
+    cdef _Opener opens
+    cdef int reasoning
+
+    def __cinit__(self, marker, dict shapes):
+        self.literal = marker.literal
+        self.p = bytes_at(self.literal)
+        self.size = PyBytes_GET_SIZE(self.literal)
+        self.anchor = LINE if marker.anchor == "line" else AFTER if marker.anchor == "after" else ANYWHERE
+        self.opens = None if marker.opens is None else _Opener(marker.opens, shapes)
+        self.reasoning = -1 if marker.reasoning is None else marker.reasoning
+
+
+cdef class _Plan:
+    cdef tuple text, inside
+    cdef _Opener answer
+    cdef bytes firsts
+    cdef Py_ssize_t longest
+
+    def __cinit__(self, found):
+        cdef _Shape native
+        cdef dict shapes = {shape: _Shape(shape) for shape in found.stops}
+        for shape, stops in found.stops.items():
+            native = shapes[shape]
+            native.stops = tuple([_Stop(stop, shapes) for stop in stops])
+        self.text = tuple([_Marker(marker, shapes) for marker in found.text])
+        self.inside = tuple([tuple([_Marker(marker, shapes) for marker in markers]) for markers in found.inside])
+        self.answer = None if found.answer is None else _Opener(found.answer, shapes)
+        self.firsts = found.firsts
+        self.longest = found.longest
+
+
+cdef _Plan plan_of(grammar, reasoning, scan_calls):
+    """The plan of a grammar, made once."""
+    found = plan(grammar, reasoning, scan_calls)
+    if not found.native:
+        found.native.append(_Plan(found))
+    return found.native[0]

@@ -1,0 +1,203 @@
+"""A grammar as the scanners read it: bytes, and every branch where it is needed. Both twins begin with `plan`.
+
+Rule: what can be said of a grammar before any text is there is said here, errors included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, Branch, Field, Grammar, Read, Shape
+
+NOTHING: Final = 0
+WORD: Final = 1
+PROSE: Final = 2
+JSON: Final = 3
+CODE: Final = 4
+BRACES: Final = 5
+NAME: Final = 6
+
+_READS: Final[dict[Read, tuple[int, str]]] = {
+    "nothing": (NOTHING, ""),
+    "name": (NAME, ""),
+    "word": (WORD, ""),
+    "text": (PROSE, ""),
+    "object": (JSON, "{"),
+    "array": (JSON, "["),
+    "list": (CODE, "["),
+    "call": (CODE, ""),
+    "braces": (BRACES, "{"),
+}
+"""The machine that reads a field, and the bracket that it begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of `shape`. `last`:
+    no other field can follow."""
+
+    literal: bytes
+    taken: int
+    read: int
+    field: Field
+    then: int
+    shape: Shape
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A `Place`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer. `free`: the block
+    may end here whatever comes. `final`: only a closer is missing."""
+
+    steps: tuple[Step, ...]
+    otherwise: Step | None
+    ends: bool
+    free: bool
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """A literal that opens a block. `shapes` are those that it may open."""
+
+    literal: bytes
+    anchor: Anchor
+    shapes: tuple[Shape, ...]
+    first: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A literal to look for. `opens` a block, or the reasoning that ends with the tag of index `reasoning`; neither: ends it."""
+
+    literal: bytes
+    anchor: Anchor = "anywhere"
+    opens: Opener | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A grammar as the scanners read it. `text` are the markers of visible text, `inside` those of reasoning, one tuple for
+    each pair of tags. `answer` is what may open an answer without an opener. `stops` are the places of each shape, `firsts`
+    the bytes with which markers begin, `longest` the length of the longest opener. `native` is for the compiled scanner, which
+    keeps its own form of the plan there."""
+
+    text: tuple[Marker, ...]
+    inside: tuple[tuple[Marker, ...], ...]
+    answer: Opener | None
+    stops: dict[Shape, tuple[Stop, ...]]
+    firsts: bytes
+    longest: int
+    native: list[object] = field(default_factory=list, compare=False)
+
+
+@lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer
+def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> Plan:
+    """How to read `grammar`, with these pairs of tags around reasoning.
+
+    Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside another
+    one, an opener inside its own closer where both are looked for, or two branches of which one begins like the other.
+    """
+    stops = {shape: _stops(shape) for shape in grammar.shapes}
+    by_opener: dict[tuple[str, Anchor], list[Shape]] = {}
+    for shape in grammar.shapes:
+        if not shape.opener and shape.anchor != "answer":
+            raise ValueError("a shape without an opener needs anchor='answer'")
+        if shape.opener and shape.anchor == "answer":
+            raise ValueError("anchor='answer' is for shapes without an opener")
+        by_opener.setdefault((shape.opener, shape.anchor), []).append(shape)
+    openers = [
+        Opener(opener.encode(), anchor, tuple(shapes), _merged([stops[shape][0] for shape in shapes]))
+        for (opener, anchor), shapes in by_opener.items()
+    ]
+    marks = tuple(Marker(opener.literal, opener.anchor, opener) for opener in openers if opener.literal)
+    if not all(opener and closer for opener, closer in reasoning):
+        raise ValueError("reasoning tags must not be empty")
+    tags = tuple(Marker(opener.encode(), reasoning=index) for index, (opener, _) in enumerate(reasoning))
+    text = (*tags, *marks)
+    inside = tuple((Marker(closer.encode()), *(marks if scan_calls else ())) for _, closer in reasoning)
+    firsts = bytes(dict.fromkeys(marker.literal[0] for markers in (text, *inside) for marker in markers))
+    if len(firsts) > MAX_FIRSTS:
+        raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
+    held = [
+        (shape.opener.encode(), shape.closer.encode())
+        for shape in grammar.shapes
+        if shape.opener and shape.closer and not shape.first_keys
+    ]
+    for literals in (*({marker.literal for marker in markers} for markers in (text, *inside)), *map(set, held)):
+        for one in literals:
+            if any(one in other for other in literals if other != one):
+                raise ValueError(f"{one.decode()!r} is part of another marker: {sorted(m.decode() for m in literals)}")
+    if len({marker.literal for marker in text}) < len(text):
+        raise ValueError("two markers are the same")
+    return Plan(
+        text,
+        inside,
+        next((opener for opener in openers if not opener.literal), None),
+        stops,
+        firsts,
+        max((len(opener.literal) for opener in openers), default=0),
+    )
+
+
+def _stops(shape: Shape) -> tuple[Stop, ...]:
+    """The places of a shape; a bracket behind a literal gets a place of its own, since whitespace may stand between."""
+    places = list(shape.places)
+    stops: list[Stop] = []
+    for place in places:  # grows while it is gone through
+        steps: list[Step] = []
+        otherwise: Step | None = None
+        for branch in place:
+            read, bracket = _READS[branch.read]
+            if branch.literal and bracket:
+                places.append((Branch(read=branch.read, field=branch.field, then=branch.then),))
+                steps.append(_step(branch.literal, len(branch.literal.encode()), NOTHING, "", len(places) - 1, shape))
+            elif branch.literal:
+                steps.append(
+                    _step(branch.literal, len(branch.literal.encode()), read, branch.field, branch.then, shape)
+                )
+            elif bracket:
+                steps.append(_step(bracket, 0, read, branch.field, branch.then, shape))
+            else:
+                otherwise = _step("", 0, read, branch.field, branch.then, shape)
+            if read in (NAME, WORD, PROSE) and (
+                branch.then == END or not all(b.literal or _READS[b.read][1] for b in shape.places[branch.then])
+            ):
+                raise ValueError(f"nothing says where the {branch.read} of {shape.opener!r} ends")
+        stops.append(_merged([_stop(steps, otherwise)]))
+    return tuple(stops)
+
+
+def _step(literal: str, taken: int, read: int, field: Field, then: int, shape: Shape) -> Step:
+    if len(literal.encode()) > LITERAL_BYTES:
+        raise ValueError(f"a literal is longer than {LITERAL_BYTES} bytes: {literal[:40]!r}...")
+    behind = () if then == END or then >= len(shape.places) else shape.places[then]
+    last = all(branch.read == "nothing" and branch.then == END for branch in behind)
+    return Step(literal.encode(), taken, read, field, then, shape, last)
+
+
+def _stop(steps: Sequence[Step], otherwise: Step | None) -> Stop:
+    return Stop(
+        tuple(steps),
+        otherwise,
+        ends=not steps and otherwise is None,
+        free=otherwise is not None and otherwise.read == NOTHING and otherwise.then == END,
+        final=otherwise is None and all(step.then == END and step.read == NOTHING for step in steps),
+    )
+
+
+def _merged(stops: Sequence[Stop]) -> Stop:
+    """All branches of several places. Raises `ValueError` if they cannot be told apart."""
+    steps = [step for stop in stops for step in stop.steps]
+    for index, step in enumerate(steps):
+        if any(other.literal.startswith(step.literal) for place, other in enumerate(steps) if place != index):
+            raise ValueError(f"after {step.shape.opener!r}, {step.literal.decode()!r} may mean two things")
+    others = [stop.otherwise for stop in stops if stop.otherwise is not None]
+    if len(others) > 1:
+        raise ValueError(f"after {others[0].shape.opener!r} anything may mean two things")
+    return _stop(steps, others[0] if others else None)

@@ -1,0 +1,521 @@
+"""Reading a block, in Python: where its fields are and where it ends.
+
+Part of the Python twin, see `_pyparse.py`, whose `CallScanner` is this and gives out calls. `_fastblock.pxi` is the same with C
+types.
+
+How a block ends (R6.4): its body is followed character by character, through the places and fields of its shape. The closer
+counts only where the shape expects it, so that inside a string or a value it is data. Once the body cannot be what the shape
+says, the *first* literal closer after the opener ends the block, also one already passed; what follows it is read again as text.
+The same holds if the answer ends inside a JSON string. Raw control characters in strings, trailing commas and any run of letters
+and digits as a scalar are let through: whether the body parses in the end, and whether it can be repaired, is the judge's
+business.
+
+An opener is only a mention (R6.2) if no body follows: then it is text at once, and reading goes on right behind it. With
+a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the judge's) or
+up to the next opener or the end of the answer (then it is text).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ._grammar import (
+    AS_TEXT,
+    BODY,
+    BROKEN,
+    DROPPED,
+    END,
+    FENCE,
+    HELD,
+    KEY,
+    LEAD,
+    LITERAL_BYTES,
+    SPACE,
+    TAIL,
+    WORD_BYTES,
+    Block,
+    Field,
+    Found,
+    Grammar,
+    Judge,
+    Shape,
+    Verdict,
+    Why,
+)
+from ._plan import BRACES, CODE, JSON, NAME, NOTHING, PROSE, WORD, Opener, Step, Stop
+from ._pycode import BracesReader, CodeReader
+from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
+from ._pyprose import ProseScanner
+
+_SPACE: Final = SPACE.encode()
+_FENCE: Final = FENCE.encode()
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NAME: Final = _LETTERS + b"0123456789_-.:/"
+_NEWLINE: Final = ord("\n")
+_BRACKET: Final = ord("[")
+_TO_CLOSER: Final = -1
+_NO_STOP: Final = Stop((), None, ends=True, free=False, final=False)
+
+
+class BlockScanner(ProseScanner):
+    """Reads blocks, and the text around them. For the parameters see `CallScanner`."""
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        judge: Judge,
+        block_bytes: int,
+        trim_edges: bool,
+        reasoning: tuple[tuple[str, str], ...],
+        preopened: bool,
+        scan_calls: bool,
+        choice: int,
+        first_block: int,
+        incremental: bool,
+    ) -> None:
+        super().__init__(grammar, block_bytes, trim_edges, reasoning, preopened, scan_calls, choice, first_block)
+        self._judge = judge
+
+        # The block. `_pieces`: fields that are whole, with their offsets. `_kind`, `_field`, `_then`: the field that is being
+        # read since `_from`, and the place behind it. `_stop`: the place that is read, or ends that field. `_mark`: where the
+        # last field ended, and `_may_end` whether the block may end there. `_word`: the beginning of a literal, at `_word_at`.
+        # `_fence` may come, `_fenced` has come. `_overlap`: the end of what was searched, as far as it may begin a literal.
+        self._opener = b""
+        self._closer = b""
+        self._shape: Shape | None = None
+        self._stop = _NO_STOP
+        self._pieces: list[tuple[Field, int, int]] = []
+        self._kind = NOTHING
+        self._field: Field = ""
+        self._then = END
+        self._from = 0
+        self._mark = 0
+        self._may_end = False
+        self._word = b""
+        self._word_at = 0
+        self._fence = False
+        self._fenced = False
+        self._key = b""
+        self._worded = False
+        self._ended = False
+        self._json = ObjectReader()
+        self._code = CodeReader()
+        self._braces = BracesReader()
+        self._overlap = b""
+
+        # `_followed`: the field is wanted while it comes. `_opened`: the call that is given out of the block meanwhile.
+        self._incremental = incremental
+        self._followed = False
+        self._opened: Found | None = None
+
+    def _open_block(self, opener: Opener, at: int) -> int:
+        self._state = LEAD
+        self._start = at
+        self._opener = opener.literal
+        self._shape = opener.shapes[0]
+        self._closer = self._shape.closer.encode()
+        self._fence = any(shape.fence for shape in opener.shapes)
+        self._fenced = False
+        self._pieces.clear()
+        self._may_end = False
+        self._fresh = False
+        at += len(self._opener)
+        self._mark = len(self._opener)
+        return self._go_to(opener.first, at)
+
+    def _read_block(self, pos: int) -> int:
+        """One stretch of the block. Stops in front of the first character that would make it too large."""
+        buf = self._buf
+        end = min(len(buf), self._start + self._limit - len(self._raw))
+        if end < len(buf):
+            while buf[end] & 0xC0 == 0x80:
+                end -= 1
+            if pos >= end:
+                return self._oversize(end)
+        state = self._state
+        if state in (LEAD, TAIL):
+            return self._read_place(pos, end)
+        if state == KEY:
+            return self._read_key(pos, end)
+        if state == BODY:
+            return self._read_field(pos, end)
+        return self._read_broken(pos, end) if state == BROKEN else self._read_held(pos, end)
+
+    def _go_to(self, stop: Stop, pos: int) -> int:
+        """To a place. A block that nothing can continue ends at once."""
+        self._stop = stop
+        self._word = b""
+        self._may_end = self._may_end or stop.free
+        if stop.free and not stop.steps:
+            return self._closed(pos, self._mark)
+        return pos
+
+    def _read_place(self, pos: int, end: int) -> int:
+        """Between fields: whitespace, perhaps a fence, then one of the literals that may come."""
+        buf = self._buf
+        for at in range(pos, end):
+            byte = buf[at]
+            if not self._word:
+                if byte in _SPACE or (self._fenced and self._state == LEAD and byte in _LETTERS):
+                    continue
+                self._word_at = self._offset(at)
+            self._word += buf[at : at + 1]
+            fits = False
+            for step in self._stop.steps:
+                if step.literal == self._word:
+                    self._steps += at + 1 - pos
+                    return self._take(step, at + 1)
+                fits = fits or step.literal.startswith(self._word)
+            may_fence = self._fence and not self._fenced if self._state == LEAD else self._fenced
+            if may_fence and _FENCE.startswith(self._word):
+                fits = True
+                if self._word == _FENCE:
+                    self._fenced = not self._fenced
+                    self._word = b""
+            if not fits:
+                self._steps += at - pos
+                return self._otherwise()
+        self._steps += end - pos
+        return end
+
+    def _otherwise(self) -> int:
+        """No literal begins like `_word`."""
+        step = self._stop.otherwise
+        if self._may_end:
+            return self._closed(self._back_to(self._mark), self._mark)
+        if step is None:
+            return self._break() if self._pieces else self._mention()
+        return self._take(step, self._back_to(self._word_at))
+
+    def _back_to(self, offset: int) -> int:
+        """The position of an offset that may lie in an earlier delta."""
+        if offset < len(self._raw):
+            self._gather()
+        return self._start + offset - len(self._raw)
+
+    def _take(self, step: Step, pos: int) -> int:
+        """Go on with `step`, whose literal ends at `pos`."""
+        self._shape = step.shape
+        self._closer = step.shape.closer.encode()
+        pos += step.taken - len(step.literal)
+        if step.read == NOTHING:
+            if step.then == END:
+                return self._closed(pos, self._offset(pos) - step.taken)
+            self._state = TAIL if self._pieces else LEAD
+            return self._go_to(self._places()[step.then], pos)
+        self._state = BODY
+        self._may_end = False
+        self._kind = step.read
+        self._field = step.field
+        self._then = step.then
+        self._from = self._offset(pos)
+        if step.read == JSON:
+            self._json.begin()
+            if step.shape.first_keys and not self._pieces:
+                self._state = KEY
+                self._key = b""
+        elif step.read == CODE:
+            self._code.begin(bool(step.literal))
+        elif step.read == BRACES:
+            self._braces.begin(step.shape.quote.encode())
+        else:
+            self._stop = self._places()[step.then]
+            self._overlap = b""
+            self._worded = self._ended = False
+        if self._incremental:
+            self._followed = self._follows(step)
+        return pos
+
+    def _places(self) -> tuple[Stop, ...]:
+        assert self._shape is not None
+        return self._plan.stops[self._shape]
+
+    def _read_key(self, pos: int, end: int) -> int:
+        """The first key of an object, or of the first object of an array, decides whether this is a block at all."""
+        buf = self._buf
+        assert self._shape is not None
+        for at in range(pos, end):
+            if buf[at] in _SPACE and self._key in (b"[", b"{", b"[{"):
+                continue
+            self._key += buf[at : at + 1]
+            fits = self._key == b"["
+            for key in self._shape.first_keys:
+                head = f'{{"{key}"'.encode()
+                if self._key in (head, b"[" + head):
+                    self._steps += at + 1 - pos
+                    self._json.begin_after_first_key(self._key[0] == _BRACKET)
+                    self._state = BODY
+                    if self._followed:
+                        self._pass_json(self._key)
+                    return at + 1
+                fits = fits or head.startswith(self._key) or (b"[" + head).startswith(self._key)
+            if not fits:
+                self._steps += at + 1 - pos
+                return self._mention()
+        self._steps += end - pos
+        return end
+
+    def _read_field(self, pos: int, end: int) -> int:
+        if self._kind == PROSE:
+            return self._read_text(pos, end)
+        if self._kind in (NAME, WORD):
+            return self._read_word(pos, end)
+        reader = self._json if self._kind == JSON else self._code if self._kind == CODE else self._braces
+        after = reader.read(self._buf, pos, end)
+        self._steps += after - pos
+        if self._followed:
+            self._pass_json(self._buf[pos:after])
+        if reader.mode == WHOLE:
+            self._mark = self._offset(after)
+            self._pieces.append((self._field, self._from, self._mark))
+            if self._then == END:
+                return self._closed(after, self._mark)
+            self._state = TAIL
+            return self._go_to(self._places()[self._then], after)
+        if reader.mode == WRONG:
+            return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
+        return after
+
+    def _slice(self, start: int, stop: int) -> str:
+        """What stands at these offsets of the block."""
+        size = len(self._raw)
+        if stop <= size:
+            return self._raw[start:stop].decode()
+        return (self._raw[start:] + self._buf[self._start + max(0, start - size) : self._start + stop - size]).decode()
+
+    def _read_text(self, pos: int, end: int) -> int:
+        """A field that ends at a literal, which may have begun in an earlier delta."""
+        text = b""
+        if self._overlap:
+            seam = self._overlap + self._buf[pos : min(end, pos + LITERAL_BYTES)]
+            for at in range(len(self._overlap)):
+                step, cut = self._literal_at(seam, at, len(seam))
+                if step is not None or cut:
+                    text = seam[:at]
+                    return self._text_ended(step, text, pos - len(self._overlap) + at, end, seam[at:])
+            text = self._overlap
+        at = pos
+        while (at := self._next_literal(at)) < end:
+            step, cut = self._literal_at(self._buf, at, end)
+            if step is not None or cut:
+                break
+            at += 1
+        else:
+            at, step = end, None
+        return self._text_ended(step, text + self._buf[pos:at], at, end, self._buf[at:end])
+
+    def _next_literal(self, pos: int) -> int:
+        """Where a literal may begin that ends the field. Each first byte remembers where it was found in this buffer."""
+        nearest = len(self._buf)
+        for step in self._stop.steps:
+            first = step.literal[0]
+            found = self._seen.get(first, -1)
+            if found < pos:
+                found = self._buf.find(first, pos)
+                self._seen[first] = found = len(self._buf) if found < 0 else found
+            nearest = min(nearest, found)
+        return nearest
+
+    def _literal_at(self, text: bytes, at: int, end: int) -> tuple[Step | None, bool]:
+        """The step whose literal stands there, and whether one may, as far as the text goes."""
+        for step in self._stop.steps:
+            if text.startswith(step.literal, at, end):
+                return step, False
+            if end - at < len(step.literal) and step.literal.startswith(text[at:end]):
+                return None, True
+        return None, False
+
+    def _text_ended(self, step: Step | None, text: bytes, at: int, end: int, rest: bytes) -> int:
+        """The field goes on with `text` up to `at`. There it ends with `step`, or `rest` may begin a literal."""
+        self._steps += len(text) + (0 if step is None else len(step.literal))
+        if step is not None:
+            self._mark = self._offset(at)
+            self._pieces.append((self._field, self._from, self._mark))
+        else:
+            self._overlap = rest
+        if self._followed:
+            self._pass_value(text.decode(), step is not None)
+        return end if step is None else self._take(step, at + len(step.literal))
+
+    def _read_word(self, pos: int, end: int) -> int:
+        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one, makes the block none."""
+        window = self._overlap + self._buf[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
+        shift = pos - len(self._overlap)
+        for at, byte in enumerate(window):
+            step, cut = self._literal_at(window, at, len(window))
+            if step is not None or cut:
+                return self._text_ended(step, window[:at], shift + at, end, window[at:])
+            again = bool(self._opener) and window.startswith(self._opener[: len(window) - at], at)
+            if again and len(window) - at < len(self._opener):
+                return self._text_ended(None, window[:at], shift + at, end, window[at:])
+            if again or not self._is_word(byte) or self._offset(shift + at) - self._from >= WORD_BYTES:
+                self._steps += at
+                return self._break() if self._pieces else self._mention()
+        return self._text_ended(None, window, end, end, b"")
+
+    def _is_word(self, byte: int) -> bool:
+        """Whether the next byte of a short field may be part of it."""
+        if byte not in _SPACE:
+            if self._ended or (self._kind == NAME and byte < 0x80 and byte not in _NAME):
+                return False
+            self._worded = True
+        elif byte == _NEWLINE or self._kind == NAME:
+            self._ended = self._worded
+        return True
+
+    def _read_broken(self, pos: int, end: int) -> int:
+        upto = self._find(self._closer, pos, end)
+        if upto >= 0:
+            self._steps += upto - pos
+            return self._given_up(upto)
+        return self._pass(pos, end, len(self._closer))
+
+    def _read_held(self, pos: int, end: int) -> int:
+        opener_end = self._find(self._opener, pos, end)
+        upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end)
+        if upto >= 0:
+            self._steps += upto - pos
+            return self._given_up(upto)
+        if opener_end >= 0:
+            self._steps += opener_end - pos
+            return self._release()
+        return self._pass(pos, end, max(len(self._opener), len(self._closer)))
+
+    def _find(self, literal: bytes, pos: int, end: int) -> int:
+        """The end of the first `literal` that ends behind `pos`, or -1. It may begin in an earlier delta."""
+        if self._overlap:
+            seam = self._overlap + self._buf[pos : min(end, pos + len(literal) - 1)]
+            at = seam.find(literal)
+            if at >= 0:
+                return pos - len(self._overlap) + at + len(literal)
+        at = self._buf.find(literal, pos, end)
+        return at + len(literal) if at >= 0 else -1
+
+    def _pass(self, pos: int, end: int, longest: int) -> int:
+        """Nothing found: remember as much of the end as may be the beginning of a literal."""
+        self._steps += end - pos
+        seam = self._overlap + self._buf[max(pos, end - longest + 1) : end]
+        self._overlap = seam[len(seam) - min(len(seam), longest - 1) :]
+        return end
+
+    def _mention(self) -> int:
+        """No body follows the opener."""
+        assert self._shape is not None
+        if not self._judge.strict or self._shape.first_keys or not self._closer:
+            return self._release()
+        return self._look_again(HELD)
+
+    def _break(self) -> int:
+        """The body is not what the shape says. Without a closer to come it is no block at all."""
+        if not self._closer:
+            return self._release()
+        if self._state == BODY:
+            self._pieces.append((self._field, self._from, _TO_CLOSER))
+        elif self._pieces:  # what was taken for the end of its last field was none
+            field, start, _ = self._pieces.pop()
+            self._pieces.append((field, start, _TO_CLOSER))
+        return self._look_again(BROKEN)
+
+    def _look_again(self, state: int) -> int:
+        self._gather()
+        self._state = state
+        self._overlap = b""
+        return self._start + len(self._opener)
+
+    def _release(self) -> int:
+        """The opener was none: it is text, and what follows it is read as text."""
+        self._gather()
+        if self._opened is not None:
+            self._settle(AS_TEXT, b"")
+            return len(self._buf)
+        self._state = self._prose
+        self._line_start = self._opener.endswith(b"\n")
+        self._say(self._opener.decode())
+        return self._start + len(self._opener)
+
+    def _closed(self, upto: int, body_end: int) -> int:
+        """The block is whole: it ends at `upto`, its body at offset `body_end`."""
+        upto += self._gather()
+        if self._pieces:
+            self._judged(upto, body_end, True)
+        else:
+            self._settle(DROPPED, self._buf[self._start : upto])  # framing
+        return upto
+
+    def _given_up(self, upto: int) -> int:
+        """A block that is not what its shape says ends with the closer at `upto`."""
+        upto += self._gather()
+        self._judged(upto, upto - self._start - len(self._closer), True, broken=True)
+        return upto
+
+    def _judged(self, upto: int, body_end: int, closed: bool, broken: bool = False) -> None:
+        raw = self._buf[self._start : upto]
+        body = raw[len(self._opener) : body_end].decode()
+        assert self._shape is not None
+        pieces = tuple(
+            (field, raw[start : body_end if end == _TO_CLOSER else end].decode())
+            for field, start, end in self._pieces
+            if start <= body_end and end <= body_end
+        )
+        whole = self._shape.whole
+        if whole and len(pieces) < 2:
+            pieces = ((whole, body),)
+        self._settle(self._judge.block(Block(self._shape, body, pieces, closed, broken, self._opened)), raw)
+
+    def _oversize(self, end: int) -> int:
+        if self._may_end:
+            return self._closed(self._back_to(self._mark), self._mark)
+        end += self._gather()
+        if self._closer and not self._judge.strict:
+            at = self._buf.find(self._closer, self._start + len(self._opener), end)
+            if at >= 0:
+                return self._given_up(at + len(self._closer))
+        return self._unfinished(end, "oversize")
+
+    def _unfinished(self, end: int, why: Why) -> int:
+        raw = self._buf[self._start : end]
+        assert self._shape is not None
+        self._settle(self._judge.unfinished(self._shape, raw[len(self._opener) :].decode(), why), raw)
+        return end
+
+    def _end(self, truncated: bool) -> int:
+        end = len(self._buf)
+        assert self._shape is not None
+        stop = self._stop
+        named = self._state == BODY and self._kind in (NAME, WORD) and not self._pieces  # no more than an opener
+        if self._state in (HELD, KEY) or ((self._state == LEAD or named) and (self._shape.first_keys or not truncated)):
+            return self._release()
+        if self._state == TAIL:
+            if stop.ends:
+                return self._closed(end, end)
+            if self._may_end:
+                return self._otherwise()
+        if truncated:
+            return self._unfinished(end, "truncated")
+        if self._state == TAIL and stop.final:
+            self._judged(end, self._word_at if self._word else end, False)
+            return end
+        if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
+            at = self._buf.find(self._closer, len(self._opener))
+            if at >= 0:
+                self._pieces.append((self._field, self._from, _TO_CLOSER))
+                return self._given_up(at + len(self._closer))
+        return self._unfinished(end, "end")
+
+    # --- what becomes of it: see `CallScanner` ----------------------------------------------------------------------
+
+    def _settle(self, verdict: Verdict, raw: bytes) -> None:
+        """Do what the judge says of the block, whose text is `raw`."""
+        raise NotImplementedError  # abstract: `CallScanner` says it
+
+    def _follows(self, step: Step) -> bool:
+        """A field begins. Whether more of it is wanted while it comes."""
+        raise NotImplementedError  # abstract: `CallScanner` says it
+
+    def _pass_json(self, more: bytes) -> None:
+        """More of a field in JSON came."""
+        raise NotImplementedError  # abstract: `CallScanner` says it
+
+    def _pass_value(self, more: str, whole: bool) -> None:
+        """More of a field of text came; `whole`: it ends here."""
+        raise NotImplementedError  # abstract: `CallScanner` says it

@@ -1,0 +1,128 @@
+"""Framing of server-sent events in Python: the specification of the `SseFramer` in `_fastparse.pyx`.
+
+Linear also when one line is dripped in tiny slices: a line is searched as it comes, in the new bytes only.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final
+
+from ._grammar import FRAME_BYTES, too_large
+
+_NEWLINE: Final = ord("\n")
+
+
+class SseFramer:
+    """Cuts a byte stream of server-sent events into frames, as the HTML standard reads it.
+
+    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also when a CRLF is cut; a leading BOM,
+    comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
+    `data` is none. `frame_bytes` bounds one event, comments and unknown fields included, each line end counted as one.
+    """
+
+    def __init__(self, frame_bytes: int = FRAME_BYTES) -> None:
+        self._limit = frame_bytes
+        self._failed = False
+        self._first = True
+        self._cr = False
+        self._line = bytearray()
+        self._size = 0
+        self._name = b""
+        self._data = bytearray()  # each line with an LF behind it
+
+    def feed(self, data: bytes) -> list[tuple[str | None, bytes]]:
+        """Take the next bytes, cut anywhere, and give the frames that are whole now.
+
+        Raises `FrameTooLarge` for an event beyond the bound. Frames that were whole before it are given first: then the
+        next call raises, as does every later one.
+        """
+        if self._failed:
+            raise too_large(self._limit)
+        frames: list[tuple[str | None, bytes]] = []
+        pos = 0
+        if self._cr and data:
+            self._cr = False
+            pos = int(data[0] == _NEWLINE)
+        size = len(data)
+        has_cr = b"\r" in data
+        fits = True
+        lf = data.find(b"\n", pos)
+        while fits and pos < size:
+            if 0 <= lf < pos:
+                lf = data.find(b"\n", pos)
+            end = lf
+            if has_cr:
+                cr = data.find(b"\r", pos, end if end >= 0 else size)
+                end = cr if cr >= 0 else end
+            if end < 0:
+                self._line += data[pos:]
+                fits = self._fits(len(self._line))
+                break
+            whole = not (has_cr or self._size or self._line) and data.startswith(b"data: ", pos)
+            if (
+                whole and data.startswith(b"\n", end + 1) and end - pos <= self._limit
+            ):  # what nearly all frames look like
+                self._first = False
+                frames.append((None, data[pos + 6 : end]))
+                pos = end + 2
+                continue
+            fits = self._take(data[pos:end], frames)
+            pos = end + 1
+            if data[end] != _NEWLINE:
+                if pos == size:
+                    self._cr = True
+                elif data[pos] == _NEWLINE:
+                    pos += 1
+        if not (fits or frames):
+            raise too_large(self._limit)
+        return frames
+
+    def finish(self) -> list[tuple[str | None, bytes]]:
+        """The bytes are over. A last event without its blank line is given as if it had one: servers do end with
+        `data: [DONE]` and no more. Whether its data is whole is the reader's business. Raises `FrameTooLarge`."""
+        if self._failed:
+            raise too_large(self._limit)
+        frames: list[tuple[str | None, bytes]] = []
+        if self._line:
+            self._take(b"", frames)
+        self._dispatch(frames)
+        return frames
+
+    def _fits(self, line_size: int) -> bool:
+        """The event with a line of that size is within the bound."""
+        if self._size + line_size <= self._limit:
+            return True
+        self._failed = True
+        self._line.clear()
+        self._data.clear()
+        return False
+
+    def _take(self, line: bytes, frames: list[tuple[str | None, bytes]]) -> bool:
+        """One line without its end; what earlier calls brought of it comes before. False if the event is too large."""
+        if self._line:
+            line = bytes(self._line) + line
+            self._line.clear()
+        line_size = len(line)
+        if self._first:
+            self._first = False
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if not line:
+            self._dispatch(frames)
+            return True
+        if not self._fits(line_size):
+            return False
+        self._size += line_size + 1
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data += value.removeprefix(b" ") + b"\n"
+        elif field == b"event":
+            self._name = value.removeprefix(b" ")
+        return True
+
+    def _dispatch(self, frames: list[tuple[str | None, bytes]]) -> None:
+        if self._data:
+            frames.append((self._name.decode("utf-8", "replace") if self._name else None, bytes(self._data[:-1])))
+            self._data.clear()
+        self._name = b""
+        self._size = 0

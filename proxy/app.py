@@ -1,0 +1,223 @@
+"""The only composition root: from a configuration to an `aiohttp.web.Application`.
+
+Everything that can be decided before the first request is decided here: registries, backends, chains, routes. Building has no
+side effects; sockets and middlewares are opened when the application starts and closed when it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from ._version import __version__
+from .auth import Keys
+from .backends.base import Backend
+from .checks import check_names, effective_routes
+from .config import GatewayConfig, MiddlewareConfig
+from .delivery import Delivery, boundary
+from .errors import ClientFault, quote
+from .fastparse import IMPLEMENTATION
+from .heads import set_common
+from .metrics import CONTENT_TYPE
+from .middleware import Guard, Middleware, compose, instantiate
+from .protocols.base import WireProtocol
+from .protocols.chat import ChatProtocol
+from .protocols.responses import ResponsesProtocol
+from .registry import Registries, registries
+from .routing import Route, Router
+from .settings import load, read_section
+from .store.opening import make_store
+from .stored import CONVERSATIONS, Conversations, add_routes
+from .telemetry import Metrics
+from .toolset import KnownTools
+
+CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
+ROUTER: Final = web.AppKey("toolwire.router", Router)
+METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
+BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
+
+_READY_TIMEOUT_S: Final = 2.0
+
+
+def create_app(config: GatewayConfig | Mapping[str, Any], *, plugins: Registries | None = None) -> web.Application:
+    """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
+
+    `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
+    installed entry points. Raises `ConfigError` with every mistake, or what a plug-in's constructor raises.
+    """
+    if not isinstance(config, GatewayConfig):
+        config = load(None, env={}, overrides=config)
+    plugins = plugins or registries()
+    check_names(config, plugins)
+    metrics = Metrics()
+    protocols: tuple[WireProtocol, ...] = (ChatProtocol(), ResponsesProtocol())
+    backends = {
+        name: plugins.backends.get(backend.kind)(name, backend, config.limits)
+        for name, backend in config.backends.items()
+    }
+    chains = Chains(plugins, metrics)
+    routes = []
+    for route in effective_routes(config):
+        routes.append(
+            Route(
+                config=route,
+                options=route.options,
+                backend=backends[route.backend],
+                format=plugins.formats.get(route.options.format),
+                limits=config.limits,
+                chain=compose(chains.build(route.chain if route.chain is not None else config.chain)),
+                by_family=plugins.formats.get if route.options.format == "auto" else None,
+            )
+        )
+    router = Router(routes)
+
+    app = web.Application(
+        middlewares=[boundary(Keys.load(config.auth), protocols[0])],
+        client_max_size=0,  # delivery reads bodies itself, with `limits.body_bytes`
+    )
+    app[CONFIG] = config
+    app[ROUTER] = router
+    app[METRICS] = metrics
+    app[BACKENDS] = tuple(backends.values())
+    app[CONVERSATIONS] = Conversations(make_store(config.store), config.store.max_age_s)
+    app.on_response_prepare.append(set_common)
+    app.cleanup_ctx.append(_running_store)
+    app.cleanup_ctx.append(_running_backends)
+    app.cleanup_ctx.append(chains.running)
+    known = KnownTools()
+    for protocol in protocols:
+        serve = Delivery(config, protocol, router, metrics, known)
+        for prefix in ("/v1", ""):
+            app.router.add_post(prefix + protocol.path, serve.__call__)
+    add_routes(app.router)
+    for prefix in ("/v1", ""):
+        app.router.add_get(prefix + "/models", _models)
+        app.router.add_get(prefix + "/models/{id:.+}", _model)
+    app.router.add_get("/health", _health)
+    app.router.add_get("/ready", _ready)
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/version", _version)
+    return app
+
+
+class Chains:
+    """Builds the chains of an application and runs their middlewares. Routes that share a chain share its instances."""
+
+    def __init__(self, plugins: Registries, metrics: Metrics) -> None:
+        self._plugins = plugins
+        self._metrics = metrics
+        self._built: list[tuple[tuple[MiddlewareConfig, ...], list[Guard]]] = []
+
+    def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[Guard]:
+        """The middlewares of a chain, outermost first."""
+        for known, guards in self._built:
+            if known == entries:
+                return guards
+        guards = [self._guard(entry) for entry in entries]
+        self._built.append((entries, guards))
+        return guards
+
+    def _guard(self, entry: MiddlewareConfig) -> Guard:
+        found = self._plugins.middlewares.get(entry.use)
+        middleware = instantiate(
+            entry, found, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
+        )
+        failed = self._metrics.middleware_errors
+        return Guard(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """Start the middlewares; on shutdown close those that were started, last first."""
+        started: list[Middleware] = []
+        try:
+            for _, guards in self._built:
+                for guard in guards:
+                    if isinstance(guard.middleware, Middleware):
+                        started.append(guard.middleware)
+                        await guard.middleware.start(app)
+            yield
+        finally:
+            for middleware in reversed(started):
+                await middleware.close()
+
+
+async def _running_store(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await app[CONVERSATIONS].close()
+
+
+async def _running_backends(app: web.Application) -> AsyncIterator[None]:
+    started: list[Backend] = []
+    try:
+        for backend in app[BACKENDS]:
+            started.append(backend)
+            await backend.start()
+        yield
+    finally:
+        for backend in reversed(started):
+            await backend.close()
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+
+
+async def _health(request: web.Request) -> web.Response:
+    """The process is alive."""
+    return _json({"status": "ok", "version": __version__, "scanner": IMPLEMENTATION})
+
+
+async def _version(request: web.Request) -> web.Response:
+    return _json({"version": __version__, "scanner": IMPLEMENTATION})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    """At least one backend can be reached."""
+
+    async def reachable(backend: Backend) -> bool:
+        try:
+            return await asyncio.wait_for(backend.ready(), _READY_TIMEOUT_S)
+        except TimeoutError:
+            return False
+
+    backends = request.app[BACKENDS]
+    up = await asyncio.gather(*(reachable(backend) for backend in backends))
+    states = {backend.name: "up" if ok else "down" for backend, ok in zip(backends, up, strict=True)}
+    ready = any(up)
+    return _json({"status": "ready" if ready else "unavailable", "backends": states}, 200 if ready else 503)
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _model_object(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}
+
+
+async def _model_names(app: web.Application) -> list[str]:
+    """Names and aliases of the routes; for a route that takes any name, those that its backend knows."""
+    names: dict[str, None] = {}
+    for route in app[ROUTER].routes:
+        found = route.names
+        if not found and route.config.upstream_model is None:
+            try:
+                found = tuple(await asyncio.wait_for(route.backend.models(), _READY_TIMEOUT_S))
+            except TimeoutError:
+                found = ()
+        names.update(dict.fromkeys(found))
+    return list(names)
+
+
+async def _models(request: web.Request) -> web.Response:
+    return _json({"object": "list", "data": [_model_object(name) for name in await _model_names(request.app)]})
+
+
+async def _model(request: web.Request) -> web.Response:
+    name = request.match_info["id"]
+    if name not in await _model_names(request.app):
+        raise ClientFault(f"The model {quote(name)} does not exist here.", code="model_not_found", param="model")
+    return _json(_model_object(name))

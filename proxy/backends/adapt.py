@@ -1,0 +1,291 @@
+"""A request made fit for one backend: pure functions from `ModelRequest` to `ModelRequest`.
+
+Rules: a part that needs no change is kept as the same object; nothing is dropped without a rule that says so; the result has
+no `constraint` any more, it has become a field in `extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from ..errors import ClientFault
+from ..formats.rendering import as_taught, taught_arguments, taught_name
+from ..model import (
+    EMPTY,
+    Constraint,
+    Image,
+    Message,
+    ModelRequest,
+    Part,
+    Role,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
+from .base import Capabilities
+
+CONTINUE: Final = "Continue."
+"""What the user says when a transcript has no user turn where the backend's template needs one (R5.8a)."""
+
+IMAGE_OMITTED: Final = "[image omitted]"
+
+_BREAK: Final = "\n\n"
+
+
+def adapt(
+    request: ModelRequest, takes: Capabilities, *, forward_unknown: Literal["drop", "list", "all"] = "list"
+) -> ModelRequest:
+    """`request` as this backend can take it.
+
+    Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
+    """
+    messages = request.messages
+    if request.tools or not all(type(part) is Text for message in messages for part in message.parts):
+        request = fit_tools(request, takes)
+        messages = fit_images(request.messages, takes)
+    messages = fit_roles(messages, takes)
+    messages = fit_turns(messages, takes)
+    if takes.merge_roles:
+        messages = merge_neighbours(messages)
+    sampling = request.sampling
+    if sampling.reasoning_effort is not None and not takes.reasoning_effort:
+        sampling = replace(sampling, reasoning_effort=None)
+    if sampling.n > 1 and not takes.multiple_choices:
+        sampling = replace(sampling, n=1)
+    extra = keep_fields(request.extra, takes, forward_unknown)
+    response_format = request.response_format if takes.response_format else None
+    if request.constraint is not None and takes.constrain != "none":
+        fields = constraint_fields(request.constraint, takes.constrain)
+        response_format = fields.pop("response_format", None)  # a server takes one constraint at a time
+        extra = {**extra, **fields}
+    return replace(
+        request,
+        messages=messages,
+        sampling=sampling,
+        response_format=response_format,
+        include_usage=request.stream and takes.stream_usage,
+        constraint=None,
+        extra=extra,
+    )
+
+
+def keep_fields(
+    extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
+) -> Mapping[str, Any]:
+    """The fields that are not modelled and still go to the backend (C4)."""
+    if forward_unknown == "all":
+        return extra
+    if forward_unknown == "drop" or not takes.extra_parameters:
+        return EMPTY
+    return {name: value for name, value in extra.items() if name in takes.extra_parameters}
+
+
+# --- tools, where the server does them itself -----------------------------------------------------------------------
+
+
+def fit_tools(request: ModelRequest, takes: Capabilities) -> ModelRequest:
+    """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
+    one is left out, one in a group gets a name of its own (R8.16). Earlier calls follow.
+
+    What the model then calls is given the client's words again by `middlewares.arguments`.
+    """
+    tools = tuple(_fit_tool(tool, takes) for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes))
+    fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
+    choice = request.tool_choice if fitting else _fit_choice(request, takes)
+    return replace(request, tools=tools, tool_choice=choice, messages=_fit_calls(request.messages, takes))
+
+
+def _is_known(tool: ToolSpec, takes: Capabilities) -> bool:
+    return tool.extra.get("type", tool.kind) in takes.tool_types
+
+
+def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
+    if tool.kind == "custom" and "custom" not in takes.tool_types:
+        return as_taught(tool)
+    return tool if tool.namespace is None else replace(tool, name=taught_name(tool), namespace=None)
+
+
+def _fit_choice(request: ModelRequest, takes: Capabilities) -> ToolChoice:
+    """The same demand in the names that the server knows; none if nothing that it names is left."""
+    choice = request.tool_choice
+    wanted = (choice.name,) if choice.mode == "named" else choice.allowed
+    if wanted is None:
+        return choice
+    kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes)]
+    names = tuple(taught_name(tool) for tool in kept if tool.name in wanted)
+    if choice.mode == "named":
+        return replace(choice, name=names[0]) if names else ToolChoice()
+    return replace(choice, allowed=names)
+
+
+def _fit_calls(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+    def fit(part: Part) -> Part:
+        if isinstance(part, ToolUse):
+            if part.kind == "custom" and "custom" not in takes.tool_types:
+                part = replace(part, arguments=taught_arguments(part), kind="function")
+            return part if part.namespace is None else replace(part, name=taught_name(part), namespace=None)
+        return part
+
+    out = []
+    for message in messages:
+        parts = tuple(map(fit, message.parts))
+        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
+        out.append(message if same else replace(message, parts=parts))
+    return tuple(out)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def fit_images(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+    """Images kept, replaced by a note, or refused (R5.9). Looks into tool results as well."""
+    if takes.images or not any(_has_image(message.parts) for message in messages):
+        return messages
+    if not takes.drop_images:
+        index = next(i for i, message in enumerate(messages) if _has_image(message.parts))
+        raise ClientFault(
+            "This model's server takes no images.",
+            code="unsupported_content",
+            param=f"messages[{index}].content",
+            hint="Send text only, or set `images: true` or `images: drop` for the backend.",
+        )
+    return tuple(
+        replace(message, parts=_without_images(message.parts)) if _has_image(message.parts) else message
+        for message in messages
+    )
+
+
+def _has_image(parts: Iterable[Part]) -> bool:
+    return any(isinstance(p, Image) or (isinstance(p, ToolResult) and _has_image(p.parts)) for p in parts)
+
+
+def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, Image):
+            out.append(Text(IMAGE_OMITTED))
+        elif isinstance(part, ToolResult):
+            out.append(replace(part, parts=_without_images(part.parts)))
+        else:
+            out.append(part)
+    return tuple(out)
+
+
+def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+    """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user message,
+    or becomes one itself when none follows (R5.1)."""
+    if not takes.developer_role:
+        messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
+    if takes.system_role or not any(_instructs(m.role) for m in messages):
+        return messages
+    out: list[Message] = []
+    held: list[Message] = []
+    for message in messages:
+        if _instructs(message.role):
+            held.append(message)
+        elif message.role == "user" and held:
+            out.append(replace(message, parts=_joined([*(m.parts for m in held), message.parts])))
+            held = []
+        else:
+            out.append(message)
+    if held:
+        out.append(Message("user", _joined([m.parts for m in held])))
+    return tuple(out)
+
+
+def _instructs(role: Role) -> bool:
+    return role in ("system", "developer")
+
+
+def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+    """At least one user message, and a user or tool message at the end (R5.8a), unless the backend continues a last
+    assistant message."""
+    if not any(m.role == "user" for m in messages):
+        head = next((i for i, m in enumerate(messages) if not _instructs(m.role)), len(messages))
+        messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])
+    if messages[-1].role in ("user", "tool") or (messages[-1].role == "assistant" and takes.continuation):
+        return messages
+    return (*messages, Message("user", (Text(CONTINUE),)))
+
+
+def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Neighbouring messages of one role joined (R5.10). Tool messages stay apart: each answers one call."""
+    out: list[Message] = []
+    for message in messages:
+        last = out[-1] if out else None
+        if last is None or last.role != message.role or message.role == "tool":
+            out.append(message)
+            continue
+        name = last.name if last.name == message.name else None
+        out[-1] = replace(
+            last, parts=_joined([last.parts, message.parts]), name=name, extra={**last.extra, **message.extra}
+        )
+    return tuple(out)
+
+
+def _joined(several: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Parts of several messages in one, texts with a blank line between."""
+    out: list[Part] = []
+    for parts in several:
+        if out and parts and isinstance(out[-1], Text) and isinstance(parts[0], Text):
+            out[-1] = Text(out[-1].text + _BREAK + parts[0].text)
+            out += parts[1:]
+        else:
+            out += parts
+    return tuple(out)
+
+
+# --- constrained decoding -------------------------------------------------------------------------------------------
+
+
+def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:
+    """The request fields with which a server of this feature enforces `constraint` (R10.10)."""
+    match feature:
+        case "gbnf":
+            return {"grammar": constraint.gbnf}
+        case "guided":
+            return {"structured_outputs": {"grammar": constraint.gbnf}}
+        case "ebnf":
+            return {"ebnf": constraint.gbnf}
+        case "json_schema":
+            schema = {"name": "tool_call", "schema": call_schema(constraint.calls), "strict": True}
+            return {"response_format": {"type": "json_schema", "json_schema": schema}}
+        case "format":
+            return {"format": call_schema(constraint.calls)}
+        case _:
+            raise ValueError(f"unknown feature for constrained decoding: {feature!r}")
+
+
+def call_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """A JSON Schema of one call, `{"name": ..., "arguments": {...}}`, of one of the tools."""
+    if len(tools) == 1:
+        return _one_call(tools[0], "#/properties/arguments")
+    return {"anyOf": [_one_call(tool, f"#/anyOf/{i}/properties/arguments") for i, tool in enumerate(tools)]}
+
+
+def _one_call(tool: ToolSpec, place: str) -> dict[str, Any]:
+    parameters = _moved(tool.parameters or {"type": "object", "properties": {}}, place)
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.name}, "arguments": parameters},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema whose local references still point inside it after it moved to `place`."""
+    if isinstance(schema, Mapping):
+        return {
+            key: place + value[1:]
+            if key == "$ref" and isinstance(value, str) and value.startswith("#")
+            else _moved(value, place)
+            for key, value in schema.items()
+        }
+    if isinstance(schema, list | tuple):
+        return [_moved(value, place) for value in schema]
+    return schema

@@ -1,0 +1,288 @@
+"""Model servers over HTTP: one class for all of them, with the protocol as a value.
+
+Rules:
+
+1. `open` returns when the server has accepted; everything before is raised, mapped by `refusals` (R10.8).
+2. A request is sent a second time only on a connection that proves to be stale; see `wire_client`. Real retries are a
+   middleware's business.
+3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read to
+   its end.
+4. Requests go out through the fast client, `wire_client`. aiohttp's does what that one does not: it probes, it takes the
+   proxy variables of the environment, and it serves where `httptools` is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from .._version import __version__
+from ..config import BackendConfig, LimitsConfig
+from ..errors import BackendFault, ClientFault, GatewayError
+from ..events import Event, Fault, Finish, fold, unfold
+from ..model import ModelReply, ModelRequest
+from ..protocols.base import WireProtocol, WriteOptions
+from .connections import Answer, Client
+from .presets import capabilities
+from .refusals import cleaned, read_refusal
+from .session_client import SessionClient
+
+PROBE_S: Final = 2.0
+"""Limit for `ready` and `models`."""
+
+LINGER_S: Final = 0.2
+"""How long a finished stream is given to end, so that its connection can be kept."""
+
+REFUSAL_BYTES: Final = 64 * 1024
+"""So much of an error answer is read."""
+
+_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
+
+
+class HttpBackend:
+    """A model server over HTTP. It speaks `protocol`; default: what the kind in `config` says.
+
+    Raises `ValueError` for a configuration it cannot use.
+    """
+
+    def __init__(
+        self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: WireProtocol | None = None
+    ) -> None:
+        if config.url is None:
+            raise ValueError(f"backend {name!r} needs a `url`")
+        self.wire = protocol or protocol_of(config.kind)
+        self.protocol: WireProtocol | None = self.wire
+        self.name = name
+        self.capabilities = capabilities(config)
+        self.base = base_url(config.url, self.wire.path)
+        self.url = self.base.joinpath(self.wire.path.lstrip("/"))
+        self.limits = limits
+        self._config = config
+        self._private = tuple(word for word in (self.base.host, config.api_key) if word and word != "localhost")
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": f"toolwire/{__version__}"}
+        if config.api_key:
+            self._headers["Authorization"] = f"Bearer {config.api_key}"
+        self._headers.update(config.headers)
+        self._client: Client | None = None
+        self._prober: SessionClient | None = None
+
+    async def start(self) -> None:
+        """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
+        fast = fast_client(self.url, self._headers, self._config)
+        self._prober = SessionClient(self.url, self._headers, self._config)
+        self._client = fast or self._prober
+
+    async def close(self) -> None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        prober, self._prober = self._prober, None
+        if client is not None and client is not prober:
+            await client.close()
+        if prober is not None:
+            await prober.close()
+
+    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> HttpSource:
+        """Send the request and wait for the server to accept it."""
+        client = self._client
+        if client is None:
+            raise self._not_started()
+        if body is None:
+            body = orjson.dumps(self.wire.write_request(request))
+        answer = await client.post(body, stream=request.stream, request_id=request_id)
+        if answer.status == 200:
+            return HttpSource(self, request, answer)
+        try:
+            raise await self._refusal(answer)
+        finally:
+            await answer.close()
+
+    async def ready(self) -> bool:
+        """Any answer below 500 on the health path, or on the model list."""
+        path = self._config.health_path
+        url = self.base.joinpath("models") if path is None else self.base.join(URL(path))
+        try:
+            async with asyncio.timeout(PROBE_S), self._session.get(url, allow_redirects=False) as response:
+                return response.status < 500
+        except (aiohttp.ClientError, OSError):
+            return False
+
+    async def models(self) -> list[str]:
+        """The names in the server's model list; empty if it has none."""
+        try:
+            async with asyncio.timeout(PROBE_S), self._session.get(self.base.joinpath("models")) as response:
+                listed = orjson.loads(await response.content.read(self.limits.frame_bytes))
+        except (aiohttp.ClientError, OSError, orjson.JSONDecodeError):
+            return []
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        return [
+            entry["id"]
+            for entry in (entries if isinstance(entries, list) else [])
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        ]
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._prober is None:
+            raise self._not_started()
+        return self._prober.session
+
+    def _not_started(self) -> RuntimeError:
+        return RuntimeError(f"backend {self.name!r} is not started")
+
+    async def _refusal(self, answer: Answer) -> GatewayError:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(PROBE_S):
+                async for data in answer.reads():
+                    body += data
+                    if len(body) >= REFUSAL_BYTES:
+                        break
+        except (BackendFault, TimeoutError):
+            pass  # the status alone says enough
+        return read_refusal(answer.status, answer.headers, bytes(body[:REFUSAL_BYTES]), private=self.private)
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Texts that no client may see."""
+        return self._private
+
+
+class HttpSource:
+    """One answer coming in."""
+
+    def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer) -> None:
+        self.protocol: WireProtocol | None = backend.wire
+        self.private = backend.private
+        self._wire = backend.wire
+        self._backend = backend
+        self._request = request
+        self._answer = answer
+        self._streams = is_stream(answer.content_type, request.stream)
+        self._ended = False
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
+        if self._streams:
+            await self._answer.pump(sink)
+        else:
+            sink(await self._as_stream())
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._answer.pause()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        self._answer.resume()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The wire bytes of the stream; a whole answer of a server that does not stream is written as one."""
+        if self._streams:
+            async for data in self._answer.reads():
+                yield data
+        else:
+            yield await self._as_stream()
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """The events of the stream, ending with `Finish` or `Fault`."""
+        try:
+            if not self._streams:
+                yield unfold(await self.reply())
+                return
+            reader = self._wire.reader(frame_bytes=self._backend.limits.frame_bytes)
+            async for data in self._answer.reads():
+                events = reader.feed(data)
+                if events:
+                    self._seen(events)
+                    yield events
+                    if self._ended:
+                        return
+            events = reader.finish()
+            self._seen(events)
+        except GatewayError as error:
+            events = [Fault(error)]
+        yield events
+
+    async def body(self) -> bytes:
+        """The bytes of the whole answer; a stream of a server that was not asked for one is folded."""
+        if self._streams:
+            reply = await self.reply()
+            return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
+        return await self._answer.read(self._backend.limits.reply_bytes)
+
+    async def reply(self) -> ModelReply:
+        """The whole answer."""
+        if self._streams:
+            return fold([event async for batch in self.batches() for event in batch])
+        try:
+            return self._wire.read_reply(await self.body())
+        except (BackendFault, ClientFault) as error:
+            raise cleaned(error, private=self._backend.private) from None
+
+    async def close(self) -> None:
+        """Give the connection back if the answer ended, else close it."""
+        await self._answer.close(linger_s=LINGER_S if self._ended else 0.0)
+
+    async def _as_stream(self) -> bytes:
+        """A whole answer, written as a stream."""
+        reply = await self.reply()
+        return self._wire.writer(WriteOptions(request=self._request, created=reply.created)).feed(unfold(reply))
+
+    def _seen(self, events: list[Event]) -> None:
+        """Notice the end, and hide in an in-band error what a client may not see."""
+        last = events[-1] if events else None
+        if isinstance(last, Fault):
+            events[-1] = Fault(cleaned(last.error, private=self._backend.private))
+        self._ended = isinstance(last, Fault | Finish)
+
+
+def fast_client(url: URL, headers: Mapping[str, str], config: BackendConfig) -> Client | None:
+    """The fast client, or None if it cannot be had or cannot do what is configured."""
+    if config.trust_env:
+        return None
+    try:
+        from .wire_client import WireClient
+    except ImportError:  # no `httptools` for this platform
+        return None
+    return WireClient(url, headers, config)
+
+
+def base_url(url: str, path: str) -> URL:
+    """The base of a server's API. `url` may be a bare origin, end with `/v1` or a slash, or be the endpoint itself; `/v1` is
+    added unless a version stands somewhere in the path. Raises `ValueError` if it is not an HTTP URL."""
+    given = URL(url)
+    if given.scheme not in ("http", "https") or not given.host:
+        raise ValueError(f"not an HTTP URL: {url!r}")
+    place = given.path.rstrip("/").removesuffix(path)
+    if not any(_VERSION.fullmatch(segment) for segment in place.split("/")):
+        place += "/v1"
+    return given.with_path(place)
+
+
+def is_stream(content_type: str, asked: bool) -> bool:
+    """Whether an answer of this type is a stream. JSON never is, `text/event-stream` always; servers that say neither are
+    taken to do what was asked."""
+    if content_type == "text/event-stream":
+        return True
+    return asked and not content_type.endswith(("/json", "+json")) and content_type != "text/html"
+
+
+def protocol_of(kind: str) -> WireProtocol:
+    """The protocol of a built-in kind of HTTP backend. Imported on use: most gateways need one of them."""
+    match kind:
+        case "openai_chat":
+            from ..protocols.chat import ChatProtocol
+
+            return ChatProtocol()
+        case "openai_completions":
+            from ..protocols.completions import CompletionsProtocol
+
+            return CompletionsProtocol()
+        case _:
+            raise ValueError(f"the kind {kind!r} says no protocol: give one")

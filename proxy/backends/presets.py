@@ -1,0 +1,135 @@
+"""What the well-known model servers take (R10.2, C4).
+
+A preset is a starting point: every key that a backend's configuration sets itself wins over it. `generic` is the cautious
+one, for a server of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..config import BackendConfig
+from .base import Capabilities
+
+GRAMMAR_CONSTRAINTS: Final = frozenset({"gbnf", "guided", "ebnf"})
+"""Features that take a grammar of the whole answer, so any format of calls can be enforced."""
+
+SCHEMA_CONSTRAINTS: Final = frozenset({"json_schema", "format"})
+"""Features that take a JSON Schema: the whole answer becomes one JSON value, so they only suit a format whose calls are
+bare JSON."""
+
+CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | {"none"}
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Fields of the published Chat Completions API that the request model does not have.
+_OPENAI: Final = _names(
+    "logit_bias logprobs top_logprobs user store metadata service_tier verbosity prediction modalities audio"
+    " web_search_options prompt_cache_key prompt_cache_retention safety_identifier"
+)
+
+# Sampling and template fields of vLLM's and SGLang's chat request classes, as their servers declare them.
+_ENGINE: Final = _names(
+    "top_k min_p min_tokens repetition_penalty stop_token_ids ignore_eos skip_special_tokens"
+    " chat_template_kwargs continue_final_message logit_bias logprobs top_logprobs user priority cache_salt"
+)
+
+PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
+    {
+        "generic": Capabilities(),
+        "openai": Capabilities(
+            developer_role=True,
+            images=True,
+            multiple_choices=True,
+            reasoning_effort=True,
+            extra_parameters=_OPENAI,
+            tool_types=_names("function custom"),
+        ),
+        # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed in
+        # v0.12. Grammars are read by xgrammar, which takes GBNF.
+        "vllm": Capabilities(
+            images=True,
+            multiple_choices=True,
+            reasoning_effort=True,
+            constrain="guided",
+            continuation=True,
+            extra_parameters=_ENGINE
+            | _names(
+                "length_penalty include_stop_str_in_output spaces_between_special_tokens truncate_prompt_tokens"
+                " prompt_logprobs allowed_token_ids bad_words add_generation_prompt add_special_tokens documents"
+                " chat_template mm_processor_kwargs structured_outputs return_tokens_as_token_ids return_token_ids"
+                " kv_transfer_params vllm_xargs include_reasoning thinking_token_budget"
+            ),
+        ),
+        # docs.sglang.io, "Structured Outputs": one of `json_schema`, `regex`, `ebnf`; xgrammar reads GBNF.
+        "sglang": Capabilities(
+            images=True,
+            multiple_choices=True,
+            reasoning_effort=True,
+            constrain="ebnf",
+            continuation=True,
+            extra_parameters=_ENGINE
+            | _names(
+                "regex ebnf stop_regex no_stop_trim lora_path session_params separate_reasoning stream_reasoning"
+                " return_hidden_states custom_logit_processor custom_params extra_key"
+            ),
+        ),
+        # llama.cpp tools/server/README: sampling fields of `/completion` also work in chat; `grammar` is GBNF.
+        "llamacpp": Capabilities(
+            images=True,
+            reasoning_effort=True,
+            constrain="gbnf",
+            continuation=True,
+            extra_parameters=_names(
+                "top_k min_p typical_p top_n_sigma dynatemp_range dynatemp_exponent repeat_penalty repeat_last_n"
+                " xtc_probability xtc_threshold dry_multiplier dry_base dry_allowed_length dry_penalty_last_n"
+                " dry_sequence_breakers mirostat mirostat_tau mirostat_eta grammar json_schema samplers logit_bias"
+                " logprobs top_logprobs n_probs min_keep ignore_eos cache_prompt id_slot n_keep chat_template_kwargs"
+                " reasoning_format thinking_budget_tokens timings_per_token return_progress return_tokens"
+                " post_sampling_probs lora"
+            ),
+        ),
+        # Its OpenAI endpoint knows no further sampling fields; a JSON Schema goes through `response_format`.
+        "ollama": Capabilities(
+            images=True,
+            reasoning_effort=True,
+            constrain="json_schema",
+            extra_parameters=frozenset({"reasoning", "logprobs", "top_logprobs"}),
+        ),
+        "lmstudio": Capabilities(
+            images=True,
+            constrain="json_schema",
+            extra_parameters=frozenset({"top_k", "repeat_penalty", "min_p", "logit_bias", "ttl", "draft_model"}),
+        ),
+    }
+)
+
+
+def capabilities(config: BackendConfig) -> Capabilities:
+    """What this backend takes: its preset, with the keys that `config` sets on top.
+
+    Raises `ValueError` for an unknown preset or constraint.
+    """
+    preset = PRESETS.get(config.preset)
+    if preset is None:
+        raise ValueError(f"unknown preset {config.preset!r}: one of {', '.join(PRESETS)}")
+    if config.constrain is not None and config.constrain not in CONSTRAINTS:
+        raise ValueError(f"unknown constraint {config.constrain!r}: one of {', '.join(sorted(CONSTRAINTS))}")
+    known = {f.name for f in fields(Capabilities)}
+    own: dict[str, Any] = {
+        f.name: value
+        for f in fields(BackendConfig)
+        if f.name in known and (value := getattr(config, f.name)) is not None
+    }
+    if config.images is not None:
+        own["images"] = config.images == "true"
+        own["drop_images"] = config.images == "drop"
+    if config.extra_parameters is not None:
+        own["extra_parameters"] = frozenset(config.extra_parameters)
+    return replace(preset, **own)

@@ -1,0 +1,128 @@
+"""What a model server's failure means for the client: pure functions from its answer, or its silence, to one error (R10.8).
+
+Rules: the server's own message is kept, shortened, without addresses, keys and stack traces; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from ..errors import BackendFault, ClientFault, GatewayError
+
+MAX_MESSAGE_CHARS: Final = 500
+"""A model server's message is shortened to this many characters."""
+
+_TOO_LONG: Final = re.compile(
+    r"maximum context length|context[ _](?:length|window|size)[ _]?exceed|exceed\w* (?:the )?(?:available |model'?s? |maximum )*"
+    r"context|longer than the model'?s context|context the overflow|prompt is too long",
+    re.IGNORECASE,
+)
+_TOO_LONG_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
+_ADDRESS: Final = re.compile(
+    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[[0-9a-f:]*:[0-9a-f:]*\]"
+    r"|\b(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]*(?=:\d{2,5}\b))(?::\d{1,5}\b)?",
+    re.IGNORECASE,
+)
+_KEY: Final = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
+_TRACE: Final = re.compile(
+    r"Traceback \(most recent call last\)|^goroutine \d+ \[|^\s+at [\w.$<>]+[ (]|^\s*File \"[^\"]+\", line \d+",
+    re.MULTILINE,
+)
+_PYTHON_ERROR: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Warning)|[\w.]+Exit): (?P<text>.+)$")
+
+
+def read_refusal(
+    status: int, headers: Mapping[str, str], body: bytes, *, private: tuple[str, ...] = ()
+) -> GatewayError:
+    """The error for a model server's answer whose status is not 200.
+
+    `body` is what was read of it, `private` are texts that must not be shown (host names, the key).
+    """
+    text, code = read_message(body)
+    text = clean(text, private=private)
+    said = f": {text}" if text else "."
+    match status:
+        case 400 | 422:
+            too_long = code in _TOO_LONG_CODES or _TOO_LONG.search(text) is not None
+            return ClientFault(
+                text or f"The model server refused the request with status {status}.",
+                code="context_length_exceeded" if too_long else "upstream_rejected",
+            )
+        case 401 | 403:
+            return BackendFault(
+                f"The model server refused the gateway's key (status {status}){said}", code="upstream_auth"
+            )
+        case 408 | 504:
+            return BackendFault(f"The model server answered {status}{said}", code="upstream_timeout")
+        case 413:
+            return ClientFault(text or "The request is too large for the model server.", code="request_too_large")
+        case 429:
+            wait = headers.get("Retry-After")
+            return ClientFault(
+                text or "The model server takes no more requests now.",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": wait} if wait else None,
+            )
+        case _ if 300 <= status < 400:
+            return BackendFault(
+                f"The model server answered with a redirect (status {status}), which is not followed.",
+                hint="Check the backend's `url`.",
+            )
+        case 404:
+            return BackendFault(
+                f"The model server answered 404{said}", hint="Check the backend's `url` and model name."
+            )
+        case _:
+            return BackendFault(f"The model server answered {status}{said}")
+
+
+def read_message(body: bytes) -> tuple[str, str | None]:
+    """The message and the code in an error body: OpenAI's envelope, `{"error": "..."}`, `{"message": ...}`, `{"detail":
+    ...}`, or short plain text. Empty if there is none."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace").strip()
+        return ("" if text.startswith("<") else text), None
+    code: str | None = None
+    if isinstance(parsed, dict):
+        error = parsed.get("error", parsed)
+        if isinstance(error, dict):
+            words = [error.get("code"), error.get("type")]
+            code = next((w for w in words if isinstance(w, str) and w in _TOO_LONG_CODES), None)
+            parsed = error.get("message") or error.get("detail") or ""
+        else:
+            parsed = error
+    return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
+
+
+def clean(text: str, *, private: tuple[str, ...] = ()) -> str:
+    """`text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
+    trace = _TRACE.search(text)
+    if trace is not None:
+        last = _PYTHON_ERROR.match(text.strip().rsplit("\n", 1)[-1].strip())
+        text = f"{text[: trace.start()].strip()} {last['text'] if last else ''}".strip()
+    for word in private:
+        if word:
+            text = text.replace(word, "[hidden]")
+    text = _URL.sub("[address]", text)
+    text = _ADDRESS.sub("[address]", text)
+    text = _KEY.sub("[key]", text)
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def cleaned(error: GatewayError, *, private: tuple[str, ...] = ()) -> GatewayError:
+    """The same error with a message that a client may see. For errors that came in-band, inside a 200 stream."""
+    message = clean(error.message, private=private)
+    if message == error.message:
+        return error
+    return type(error)(
+        message, code=error.code, param=error.param, status=error.status, type=error.type, headers=error.headers
+    )

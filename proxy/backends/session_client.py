@@ -1,0 +1,265 @@
+"""The client for what the fast one does not do (docs/adr/0007): aiohttp's `ClientSession`.
+
+It takes the proxy variables of the environment, and serves without `httptools`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import aiohttp
+from yarl import URL
+
+from ..config import BackendConfig, Timeouts
+from ..errors import BackendFault
+from .connections import disconnected, not_http, shortest, timed_out, too_large, undecodable, unreachable, untrusted
+
+PIECEWISE_BYTES: Final = 1024 * 1024
+"""Larger request bodies are sent in pieces."""
+
+_PATROL_S: Final = 1.0
+"""How often a waiting answer is looked at, at least."""
+
+
+class SessionClient:
+    """Connections to the server at `url`. `session` may be used for other requests as well."""
+
+    def __init__(self, url: URL, headers: Mapping[str, str], config: BackendConfig) -> None:
+        self._url = url
+        self._timeouts = config.timeouts
+        reuse = aiohttp.TraceConfig()
+        reuse.on_connection_reuseconn.append(note_reuse)
+        self.session = aiohttp.ClientSession(
+            connector=Pool(
+                idle_connections=config.pool.idle_connections,
+                limit=config.pool.connections,
+                keepalive_timeout=config.pool.idle_s,
+                ssl=config.verify_tls,
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect_s),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=config.trust_env,
+            trace_configs=[reuse],
+        )
+
+    async def post(self, body: bytes, *, stream: bool, request_id: str) -> SessionAnswer:
+        """Send a request and wait for the answer's headers; once more if a kept connection died before its first byte."""
+        started = time.monotonic()
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if stream else "application/json",
+            "X-Request-Id": request_id,
+        }
+        limit, phase = shortest(self._timeouts)
+        reused: list[bool] = []
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._accepted(body, headers, reused)
+        except aiohttp.ConnectionTimeoutError:
+            raise timed_out("connecting", self._timeouts.connect_s) from None
+        except TimeoutError:
+            raise timed_out(phase, limit) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise broken(error) from error
+        return SessionAnswer(response, Watch(response, self._timeouts, time.monotonic() - started))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.session.close()
+
+    async def _accepted(self, body: bytes, headers: dict[str, str], reused: list[bool]) -> aiohttp.ClientResponse:
+        try:
+            return await self.session.post(
+                self._url, data=payload(body), headers=headers, allow_redirects=False, trace_request_ctx=reused
+            )
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if not reused or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+        # Connections are pooled by (host, ..., server_hostname), so naming the host makes this one a new one.
+        headers["Connection"] = "close"
+        return await self.session.post(
+            self._url, data=payload(body), headers=headers, allow_redirects=False, server_hostname=self._url.host
+        )
+
+
+class SessionAnswer:
+    """One answer of a `ClientSession`."""
+
+    def __init__(self, response: aiohttp.ClientResponse, watch: Watch) -> None:
+        self.status = response.status
+        self.content_type = response.content_type
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._watch = watch
+        self._flows = asyncio.Event()
+        self._flows.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything was read."""
+        return self._response.content.at_eof()
+
+    async def reads(self) -> AsyncGenerator[bytes, None]:
+        """What the socket gives, one item per read."""
+        content = self._response.content
+        watch = self._watch
+        try:
+            while True:
+                watch.waits()
+                data = await content.readany()
+                if not data:
+                    return
+                watch.got()
+                yield data
+        except aiohttp.ClientError as error:
+            raise watch.fault or broken(error) from error
+        except OSError as error:
+            raise broken(error) from error
+        finally:
+            watch.stop()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body."""
+        parts: list[bytes] = []
+        size = 0
+        async for data in self.reads():
+            size += len(data)
+            if size > limit:
+                raise too_large(limit)
+            parts.append(data)
+        return b"".join(parts)
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """Give each read to `sink`, from this task."""
+        async for data in self.reads():
+            sink(data)
+            await self._flows.wait()
+
+    def pause(self) -> None:
+        """Give nothing more to the sink."""
+        self._flows.clear()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._flows.set()
+
+    async def close(self, *, linger_s: float = 0.0) -> None:
+        """Give the connection back if the answer ended, else close it."""
+        try:
+            if linger_s and not self.ended:
+                async with asyncio.timeout(linger_s):
+                    while await self._response.content.readany():
+                        pass
+        except (aiohttp.ClientError, OSError):
+            pass  # it did not end in time, or badly: the connection is not kept
+        finally:
+            self._watch.stop()
+            self._response.close()
+
+
+class Watch:
+    """The time limits of one answer while it is read: one timer, whatever the number of reads, right to about a second.
+
+    Only a reader that waits can find the server idle: a slow client holds back the reads, and that is not the server's fault.
+
+    It also looks after a case in which aiohttp 3.14 lets a reader wait for ever: a malformed chunk size in a later read
+    closes the connection without telling the reader.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, timeouts: Timeouts, elapsed_s: float) -> None:
+        self.fault: BackendFault | None = None
+        self._response = response
+        self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._started = self._last = self._loop.time() - elapsed_s
+        self._waiting = self._waiting_for_first = True
+        self._timer = self._loop.call_later(self._pause(), self._look)
+
+    def waits(self) -> None:
+        """A read begins."""
+        if not self._waiting_for_first:
+            self._last = self._loop.time()
+        self._waiting = True
+
+    def got(self) -> None:
+        """A read gave something."""
+        self._waiting = self._waiting_for_first = False
+
+    def stop(self) -> None:
+        """Nothing more is read."""
+        self._timer.cancel()
+
+    def _limits(self) -> list[tuple[float, str, float]]:
+        """Moment, phase and length of each limit that applies now."""
+        t = self._timeouts
+        silence = ("waiting for the first byte", t.first_byte_s) if self._waiting_for_first else ("idle", t.idle_s)
+        out = []
+        if silence[1] is not None and self._waiting:
+            out.append((self._last + silence[1], silence[0], silence[1]))
+        if t.total_s is not None:
+            out.append((self._started + t.total_s, "total", t.total_s))
+        return out
+
+    def _pause(self) -> float:
+        now = self._loop.time()
+        return max(0.0, min([_PATROL_S, *(moment - now for moment, _, _ in self._limits())]))
+
+    def _look(self) -> None:
+        content = self._response.content
+        if content.is_eof() or content.exception() is not None:
+            return
+        connection = self._response.connection
+        now = self._loop.time()
+        passed = next(((phase, s) for moment, phase, s in self._limits() if moment <= now), None)
+        if passed is not None:
+            self.fault = timed_out(*passed)
+        elif connection is not None and connection.closed:
+            self.fault = not_http()
+        else:
+            self._timer = self._loop.call_later(self._pause(), self._look)
+            return
+        content.set_exception(aiohttp.ClientPayloadError(self.fault.message))
+
+
+class Pool(aiohttp.TCPConnector):
+    """aiohttp's pool, which bounds the connections in use, with a bound on the unused ones as well (C36).
+
+    Idle connections are those in `_conns`; there is no public way to count them. A test fails if that changes.
+    """
+
+    def __init__(self, *, idle_connections: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._idle_connections = idle_connections
+
+    def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
+        full = sum(map(len, self._conns.values())) >= self._idle_connections
+        super()._release(key, protocol, should_close=should_close or full)
+
+
+async def note_reuse(session: aiohttp.ClientSession, trace: Any, _: aiohttp.TraceConnectionReuseconnParams) -> None:
+    """Trace hook: append to the list given as `trace_request_ctx` when a kept connection is used."""
+    if isinstance(trace.trace_request_ctx, list):
+        trace.trace_request_ctx.append(True)
+
+
+def payload(body: bytes) -> bytes | BytesIO:
+    """The body in the form that the client sends best: a large one in pieces, so that others are served meanwhile."""
+    return body if len(body) <= PIECEWISE_BYTES else BytesIO(body)
+
+
+def broken(error: Exception) -> BackendFault:
+    """The error for a connection that failed, or an answer that is not HTTP."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return untrusted()
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return unreachable()
+    if isinstance(error, aiohttp.ClientPayloadError) and "not completed" not in str(error):
+        return undecodable()
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientConnectionError | OSError):
+        return disconnected()
+    return not_http()

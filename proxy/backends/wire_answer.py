@@ -1,0 +1,275 @@
+"""One answer of the fast client: what has come of it, and who waits for the rest.
+
+Rules:
+
+1. The pieces of a body that one read brought are handed on as one, from within the callback: no task, no queue and, with
+   `pump`, no future per read.
+2. An answer that failed gives up its connection at once. One that ended keeps it until its caller has taken everything, so
+   that nothing of the next answer can get into this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from multidict import CIMultiDict
+
+from ..config import Timeouts
+from ..errors import BackendFault
+from .connections import disconnected, timed_out, too_large, undecodable
+from .inflate import Inflater
+
+if TYPE_CHECKING:
+    from .wire_connection import Connection
+
+INBOX_BYTES: Final = 128 * 1024
+"""If so much waits for a reader, the connection is not read for a while."""
+
+
+class Keeper(Protocol):
+    """Who owns connections: `WireClient`."""
+
+    timeouts: Timeouts
+
+    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
+        """The answer needs its connection no more."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed."""
+
+
+class WireAnswer:
+    """One answer. `status` is 0 until its head has come."""
+
+    def __init__(self, keeper: Keeper, connection: Connection, started: float) -> None:
+        self.status = 0
+        self.content_type = ""
+        self.complete = False
+        """The parser has seen the end."""
+        self.until_close = False
+        """The end of the connection is the end of the answer."""
+        self.ended = False
+        self.touched = False
+        """A byte has come."""
+        self.lost = False
+        """The connection was closed before a byte came."""
+        self._keeper = keeper
+        self._connection: Connection | None = connection
+        self._loop = asyncio.get_running_loop()
+        self._fields: Mapping[bytes, bytes] = {}
+        self._inflater: Inflater | None = None
+        self._inbox: list[bytes] = []
+        self._size = 0
+        self._limit: int | None = None
+        self._sink: Callable[[bytes], None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._paused = False
+        self._started = started
+        self._quiet_since: float | None = None
+        self._has_body = False
+
+    @property
+    def headers(self) -> CIMultiDict[str]:
+        """The header fields."""
+        return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._fields.items())
+
+    # --- the reader's side
+
+    async def head(self) -> None:
+        """Wait for the head."""
+        while not self.status and not self.ended:
+            await self._wait()
+        if not self.status:
+            assert self._error is not None
+            raise self._error
+
+    async def reads(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes."""
+        while True:
+            if self._inbox:
+                yield self._taken()
+            elif self.ended:
+                self._settle()
+                return
+            else:
+                await self._wait()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body."""
+        self._limit = limit
+        self.resume()
+        while not self.ended and self._size <= limit:
+            await self._wait()
+        if self._size > limit:
+            await self.close()
+            raise too_large(limit)
+        self._settle()
+        return self._taken()
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """Give each read to `sink` from within the read callback."""
+        self._sink = sink
+        try:
+            if self._inbox:
+                sink(self._taken())
+            while not self.ended:
+                await self._wait()
+        except Exception as error:  # the sink's
+            self.fail(error)
+            raise
+        finally:
+            self._sink = None
+        self._settle()
+
+    def pause(self) -> None:
+        """Do not read the connection for a while."""
+        if not self._paused:
+            self._paused = True
+            if self._connection is not None and self._connection.open:
+                self._connection.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused:
+            self._paused = False
+            self._quiet_since = None
+            if self._connection is not None and self._connection.open:
+                self._connection.transport.resume_reading()
+
+    async def close(self, *, linger_s: float = 0.0) -> None:
+        """Keep the connection if the answer ended, or ends in time; else close it."""
+        try:
+            if linger_s and not self.ended:
+                self.resume()
+                async with asyncio.timeout(linger_s):
+                    await self.pump(_forget)
+        except (BackendFault, TimeoutError):
+            pass  # it did not end in time, or badly: the connection is not kept
+        finally:
+            if not self.ended:
+                self.fail(disconnected())
+            self._release()
+
+    def overdue(self, now: float) -> BackendFault | None:
+        """The limit that has passed, if one has. The one for silence is right to two calls of this."""
+        t = self._keeper.timeouts
+        if t.total_s is not None and now - self._started >= t.total_s:
+            return timed_out("total", t.total_s)
+        if self.status and (self._waiter is None or self._paused):
+            return None  # nobody waits
+        if not self._has_body:
+            if t.first_byte_s is not None and now - self._started >= t.first_byte_s:
+                return timed_out("waiting for the first byte", t.first_byte_s)
+        elif self._quiet_since is None:
+            self._quiet_since = now
+        elif t.idle_s is not None and now - self._quiet_since >= t.idle_s:
+            return timed_out("idle", t.idle_s)
+        return None
+
+    # --- the connection's side
+
+    def begin(self, status: int, fields: Mapping[bytes, bytes]) -> None:
+        """The head has come."""
+        self.status = status
+        self._fields = fields
+        self.content_type = fields.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+        coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
+        self.until_close = coding != b"chunked" and b"content-length" not in fields
+        encoding = fields.get(b"content-encoding", b"").strip().lower().decode("latin-1")
+        if encoding and encoding != "identity":
+            try:
+                self._inflater = Inflater(encoding)
+            except ValueError:
+                self.fail(undecodable())
+        self._wake()
+
+    def take(self, data: bytes) -> None:
+        """Bytes of the body have come."""
+        if self.ended:
+            return
+        self._has_body = True
+        self._quiet_since = None
+        if self._inflater is not None:
+            try:
+                data = self._inflater.feed(data)
+            except ValueError:
+                self.fail(undecodable())
+                return
+            if not data:
+                return
+        if self._sink is not None:
+            try:
+                self._sink(data)
+            except BaseException as error:  # whatever it is, it belongs to whoever gave the sink
+                self.fail(error)
+            return
+        self._inbox.append(data)
+        self._size += len(data)
+        if self._limit is None:
+            if self._size > INBOX_BYTES:
+                self.pause()
+            self._wake()
+        elif self._size > self._limit:
+            self._wake()
+
+    def end(self) -> None:
+        """The last byte has come."""
+        if self.ended:
+            return
+        if self._inflater is not None:
+            try:
+                self._inflater.finish()
+            except ValueError:
+                self.fail(undecodable())
+                return
+        self.ended = True
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more will come."""
+        if self.ended:
+            return
+        self.ended = True
+        self._error = error
+        if self._connection is not None:
+            self._connection.keep = False
+        self._release()
+        self._wake()
+
+    def _taken(self) -> bytes:
+        inbox = self._inbox
+        data = inbox[0] if len(inbox) == 1 else b"".join(inbox)
+        inbox.clear()
+        self._size = 0
+        self.resume()
+        return data
+
+    def _settle(self) -> None:
+        self._release()
+        if self._error is not None:
+            raise self._error
+
+    def _release(self) -> None:
+        self.resume()  # whoever uses the connection next does not know that it was paused
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._keeper.give_back(self, connection)
+
+    async def _wait(self) -> None:
+        waiter = self._waiter = self._loop.create_future()
+        self._quiet_since = None
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _forget(data: bytes) -> None:
+    """A sink for what nobody wants."""

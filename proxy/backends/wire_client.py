@@ -1,0 +1,263 @@
+"""The fast client: requests to one model server over kept connections (docs/adr/0007).
+
+It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, and nothing else. What it costs is a
+write, a read and one future for a whole answer; a stream that is pumped costs nothing per read but its parsing.
+
+Rules:
+
+1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer: the server
+   had closed it while it was idle and cannot have worked on the request. The second time it goes out on a new connection.
+2. A connection is in use, unused, or closed. Those in use are bounded by a semaphore, the unused by number and age.
+3. One timer per client looks at all answers and all unused connections; there is no timer and no task per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import aiohappyeyeballs
+from yarl import URL
+
+from ..config import BackendConfig
+from ..errors import BackendFault
+from .connections import disconnected, shortest, timed_out, unreachable, untrusted
+from .wire_answer import WireAnswer
+from .wire_connection import READ_BYTES, Connection
+
+PIECE_BYTES: Final = 256 * 1024
+"""Larger request bodies are sent in pieces of this size, each when the last one is mostly gone."""
+
+PATROL_S: Final = 1.0
+"""How often the limits are looked at, at least; four times as often as the shortest of them passes."""
+
+EYEBALLS_S: Final = 0.25
+"""An address is given so long before the next one is tried as well (RFC 8305)."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
+
+
+class WireClient:
+    """Connections to the server at `url`; `headers` go with every request. Made inside a running loop.
+
+    Raises `ValueError` for headers that cannot be sent.
+    """
+
+    def __init__(self, url: URL, headers: Mapping[str, str], config: BackendConfig) -> None:
+        self.timeouts = config.timeouts
+        self._url = url
+        self._pool = config.pool
+        self._tls = tls_context(verify=config.verify_tls) if url.scheme == "https" else None
+        self._loop = asyncio.get_running_loop()
+        self._scratch = memoryview(bytearray(READ_BYTES))
+        self._heads = {stream: request_head(url, headers, stream=stream) for stream in (False, True)}
+        self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None
+        self._unused: deque[Connection] = deque()
+        self._answers: set[WireAnswer] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        limits = [self.timeouts.first_byte_s, self.timeouts.idle_s, self.timeouts.total_s, self._pool.idle_s]
+        self._patrol_s = max(0.01, min([PATROL_S, *(limit / 4 for limit in limits if limit is not None)]))
+
+    async def post(self, body: bytes, *, stream: bool, request_id: str) -> WireAnswer:
+        """Send a request and wait for the answer's headers."""
+        if not request_id.isprintable():
+            raise ValueError("a request id is one line of text")
+        head = b"%s%s\r\nContent-Length: %d\r\n\r\n" % (self._heads[stream], request_id.encode(), len(body))
+        started = self._loop.time()
+        connection = await self._connection(started, fresh=False)
+        answer = WireAnswer(self, connection, started)
+        try:
+            return await self._accepted(answer, connection, head, body)
+        except BackendFault:
+            if not (connection.reused and answer.lost):
+                raise
+        connection = await self._connection(started, fresh=True)
+        return await self._accepted(WireAnswer(self, connection, started), connection, head, body)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for answer in list(self._answers):
+            answer.fail(disconnected())
+        for connection in self._unused:
+            connection.transport.abort()
+        self._unused.clear()
+        await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
+
+    def patrol(self) -> None:
+        """Fail the answers that are overdue, and close connections that were unused for too long."""
+        now = self._loop.time()
+        for answer in list(self._answers):
+            fault = answer.overdue(now)
+            if fault is not None:
+                answer.fail(fault)
+        while self._unused and now - self._unused[0].since >= self._pool.idle_s:
+            self._unused.popleft().transport.abort()
+
+    # --- the connections' side
+
+    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
+        """The answer needs its connection no more: keep or close it."""
+        self._answers.discard(answer)
+        connection.answer = None
+        if connection.usable and len(self._unused) < self._pool.idle_connections and not self._closed:
+            connection.reused = True
+            connection.since = self._loop.time()
+            self._unused.append(connection)
+        else:
+            connection.transport.abort()
+        if self._slots is not None:
+            self._slots.release()
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed."""
+        try:
+            self._unused.remove(connection)
+        except ValueError:
+            pass  # it was in use
+
+    # --- requests
+
+    async def _accepted(self, answer: WireAnswer, connection: Connection, head: bytes, body: bytes) -> WireAnswer:
+        """Send the request and wait for the answer's head."""
+        self._answers.add(answer)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._patrol_s, self._look)
+        connection.expect(answer)
+        try:
+            if len(body) <= PIECE_BYTES:
+                connection.transport.write(head + body)
+            else:
+                await _send(answer, connection, head, body)
+            await answer.head()
+        except BaseException:
+            await answer.close()
+            raise
+        return answer
+
+    async def _connection(self, started: float, *, fresh: bool) -> Connection:
+        """A connection to send on, which counts as in use from now on."""
+        slots = self._slots
+        if not fresh and self._unused and (slots is None or not slots.locked()):
+            if slots is not None:
+                await slots.acquire()  # does not wait
+            connection = self._kept()
+            if connection is not None:
+                return connection
+            if slots is not None:
+                slots.release()
+        limit, phase = shortest(self.timeouts)
+        deadline = asyncio.timeout_at(None if limit is None else started + limit)
+        try:
+            async with deadline:
+                if slots is not None:
+                    await slots.acquire()
+                try:
+                    connection = None if fresh else self._kept()
+                    return connection if connection is not None else await self._connect()
+                except BaseException:
+                    if slots is not None:
+                        slots.release()
+                    raise
+        except TimeoutError:
+            raise timed_out(phase, limit) from None
+
+    def _kept(self) -> Connection | None:
+        """An unused connection, the youngest first."""
+        while self._unused:
+            connection = self._unused.pop()
+            if connection.usable and self._loop.time() - connection.since < self._pool.idle_s:
+                return connection
+            connection.transport.abort()
+        return None
+
+    async def _connect(self) -> Connection:
+        limit = self.timeouts.connect_s
+        try:
+            async with asyncio.timeout(limit) as connecting:
+                connection = await self._dial()
+        except ssl.SSLError:
+            raise untrusted() from None
+        except (OSError, UnicodeError):  # the latter for names that cannot be looked up
+            raise (timed_out("connecting", limit) if connecting.expired() else unreachable()) from None
+        if self._closed:
+            connection.transport.abort()
+            raise disconnected()
+        return connection
+
+    async def _dial(self) -> Connection:
+        host, port = self._url.raw_host, self._url.port
+        assert host is not None
+        kind = socket.SOCK_STREAM
+        try:
+            infos = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)  # an address: no look-up
+        except socket.gaierror:
+            infos = await self._loop.getaddrinfo(host, port, type=kind)
+        sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1)
+        try:
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self, self._scratch),
+                sock=sock,
+                ssl=self._tls,
+                server_hostname=None if self._tls is None else host.rstrip("."),
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    def _look(self) -> None:
+        self.patrol()
+        idle = not self._answers and not self._unused
+        self._timer = None if idle else self._loop.call_later(self._patrol_s, self._look)
+
+
+async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: bytes) -> None:
+    """Write a large request in pieces, as fast as they are taken. A refusal that comes early ends it."""
+    connection.transport.write(head)
+    rest = memoryview(body)
+    while rest and not answer.ended and answer.status in (0, 200):
+        connection.transport.write(rest[:PIECE_BYTES])
+        rest = rest[PIECE_BYTES:]
+        await connection.writable()
+    if rest:
+        connection.keep = False
+
+
+def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes:
+    """The request line and the header up to the value of `X-Request-Id`. Raises `ValueError` for what cannot be sent."""
+    fields = {"Host": url.host_port_subcomponent or "", "Content-Type": "application/json"}
+    fields["Accept"] = "text/event-stream" if stream else "application/json"
+    if url.user is not None:
+        credentials = f"{url.user}:{url.password or ''}".encode()
+        fields["Authorization"] = f"Basic {b64encode(credentials).decode()}"
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
+            raise ValueError(f"not an HTTP header: {name!r}")
+        if name.lower() in _OURS:
+            continue
+        known = next((known for known in fields if known.lower() == name.lower()), name)
+        fields[known] = value
+    lines = [f"POST {url.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "X-Request-Id: "]).encode()
+
+
+def tls_context(*, verify: bool) -> ssl.SSLContext:
+    """The system's defaults; without `verify` any certificate is taken. Reads files."""
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,175 @@
+"""One connection of the fast client: HTTP/1.1 read inside the transport's read callback.
+
+Rules:
+
+1. `httptools` (llhttp) does all parsing; what it refuses ends the answer with a fault, at once.
+2. Bytes that are neither head nor body (interim answers, chunk extensions, trailers) are bounded, as is the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from ..errors import BackendFault
+from .connections import disconnected, not_http
+
+if TYPE_CHECKING:
+    from .wire_answer import Keeper, WireAnswer
+
+READ_BYTES: Final = 64 * 1024
+"""Size of one read."""
+
+HEAD_BYTES: Final = 64 * 1024
+"""So many bytes may come in a row, within a read, that bring nothing of a body."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """HTTP/1.1 on one transport: one request at a time. `scratch` is where reads go; connections may share it, since nothing
+    stays in it."""
+
+    def __init__(self, keeper: Keeper, scratch: memoryview) -> None:
+        self.transport: asyncio.Transport
+        self.answer: WireAnswer | None = None
+        self.reused = False
+        self.keep = True
+        """Whether another request may follow."""
+        self.since = 0.0
+        """When it was given back, on the loop's clock."""
+        self._keeper = keeper
+        self._scratch = scratch
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
+        self._fields: dict[bytes, bytes] = {}
+        self._barren_bytes = 0
+        self._writable: asyncio.Future[None] | None = None
+        self._full = False
+        self._closed = False
+        self._parser = HttpResponseParser(self)
+        # As aiohttp does: servers that write bare line feeds or blanks after a chunk's size are understood.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent now."""
+        return self.keep and self.open
+
+    @property
+    def open(self) -> bool:
+        """Whether it still stands."""
+        return not self._closed and not self.transport.is_closing()
+
+    def expect(self, answer: WireAnswer) -> None:
+        """A request goes out now; what comes belongs to `answer`."""
+        self.answer = answer
+        self._fields = {}
+        self._barren_bytes = 0
+
+    async def writable(self) -> None:
+        """Wait until what was written is mostly sent, or the connection is closed."""
+        if self._full and not self._closed:
+            self._writable = asyncio.get_running_loop().create_future()
+            try:
+                await self._writable
+            finally:
+                self._writable = None
+        else:
+            await asyncio.sleep(0)
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes."""
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what one read brought."""
+        answer = self.answer
+        if answer is None or answer.ended:
+            self.keep = False
+            self.transport.abort()
+            return
+        answer.touched = True
+        fault: BackendFault | None = None
+        try:
+            self._parser.feed_data(self._scratch[:nbytes])
+        except (HttpParserError, HttpParserUpgrade):
+            self.keep = False
+            if not answer.complete:
+                fault = not_http()
+        pieces = self._pieces
+        if pieces:
+            self._barren_bytes = 0
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            answer.take(data)
+        else:
+            self._barren_bytes += nbytes
+            if self._barren_bytes > HEAD_BYTES and fault is None and not answer.complete:
+                fault = not_http()
+        if answer.complete:
+            answer.end()
+        elif fault is not None:
+            answer.fail(fault)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is closed; an answer without a stated length ends with it."""
+        self._closed = True
+        self.keep = False
+        self._wake_writer()
+        answer = self.answer
+        if answer is not None and not answer.ended:
+            if exc is None and answer.until_close:
+                answer.end()
+            else:
+                answer.lost = not answer.touched
+                answer.fail(disconnected())
+        self._keeper.lost(self)
+        del self._parser, self.on_body  # they know each other
+
+    def pause_writing(self) -> None:
+        """The request is taken more slowly than it is written."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._full = False
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    # --- the parser's side; `on_body` is above
+
+    def on_message_begin(self) -> None:
+        """An answer begins; a second one was not asked for."""
+        if self.answer is None or self.answer.complete:
+            raise ValueError("an answer too many")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or of the trailer, which is ignored."""
+        name = name.lower()
+        known = self._fields.get(name)
+        self._fields[name] = value if known is None else known + b", " + value
+
+    def on_headers_complete(self) -> None:
+        """The head is whole. Interim answers (1xx) are passed over."""
+        status = self._parser.get_status_code()
+        fields, self._fields = self._fields, {}
+        if status >= 200 and self.answer is not None:
+            self.answer.begin(status, fields)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole, unless it was an interim one."""
+        if self.answer is not None and self.answer.status:
+            self.answer.complete = True
+            self.keep = self._parser.should_keep_alive() and self.keep

@@ -1,0 +1,220 @@
+"""What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
+
+`check_values` needs nothing but the configuration (and reads the files that it names); `check_names` looks up plug-ins
+and therefore imports them.
+
+Sources: R5.4 (templates), R16.2 (options of middlewares), R17.2 (messages), R17.8 (keys).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from .auth import Keys
+from .config import GatewayConfig, MiddlewareConfig, PromptConfig, RouteConfig
+from .conversion import ConfigError, from_mapping, join, suggestion
+from .prompt import check_template
+from .registry import Registries, Registry
+from .store.opening import make_store
+
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = {"server.port": (0, 65535), "server.workers": (1, 1024)}
+"""Least and greatest value. Every other number of the configuration is at least 0."""
+
+HTTP_KINDS: Final = ("openai_chat", "openai_completions")
+"""Kinds of backends that cannot do without `url`."""
+
+
+def check_values(config: GatewayConfig) -> None:
+    """Raise `ConfigError` with every mistake that can be seen without importing a plug-in."""
+    problems = list(_mistakes(config))
+    if problems:
+        raise ConfigError(*problems)
+
+
+def check_names(config: GatewayConfig, plugins: Registries) -> None:
+    """Look up every name that the configuration uses, make its backends, and check the options of its middlewares.
+
+    Imports the plug-ins that are used, opens nothing. Raises `ConfigError` with every mistake.
+    """
+    problems: list[str] = []
+
+    def find(registry: Registry[Any], name: str, path: str) -> Any:
+        try:
+            return registry.get(name)
+        except ConfigError as error:
+            problems.append(f"{path}: {error}")
+
+    try:
+        make_store(config.store)
+    except ValueError as error:
+        problems.append(str(error))
+    for name, backend in config.backends.items():
+        make = find(plugins.backends, backend.kind, f"backends.{name}.kind")
+        try:
+            if make is not None:
+                make(name, backend, config.limits)
+        except (ConfigError, ValueError) as error:
+            problems.append(f"backends.{name}: {error}")
+    find(plugins.formats, config.defaults.format, "defaults.format")
+    for index, route in enumerate(config.routes):
+        if route.options.format != config.defaults.format:
+            find(plugins.formats, route.options.format, f"routes[{index}].options.format")
+    for where, entry in _entries(config):
+        kind = getattr(find(plugins.middlewares, entry.use, f"{where}.use"), "Options", None)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            try:
+                from_mapping(kind, entry.options, f"{where}.options")
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+
+
+def describe(config: GatewayConfig) -> str:
+    """What a configuration amounts to, for people: where it listens, the routes and their chains. No key is in it."""
+    server = config.server
+    workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
+    keys = "keys needed" if Keys.load(config.auth) else "no key needed"
+    lines = [f"listens on {server.host} port {server.port}, {workers}, {keys}"]
+    for name, backend in config.backends.items():
+        url = urlsplit(backend.url or "")
+        address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
+        lines.append(f"backend {name}: {backend.kind}{address}, preset {backend.preset}")
+    for route in effective_routes(config):
+        names = ", ".join((route.model, *route.aliases))
+        renamed = f" as {route.upstream_model}" if route.upstream_model else ""
+        lines.append(f"route {names} -> {route.backend}{renamed}: {route.options.mode}, {route.options.format}")
+        chain = config.chain if route.chain is None else route.chain
+        lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
+    return "\n".join(lines)
+
+
+def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
+    """The routes; without any, one that takes every model to the only backend (or the one called `default`)."""
+    if config.routes:
+        return config.routes
+    name = next(iter(config.backends)) if len(config.backends) == 1 else "default"
+    return (RouteConfig(backend=name, options=config.defaults),)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address. Names other than `localhost` count as public."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _entries(config: GatewayConfig) -> Iterator[tuple[str, MiddlewareConfig]]:
+    """Every entry of every chain, with its path."""
+    for index, entry in enumerate(config.chain):
+        yield f"chain[{index}]", entry
+    for number, route in enumerate(config.routes):
+        for index, entry in enumerate(route.chain or ()):
+            yield f"routes[{number}].chain[{index}]", entry
+
+
+def _mistakes(config: GatewayConfig) -> Iterator[str]:
+    yield from _numbers(config, "")
+    yield from _backends(config)
+    yield from _routes(config)
+    yield from _template(config.defaults.prompt, "defaults.prompt")
+    for index, route in enumerate(config.routes):
+        if route.options.prompt != config.defaults.prompt:
+            yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
+    yield from _access(config)
+
+
+def _numbers(node: Any, path: str) -> Iterator[str]:
+    """Numbers out of bounds. What is not a dataclass, such as the options of plug-ins, has its own rules."""
+    if dataclasses.is_dataclass(node):
+        for f in dataclasses.fields(node):
+            yield from _numbers(getattr(node, f.name), join(path, f.name))
+    elif isinstance(node, Mapping):
+        for key, item in node.items():
+            if dataclasses.is_dataclass(item):
+                yield from _numbers(item, join(path, key))
+    elif isinstance(node, tuple):
+        for index, item in enumerate(node):
+            if dataclasses.is_dataclass(item):
+                yield from _numbers(item, f"{path}[{index}]")
+    elif isinstance(node, int | float) and not isinstance(node, bool):
+        least, most = BOUNDS.get(path, (0, None))
+        if node < least or (most is not None and node > most):
+            yield f"{path}: expected {f'{least} to {most}' if most is not None else f'at least {least}'}, got {node}"
+
+
+def _backends(config: GatewayConfig) -> Iterator[str]:
+    if not config.backends:
+        yield "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"
+    for name, backend in config.backends.items():
+        path = f"backends.{name}.url"
+        if backend.url is None:
+            if backend.kind in HTTP_KINDS:
+                yield f"{path}: required for the kind {backend.kind!r}"
+            continue
+        try:
+            url = urlsplit(backend.url)
+            fine = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            fine = False
+        if not fine:
+            # Not quoted: the address may hold a password.
+            yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
+
+
+def _routes(config: GatewayConfig) -> Iterator[str]:
+    if not config.chain:
+        yield "chain: must not be empty"
+    if not config.routes and len(config.backends) > 1 and "default" not in config.backends:
+        yield "routes: needed when there are several backends and none is called 'default'"
+    taken: dict[str, str] = {}
+    for index, route in enumerate(config.routes):
+        path = f"routes[{index}]"
+        if route.backend not in config.backends:
+            yield f"{path}.backend: no backend {route.backend!r}{suggestion(route.backend, config.backends)}"
+        if route.chain is not None and not route.chain:
+            yield f"{path}.chain: must not be empty"
+        names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
+        for where, name in names.items():
+            if not name:
+                yield f"{where}: must not be empty"
+            elif name in taken:
+                yield f"{where}: {name!r} is already taken by {taken[name]}"
+            taken.setdefault(name, where)
+
+
+def _template(prompt: PromptConfig, path: str) -> Iterator[str]:
+    template, where = prompt.template, f"{path}.template"
+    if prompt.template_file is not None:
+        where += "_file"
+        if template is not None:
+            yield f"{where}: give either `template` or `template_file`"
+            return
+        try:
+            template = Path(prompt.template_file).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            yield f"{where}: cannot read {prompt.template_file}: {getattr(error, 'strerror', None) or error}"
+            return
+    if template is not None:
+        missing = check_template(template)
+        if missing:
+            yield f"{where}: the template lacks {', '.join(missing)}"
+
+
+def _access(config: GatewayConfig) -> Iterator[str]:
+    try:
+        keys = Keys.load(config.auth)
+    except (OSError, ValueError) as error:
+        yield f"auth: {error}"
+        return
+    if not keys and not config.server.insecure_public and not is_loopback(config.server.host):
+        yield (
+            f"server.host: {config.server.host!r} can be reached by others and no key is set; "
+            "set `auth.keys`, or allow it with `server.insecure_public: true` (--insecure-public)"
+        )

@@ -1,0 +1,376 @@
+"""The command line. No logic: each command turns its flags into one call.
+
+Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of the command line.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import click
+
+from .conversion import ConfigError
+
+FORMATS = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """A mistake in a configuration or a recording ends the program with status 1 and no traceback."""
+    from .recording import RecordingError
+
+    try:
+        yield
+    except (ConfigError, RecordingError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    import aiohttp
+
+    from ._version import __version__
+    from .fastparse import IMPLEMENTATION
+
+    click.echo(f"toolwire {__version__}")
+    click.echo(f"scanner: {IMPLEMENTATION}")
+    click.echo(f"Python {platform.python_version()}, aiohttp {aiohttp.__version__}")
+    context.exit()
+
+
+def _chunks(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
+    """A `proxy.recording.Chunks`."""
+    if value is None or value in ("recorded", "tokens", "bytes", "whole"):
+        return value
+    if value.isdecimal() and int(value) > 0:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is not recorded, tokens, bytes, whole or a number above 0")
+
+
+def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from .measure.command import unknown_case
+
+    return _known(values, unknown_case(values) if values else None)
+
+
+def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from .measure.command import unknown_contestant
+
+    return _known(values, unknown_contestant(values) if values else None)
+
+
+def _known(values: tuple[str, ...], mistake: str | None) -> tuple[str, ...]:
+    if mistake is not None:
+        raise click.BadParameter(mistake)
+    return values
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
+)
+def main() -> None:
+    """A gateway that gives exact OpenAI tool calls from models that only write text."""
+
+
+@main.command()
+@click.option("--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file.")
+@click.option("--backend", metavar="URL", help="Model server, with or without /v1. Enough to start without a file.")
+@click.option("--backend-key", metavar="KEY", help="Key sent to the model server.")
+@click.option(
+    "--preset", metavar="NAME", help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai."
+)
+@click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
+@click.option("--mode", type=click.Choice(["prompt", "native"]), help="Who does tools: the gateway or the server.")
+@click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
+@click.option("--api-key", metavar="KEY", help="Key that clients must send. Better: TOOLWIRE_AUTH__KEYS.")
+@click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address although no key is set.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="[default: text]")
+def serve(
+    file: str | None,
+    backend: str | None,
+    backend_key: str | None,
+    preset: str | None,
+    model: str | None,
+    mode: str | None,
+    format_: str | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    api_key: str | None,
+    insecure_public: bool | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Run the gateway.
+
+    Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are for
+    its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
+    """
+    from .serving import serve as run
+    from .settings import has_backends, load
+
+    if not (backend or file or has_backends()):
+        raise click.UsageError("Say where the model is: --backend URL, or --config FILE (`toolwire init` writes one).")
+    if model and file:
+        raise click.UsageError("--model is for a start without a file; use `upstream_model` of a route in the file.")
+    overrides = {
+        "backends.*.url": backend,
+        "backends.*.api_key": backend_key,
+        "backends.*.preset": preset,
+        "routes": [{"upstream_model": model}] if model else None,
+        "defaults.mode": mode,
+        "defaults.format": format_,
+        "server.host": host,
+        "server.port": port,
+        "server.workers": workers,
+        "server.insecure_public": insecure_public,
+        "server.log_level": log_level,
+        "server.log_format": log_format,
+        "auth.keys": [api_key] if api_key else None,
+    }
+    with _reported():
+        config = load(file, overrides=overrides)
+    sys.exit(run(config))
+
+
+@main.command()
+@click.argument("file", type=click.Path(dir_okay=False), required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
+def check(file: str | None, schema: bool) -> None:
+    """Check a configuration FILE and show its routes and chains. Nothing is contacted."""
+    if schema:
+        click.echo(resources.files("proxy").joinpath("config.schema.json").read_text("utf-8"), nl=False)
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE'.")
+    from .checks import check_names, describe
+    from .registry import registries
+    from .settings import load
+
+    with _reported():
+        config = load(file)
+        check_names(config, registries())
+    click.echo(f"{file}: valid")
+    click.echo(describe(config))
+
+
+@main.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="toolwire.yaml")
+def init(file: Path) -> None:
+    """Write a commented example configuration to FILE (default: toolwire.yaml). An existing file is left alone."""
+    try:
+        with file.open("x", encoding="utf-8") as target:
+            target.write(resources.files("proxy").joinpath("example.yaml").read_text("utf-8"))
+    except OSError as error:
+        raise click.ClickException(f"cannot write {file}: {error.strerror or error}") from error
+    click.echo(f"wrote {file}; start with: toolwire serve --config {file}")
+
+
+@main.command()
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    default="sentinel",
+    show_default=True,
+    help=f"How calls are written: {FORMATS}.",
+)
+@click.option(
+    "--chunks",
+    callback=_chunks,
+    metavar="recorded|tokens|bytes|whole|N",
+    default="recorded",
+    show_default=True,
+    help="How it arrives: frame by frame (text: line by line), in pieces like tokens, byte by byte, at once, N bytes each.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
+)
+def replay(file: BinaryIO, format_: str, chunks: Any, as_json: bool) -> None:
+    """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events out.
+
+    FILE is a stream of server-sent events with Chat chunks, or the plain text of a model; - reads standard input. At the end
+    stand the calls, and whether they come out the same however the recording is cut. If not, which is a bug, the exit status
+    is 1.
+    """
+    from .replay import Summary, show, show_json
+
+    found = Summary()
+    with _reported():
+        for line in (show_json if as_json else show)(file.read(), format=format_, chunks=chunks, found=found):
+            click.echo(line)
+    if found.different or found.broken:
+        sys.exit(1)
+
+
+@main.group()
+def bench() -> None:
+    """Measure on this machine."""
+
+
+@bench.command()
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="NAME|all",
+    default=("sentinel",),
+    help="How calls are written; may be repeated.  [default: sentinel]",
+)
+@click.option(
+    "--input",
+    "file",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="A recording in place of the built-in texts: events with Chat chunks, or plain text; - is standard input.",
+)
+@click.option(
+    "--chunks",
+    callback=_chunks,
+    metavar="recorded|tokens|bytes|whole|N",
+    help="What a delta is: as recorded, 3 to 6 characters, one byte, all, or N bytes.  [default: tokens; with --input recorded]",
+)
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    callback=_case,
+    metavar="NAME",
+    help="Only this of the built-in texts: prose, calls, mixed, 10 KB, 100 KB, unfinished; may be repeated.",
+)
+@click.option(
+    "--implementation",
+    "contestants",
+    multiple=True,
+    callback=_contestant,
+    metavar="NAME",
+    help="Only this parser: compiled, python, buffering, rescanning, jiter, partial-json-parser, json-repair, sglang; may be"
+    " repeated.  [default: all that are installed]",
+)
+@click.option(
+    "--seed", type=int, default=20, show_default=True, metavar="N", help="Of the built-in texts and the chunks."
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs of each parser."
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that one parser may take for one text; beyond, it is reported as too slow.",
+)
+@click.option(
+    "--growth",
+    type=click.IntRange(0),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Compare 1,000 deltas with 10,000 and so on up to N; 0: do not.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write all figures; - prints them.",
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write a picture (SVG).",
+)
+def parse(
+    formats: tuple[str, ...],
+    file: BinaryIO | None,
+    chunks: Any,
+    cases: tuple[str, ...],
+    contestants: tuple[str, ...],
+    seed: int,
+    repeat: int,
+    budget: float,
+    growth: int,
+    json_file: TextIO | None,
+    plot_file: TextIO | None,
+) -> None:
+    """Measure how long it takes to find calls, delta by delta: the scanner, its Python twin, naive parsers, other libraries.
+
+    Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be measured
+    or one of the scanner's twins found something else.
+    """
+    from .measure.command import formats_of, run
+    from .measure.parse import Plan
+
+    if chunks == "recorded" and file is None:
+        raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
+    if cases and file is not None:
+        raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
+    with _reported():
+        plan = Plan(
+            formats=formats_of(formats),
+            recording=None if file is None else file.read(),
+            chunks=chunks,
+            contestants=contestants,
+            cases=cases,
+            seed=seed,
+            repeat=repeat,
+            budget_s=budget,
+            growth=growth,
+        )
+        status = run(plan, say=click.echo, tell=partial(click.echo, err=True), json_file=json_file, plot_file=plot_file)
+    sys.exit(status)
+
+
+@bench.command()
+@click.option("--config", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration to measure.")
+@click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
+@click.option("--requests", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Of each kind.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write all figures; - prints them.",
+)
+def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
+    """Measure what the gateway adds to a request and to a streamed frame.
+
+    The gateway as it is configured stands in front of a model server that answers by script; requests go directly and
+    through it in turns. A configuration's first route is measured; no backend of it is contacted.
+    """
+    from .measure.command import run_gateway
+    from .settings import load
+
+    overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
+    with _reported():
+        run_gateway(load(file, overrides=overrides), requests, say=click.echo, json_file=json_file)
+
+
+@main.command()
+@click.option("--once", is_flag=True, help="End after the call; status 0 only if it was valid.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes a free one."
+)
+def demo(once: bool, host: str, port: int) -> None:
+    """Start a small real model with the gateway in front of it and show one tool call from both sides."""
+    from .demo import run
+
+    sys.exit(run(host=host, port=port, once=once))

@@ -1,0 +1,282 @@
+"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in `proxy.settings`.
+
+Rules of this module:
+
+1. One dataclass per section of the file; the attribute name is the key in the file. The configuration reference and the
+   shipped JSON Schema are generated from the types, defaults and `doc(...)` texts here, so they cannot drift.
+2. Constructing has no side effects; nothing here reads a file, an environment variable or a clock.
+3. Times are seconds (`_s`), sizes are bytes (`_bytes`), unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+DEFAULT_CHAIN: tuple[str, ...] = (
+    "validation",
+    "conversation",
+    "output_format",
+    "arguments",
+    "transformation",
+    "injection",
+    "forwarding",
+)
+"""Outermost first. See docs/explanation for why this order."""
+
+
+def doc(text: str, **kwargs: Any) -> Any:
+    """A dataclass field with its documentation. Takes what `dataclasses.field` takes."""
+    return field(metadata={"doc": text}, **kwargs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where and how the gateway listens."""
+
+    host: str = doc(
+        "Address to bind. Without keys only loopback is allowed, see `insecure_public`.", default="127.0.0.1"
+    )
+    port: int = doc("TCP port; 0 lets the system choose.", default=8080)
+    workers: int = doc("Processes that share the port.", default=1)
+    insecure_public: bool = doc("Allow an address that is not loopback although no key is set.", default=False)
+    shutdown_grace_s: float = doc("How long running streams may go on after SIGTERM.", default=30.0)
+    keepalive_s: float = doc("After this silence in a stream an SSE comment is sent.", default=10.0)
+    log_format: Literal["text", "json"] = doc("Form of the log lines.", default="text")
+    log_level: Literal["debug", "info", "warning", "error"] = doc("Least level that is logged.", default="info")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthConfig:
+    """Who may use the gateway. No key at all turns authentication off."""
+
+    keys: tuple[str, ...] = doc("Keys, plain (use `${ENV}`) or as `sha256:<64 hex>`.", default=())
+    keys_file: str | None = doc("File with one key or hash a line; `#` starts a comment.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """Upper bounds. Each says what happens beyond it."""
+
+    body_bytes: int = doc("Request body; beyond: 413.", default=32 * 1024 * 1024)
+    json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
+    json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
+    tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=100)
+    tools_max: int = doc("Tools in a request; beyond: 400.", default=128)
+    schema_bytes: int = doc("Size of one tool's schema; beyond: 400.", default=256 * 1024)
+    schema_properties: int = doc("Properties in one tool's schema, at all levels; beyond: 400.", default=1_000)
+    schema_depth: int = doc("Nesting of one tool's schema; beyond: 400.", default=64)
+    block_bytes: int = doc("Size of one call block; beyond: text (soft) or an error (strict).", default=1024 * 1024)
+    calls_per_response: int = doc("Calls in one answer; beyond: text (soft) or an error (strict).", default=64)
+    reply_bytes: int = doc("A whole (not streamed) backend answer; beyond: 502.", default=64 * 1024 * 1024)
+    frame_bytes: int = doc("One SSE frame of a backend; beyond: 502.", default=8 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where responses are kept for `previous_response_id` and `GET /v1/responses/{id}`. Opened when first used."""
+
+    kind: Literal["none", "memory", "sqlite", "redis"] = doc(
+        "`sqlite`: shared by the workers of one machine; `redis` (or Valkey): by several machines; `memory`: lost on exit.",
+        default="sqlite",
+    )
+    path: str | None = doc(
+        "`sqlite` only: the file; default: `responses.sqlite3` in the state folder of the user.", default=None
+    )
+    url: str | None = doc("`redis` only: `redis://HOST:PORT/DB`; use `${ENV}` if it holds a password.", default=None)
+    max_responses: int = doc("Kept at most; the oldest go first.", default=10_000)
+    max_age_s: float = doc("Kept for so long.", default=86_400.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesConfig:
+    """How the Responses API is written."""
+
+    ids: Literal["random", "sequential"] = doc(
+        "`sequential`: calls are `fc_001`, `fc_002`, ... with `call_id` equal to `id`.", default="random"
+    )
+    error_event: bool = doc("A failed stream has an `error` event before `response.failed`.", default=True)
+    done_marker: bool = doc("`data: [DONE]` ends a stream.", default=False)
+    keepalive: Literal["comment", "event"] = doc(
+        "`event`: a silent stream also repeats `response.in_progress`, for clients that count events.",
+        default="comment",
+    )
+    event_s: float = doc("After this silence `keepalive: event` repeats the event.", default=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Time limits towards a backend; null means none."""
+
+    connect_s: float | None = doc("To connect.", default=5.0)
+    first_byte_s: float | None = doc("From the request to the answer's first byte.", default=300.0)
+    idle_s: float | None = doc("Between two reads.", default=300.0)
+    total_s: float | None = doc("For the whole exchange.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Connections to a backend."""
+
+    connections: int = doc("At most so many at once; 0 means no limit.", default=1000)
+    idle_connections: int = doc("Kept open at most while unused.", default=200)
+    idle_s: float = doc("How long an unused connection is kept.", default=30.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """One model server. What is None here comes from the preset."""
+
+    kind: str = doc("`openai_chat`, `openai_completions`, `mock`, or a plug-in's name.", default="openai_chat")
+    url: str | None = doc("Base URL, with or without `/v1`.", default=None)
+    api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None)
+    headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict)
+    preset: str = doc(
+        "What the server takes: `generic`, `openai`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`.",
+        default="generic",
+    )
+    system_role: bool | None = doc("Takes `system` messages; else they move to the first user message.", default=None)
+    developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
+    images: Literal["true", "false", "drop"] | None = doc(
+        "Takes images: `true`, `false` (400), `drop` (replaced by a note).", default=None
+    )
+    merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)
+    stream_usage: bool | None = doc("Takes `stream_options.include_usage`.", default=None)
+    constrain: str | None = doc(
+        "Feature for constrained decoding: `gbnf`, `guided`, `ebnf`, `json_schema`, `format`, `none`.", default=None
+    )
+    continuation: bool | None = doc("Goes on from a last assistant message (prefill).", default=None)
+    multiple_choices: bool | None = doc("Takes `n` above 1.", default=None)
+    extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
+    timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
+    pool: Pool = doc("Connection pool.", default_factory=Pool)
+    trust_env: bool = doc("Use the proxy variables of the environment; every request costs more then.", default=False)
+    verify_tls: bool = doc("Check certificates.", default=True)
+    health_path: str | None = doc("Path asked by `/ready`; default: the model list.", default=None)
+    script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
+    options: Mapping[str, Any] = doc("Options of a plug-in backend.", default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptConfig:
+    """How tools are written into the prompt."""
+
+    template: str | None = doc(
+        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: built in.", default=None
+    )
+    template_file: str | None = doc("File that holds the template.", default=None)
+    placement: Literal["append", "prepend", "separate", "user"] = doc("Where the segment goes.", default="append")
+    inject_when_none: bool = doc("Show the tools also under `tool_choice: none`.", default=False)
+    examples: str = doc("Text for `{examples}`.", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningConfig:
+    """Thinking text in the model's answer."""
+
+    tags: tuple[str, str] | None = doc(
+        "Opening and closing tag; null turns detection off.", default=("<think>", "</think>")
+    )
+    preopened: bool = doc("The template opens the block: the answer starts inside it.", default=False)
+    scan_calls: bool = doc("Calls inside reasoning count.", default=False)
+    field: Literal["reasoning_content", "reasoning", "both", "inline", "drop"] = doc(
+        "Where Chat puts it.", default="reasoning_content"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteOptions:
+    """How a route treats tools. `defaults:` sets them for all routes, a route overrides single keys."""
+
+    mode: Literal["prompt", "native"] = doc(
+        "`prompt`: inject and parse; `native`: the backend does tools.", default="prompt"
+    )
+    format: str = doc(
+        "Name of the tool-call format; `auto`: that of the model's family, by the model's name.", default="sentinel"
+    )
+    flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
+        "How earlier calls and results are written; `auto`: as the client's API likes it (`bracket` for Responses).",
+        default="auto",
+    )
+    prompt: PromptConfig = doc("The prompt segment.", default_factory=PromptConfig)
+    reasoning: ReasoningConfig = doc("Thinking text.", default_factory=ReasoningConfig)
+    responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
+    trim: Literal["edge", "none"] = doc("Drop whitespace that touches a call block.", default="edge")
+    unclosed: Literal["repair", "text", "error"] = doc("A whole call whose closing tag is missing.", default="repair")
+    repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON (R9.7).", default="safe")
+    strict_failure: Literal["error", "assistant_message"] = doc("What a strict failure becomes.", default="error")
+    argument_streaming: Literal["buffered", "incremental"] = doc(
+        "`incremental`: the arguments of a call are streamed while the model writes them, unless its tool is strict; a call that "
+        "turns out malformed ends the answer.",
+        default="buffered",
+    )
+    sentinel_arguments: Literal["any", "string"] = doc(
+        "`string`: an object as `arguments` is malformed.", default="any"
+    )
+    format_miss: Literal["pass", "error"] = doc(
+        "The final text does not have the form of `response_format` or `text.format`.", default="pass"
+    )
+    choice_miss: Literal["pass", "error"] = doc("A required call was not made.", default="pass")
+    constrain: Literal["auto", "off", "required"] = doc(
+        "Constrained decoding for required and named choices.", default="auto"
+    )
+    stop_after_call: bool = doc("Stop the backend after the last wanted call.", default=False)
+    dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
+    named_stop: bool = doc("Finish a named choice with `stop`, as OpenAI does.", default=False)
+    tool_names: Literal["standard", "relaxed"] = doc("`relaxed` also allows `.`, `/` and `:`.", default="standard")
+    validation: Literal["default", "strict"] = doc(
+        "`strict` refuses what is otherwise mended (C7, C9, C14).", default="default"
+    )
+    unsupported: Literal["error", "ignore"] = doc("Known fields that the route cannot honour.", default="error")
+    forward_unknown: Literal["drop", "list", "all"] = doc(
+        "Unknown fields: none, those of the backend's list, all.", default="list"
+    )
+    usage_source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
+    encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiddlewareConfig:
+    """One entry of a chain. In the file: a name, or a mapping with `use` and the options."""
+
+    use: str = doc("Built-in name, entry-point name, or dotted path `package.module:Attribute`.")
+    on_failure: Literal["fail", "skip"] = doc(
+        "An unexpected exception fails the request, or the middleware is skipped.", default="fail"
+    )
+    options: Mapping[str, Any] = doc("Options of the middleware, checked by its own model.", default_factory=dict)
+
+
+def default_chain() -> tuple[MiddlewareConfig, ...]:
+    """The built-in chain as configuration."""
+    return tuple(MiddlewareConfig(use=name) for name in DEFAULT_CHAIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteConfig:
+    """Which models go where."""
+
+    model: str = doc(
+        "Model name or glob (`*`); exact names win over globs, earlier globs over later ones.", default="*"
+    )
+    aliases: tuple[str, ...] = doc("Further names.", default=())
+    backend: str = doc("Key in `backends`.", default="default")
+    upstream_model: str | None = doc("Name sent to the backend; default: the client's.", default=None)
+    chain: tuple[MiddlewareConfig, ...] | None = doc(
+        "Chain of this route; default: the top-level `chain`.", default=None
+    )
+    options: RouteOptions = doc("Overrides of `defaults`.", default_factory=RouteOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """The whole configuration."""
+
+    server: ServerConfig = doc("Listening.", default_factory=ServerConfig)
+    auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
+    limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
+    store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
+    backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
+    defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
+    chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)
+    routes: tuple[RouteConfig, ...] = doc("Routes; default: every model to the only backend.", default=())

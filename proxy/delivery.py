@@ -1,0 +1,216 @@
+"""The outermost layer of every request: identity, key, error boundary, and the way from a body to a sent answer.
+
+Rules:
+
+1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log only.
+2. Every answer carries the request id (R17.7), and every error the envelope of the protocol that was asked (R13.1).
+3. The body is read once; the route is found from `model` alone; then the route's chain runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from .auth import Keys
+from .bodies import LARGE_BYTES, read_json
+from .config import GatewayConfig
+from .errors import ClientFault, Defect, GatewayError
+from .exchange import EXCHANGE, Exchange
+from .heads import REQUEST_ID
+from .middleware import Handler
+from .protocols.base import WireProtocol
+from .reply import Reply
+from .routing import Router
+from .sending import Pulse, Pulses, send
+from .telemetry import AccessRecord, Metrics
+from .toolset import KnownTools
+
+LOG: Final = logging.getLogger("toolwire")
+OWNER: Final = web.RequestKey("toolwire.owner", str)
+"""Whose key was presented, as a hash; empty without keys."""
+_GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
+OFFLOAD_BYTES: Final = 64 * 1024
+"""Larger bodies are read in a thread."""
+_OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+"""Paths that need no key (R17.4)."""
+
+
+def request_id(given: str | None) -> str:
+    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
+    return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+
+
+def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
+    """The application's only aiohttp-level middleware: request id, key, and errors that concern no exchange.
+
+    `errors` is the protocol whose envelope is used outside of an exchange.
+    """
+
+    @web.middleware
+    async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[OWNER] = ""
+        ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
+        try:
+            if keys and request.path not in _OPEN_PATHS:
+                request[OWNER] = keys.check(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            fault = ClientFault(
+                f"{request.method} is not allowed here.",
+                code="method_not_allowed",
+                hint=f"Allowed: {error.headers['Allow']}.",
+                headers={"Allow": error.headers["Allow"]},
+            )
+        except web.HTTPNotFound:
+            fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+        except GatewayError as error:
+            return error_response(error, errors, ident)
+        return error_response(fault, errors, ident)
+
+    return outermost
+
+
+def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> web.Response:
+    """The HTTP form of an error."""
+    return web.Response(
+        status=error.status,
+        body=protocol.write_error(error, ident),
+        content_type="application/json",
+        headers=error.headers,
+    )
+
+
+class Delivery:
+    """Serves one protocol at its path."""
+
+    def __init__(
+        self, config: GatewayConfig, protocol: WireProtocol, router: Router, metrics: Metrics, known: KnownTools
+    ) -> None:
+        self._config = config
+        self._protocol = protocol
+        self._router = router
+        self._metrics = metrics
+        self._known = known
+        self._pulses = Pulses(config.server.keepalive_s)
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        record = AccessRecord()
+        ident = request[REQUEST_ID]
+        pulse = self._pulses.begin(request)
+        self._metrics.inflight.value += 1
+        try:
+            response = await self._answer(request, record, ident, pulse)
+            record.status = response.status
+            return response
+        except asyncio.CancelledError:
+            record.status, record.code = 499, "client_closed_request"
+            raise
+        except ConnectionError:
+            # The client went away between two looks at its connection; there is nobody to answer.
+            record.status, record.code = 499, "client_closed_request"
+            raise
+        finally:
+            self._pulses.end(pulse)
+            self._metrics.inflight.value -= 1
+            self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
+
+    async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
+        try:
+            exchange = await self._exchange(request, record, ident)
+            request[EXCHANGE] = exchange
+            try:
+                response = await exchange.route.chain(request)
+                if isinstance(response, Reply):
+                    return await send(request, exchange, response, pulse)
+                return response
+            finally:
+                for reply in exchange.replies:
+                    record.waited += reply.waited_s
+                    reply.ended()
+                    await reply.close()
+                exchange.replies.clear()  # they know the exchange: only the collector could free a circle
+        except GatewayError as fault:
+            error = fault
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            error = _of_http(raised)
+        except Exception as failure:
+            if isinstance(failure, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+                raise
+            LOG.exception("exchange %s failed", ident)
+            error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
+        record.error, record.code = error.type, error.code
+        return error_response(error, self._protocol, ident)
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
+        if request.headers.get("Content-Type") != "application/json" != request.content_type:
+            raise ClientFault(
+                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
+            )
+        limits = self._config.limits
+        raw = await _read_body(request, limits.body_bytes)
+        body = await read_json(raw, limits, self._known)
+        model = body.get("model")
+        if model is None:
+            raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
+        if not isinstance(model, str) or not model:
+            raise ClientFault(
+                f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
+                code="invalid_type" if not isinstance(model, str) else "invalid_value",
+                param="model",
+            )
+        route = self._router.find(model)
+        read = self._protocol.read_request
+        # Thousands of messages take a while; in a thread others are served meanwhile.
+        received = await asyncio.to_thread(read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        record.stream = received.stream
+        record.note("route", route.config.model)
+        record.note("backend", route.backend.name)
+        if received.tools:
+            record.note("tools", len(received.tools))
+        return Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER])
+
+
+async def _read_body(request: web.Request, limit: int) -> bytes:
+    """The whole body. Raises `ClientFault` `request_too_large` as soon as it is known to be."""
+    length = request.content_length
+    if length is not None and length > limit:
+        raise _too_large(limit)
+    content = request.content
+    if content.is_eof():  # a small body came with its head
+        body = content.read_nowait()
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts: list[bytes] = []
+    size = 0
+    async for part in content.iter_any():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    # Joining lets others run while it copies much, but not the thread that it runs in.
+    return await asyncio.to_thread(b"".join, parts) if size > LARGE_BYTES else b"".join(parts)
+
+
+def _too_large(limit: int) -> ClientFault:
+    return ClientFault(
+        f"The body is larger than {limit} bytes.", code="request_too_large", hint="The limit is `limits.body_bytes`."
+    )
+
+
+def _of_http(raised: web.HTTPException) -> GatewayError:
+    """An aiohttp exception that a third-party middleware raised, in the gateway's envelope."""
+    kind = "invalid_request_error" if raised.status < 500 else "server_error"
+    code = re.sub(r"\W+", "_", raised.reason.lower())
+    headers = {k: v for k, v in raised.headers.items() if k.lower() not in ("content-type", "content-length")}
+    return GatewayError(raised.text or raised.reason, code=code, status=raised.status, type=kind, headers=headers)

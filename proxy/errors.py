@@ -1,0 +1,166 @@
+"""Errors: who is to blame, what was wrong, where, and what to do next.
+
+Rules of this module:
+
+1. `CODES` is the one table of error codes (status and `type`). The error reference in the docs is generated from it.
+2. An exception class says who is to blame: `ClientFault` the caller, `BackendFault` the model server, `ModelFault` the
+   text a model wrote, `Unavailable` the gateway's own load or state, `Defect` a bug here.
+3. A message never holds a stack trace, an internal address, a key or a whole body. Values are shortened by `quote`.
+
+Source of the table: requirements R13 and the published OpenAI error envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+MAX_VALUE_CHARS: Final = 200
+"""A value quoted in a message is shortened to this many characters."""
+
+
+class ErrorCode(NamedTuple):
+    """One row of the error table."""
+
+    status: int
+    type: str
+    when: str
+
+
+_CLIENT = "invalid_request_error"
+
+CODES: Final[Mapping[str, ErrorCode]] = {
+    "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
+    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent"),
+    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type"),
+    "invalid_value": ErrorCode(400, _CLIENT, "a field is out of range or not in the list"),
+    "invalid_tool_schema": ErrorCode(
+        400, _CLIENT, "a tool definition is bad: name, duplicate, root type, strict rules, JSON Schema"
+    ),
+    "invalid_tool_choice": ErrorCode(
+        400, _CLIENT, "`tool_choice` has a bad form or names a tool that is not in `tools`"
+    ),
+    "invalid_tool_call_id": ErrorCode(400, _CLIENT, "a tool result refers to no earlier call, or an id occurs twice"),
+    "invalid_message_order": ErrorCode(400, _CLIENT, "a tool message stands without preceding `tool_calls`"),
+    "unsupported_parameter": ErrorCode(400, _CLIENT, "a known field that this route cannot honour"),
+    "unsupported_content": ErrorCode(400, _CLIENT, "a content part that the backend cannot take"),
+    "context_length_exceeded": ErrorCode(400, _CLIENT, "the prompt does not fit the model's context"),
+    "previous_response_not_found": ErrorCode(400, _CLIENT, "`previous_response_id` is unknown or expired"),
+    "duplicate_tool_name": ErrorCode(400, _CLIENT, "a client tool has the name of a server tool"),
+    "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
+    "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),
+    "model_not_allowed": ErrorCode(403, "permission_error", "the key may not use this route"),
+    "model_not_found": ErrorCode(404, _CLIENT, "no route serves this model"),
+    "not_found": ErrorCode(404, _CLIENT, "no such path or object"),
+    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method; see the `Allow` header"),
+    "request_too_large": ErrorCode(413, _CLIENT, "the body is larger than `limits.body_bytes`"),
+    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
+    "rate_limit_exceeded": ErrorCode(429, "rate_limit_error", "too many requests; see `Retry-After`"),
+    "client_closed_request": ErrorCode(499, _CLIENT, "the client went away (log and metrics only)"),
+    "malformed_tool_arguments": ErrorCode(500, "model_error", "strict: the model's call is not valid JSON"),
+    "invalid_tool_arguments": ErrorCode(500, "model_error", "strict: the arguments do not fit the tool's schema"),
+    "unknown_tool_call": ErrorCode(500, "model_error", "strict: the model called a tool that was not offered"),
+    "tool_choice_not_satisfied": ErrorCode(500, "model_error", "a required call was not made"),
+    "output_format_not_satisfied": ErrorCode(
+        500, "model_error", "the final text does not have the form that was asked for"
+    ),
+    "internal_error": ErrorCode(
+        500, "server_error", "a bug in the gateway or in a middleware; the log has it under the request id"
+    ),
+    "upstream_error": ErrorCode(502, "upstream_error", "the model server failed"),
+    "upstream_auth": ErrorCode(502, "upstream_error", "the model server refused the gateway's key"),
+    "upstream_invalid_response": ErrorCode(502, "upstream_error", "the model server's answer could not be read"),
+    "upstream_disconnected": ErrorCode(502, "upstream_error", "the model server could not be reached or broke off"),
+    "overloaded": ErrorCode(503, "server_error", "too many requests in flight; see `Retry-After`"),
+    "no_backend_available": ErrorCode(503, "server_error", "no target of the route is up; see `Retry-After`"),
+    "store_unavailable": ErrorCode(503, "server_error", "the response store cannot be used now; see `Retry-After`"),
+    "shutting_down": ErrorCode(503, "server_error", "the gateway is stopping; see `Retry-After`"),
+    "upstream_timeout": ErrorCode(504, "upstream_error", "the model server took too long"),
+}
+
+
+class GatewayError(Exception):
+    """An error that a client gets to see.
+
+    `code` is a key of `CODES`, or a plug-in's own word; then `status` and `type` must be given. `param` is the path of
+    the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended to the message.
+    `headers` are added to the HTTP answer when no byte was sent yet.
+    """
+
+    default_code: str = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        hint: str | None = None,
+        status: int | None = None,
+        type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.code = code or self.default_code
+        row = CODES.get(self.code)
+        if row is None and (status is None or type is None):
+            raise ValueError(f"error code {self.code!r} is not in CODES: give status and type as well")
+        self.message = f"{message} {hint}" if hint else message
+        self.param = param
+        self.status = status if status is not None else row.status if row else 500
+        self.type = type if type is not None else row.type if row else "server_error"
+        self.headers: dict[str, str] = dict(headers or {})
+        super().__init__(self.message)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.status}, {self.code!r}, {self.message!r}, param={self.param!r})"
+
+    def envelope(self) -> dict[str, Any]:
+        """OpenAI's error object, four keys always (R13.1)."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class ClientFault(GatewayError):
+    """The request was wrong: 4xx."""
+
+    default_code = "invalid_value"
+
+
+class BackendFault(GatewayError):
+    """The model server failed or answered nonsense: 502 or 504."""
+
+    default_code = "upstream_error"
+
+
+class ModelFault(GatewayError):
+    """The model's text breaks a rule that the client made strict (R9.6): 500, not to be retried."""
+
+    default_code = "malformed_tool_arguments"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message, code=code, param=param, headers={"x-should-retry": "false"})
+
+
+class Unavailable(GatewayError):
+    """The gateway cannot take the request now: 503 with `Retry-After`."""
+
+    default_code = "overloaded"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, code=code, headers={"Retry-After": str(retry_after_s)})
+
+
+class Defect(GatewayError):
+    """A bug here or in a plug-in: 500. The traceback goes to the log only (R13.5)."""
+
+
+def quote(value: object) -> str:
+    """`value` as JSON text for a message, shortened to `MAX_VALUE_CHARS` characters."""
+    if isinstance(value, str):
+        value = value[: MAX_VALUE_CHARS + 1]
+    try:
+        text = orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        text = ascii(value)
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"

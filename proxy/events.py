@@ -1,0 +1,452 @@
+"""The event algebra: what happens while a model answers, in no protocol's words.
+
+Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001):
+
+1. A stream is `Start (Open Delta* Close)* Finish`, or it ends early with `Fault`. Blocks have ids and may overlap;
+   every opened block is closed before `Finish`. `Opaque` may stand anywhere between `Start` and the end.
+2. Chunking is never observable: two streams are the same when `normalise` makes them equal.
+3. `fold` and `unfold` are inverse: a whole reply is a stream that arrived at once, so there is one path.
+4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
+
+Block edges exist because Responses and Messages need them; guessing them later is where arguments get lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, Flag, auto
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+from .errors import GatewayError
+from .model import EMPTY, CallKind, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from .model import Opaque as OpaquePart
+
+BlockStatus = Literal["complete", "truncated"]
+
+
+class BlockKind(Enum):
+    """What a block holds."""
+
+    TEXT = "text"
+    REASONING = "reasoning"
+    TOOL_CALL = "tool_call"
+    REFUSAL = "refusal"
+
+
+class Kind(Flag):
+    """Which events a middleware's `on_event` must see; see `proxy.middleware`."""
+
+    NONE = 0
+    TEXT = auto()
+    """`Open`, `Delta`, `Close` of visible text and refusals."""
+    REASONING = auto()
+    """`Open`, `Delta`, `Close` of reasoning."""
+    CALL = auto()
+    """`Open`, `Delta`, `Close` of calls, as they come."""
+    FINISHED_CALL = auto()
+    """One `Call` for each whole call, in place of its `Open`, `Delta`, `Close`."""
+    EDGES = auto()
+    """`Start`, `Finish` and `Fault`."""
+    OPAQUE = auto()
+    """`Opaque`."""
+    ALL = TEXT | REASONING | CALL | EDGES | OPAQUE
+
+
+class Event:
+    """Base of all events: value equality and a readable form from `__slots__`."""
+
+    __slots__: tuple[str, ...] = ()
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # events hold dicts; they are values, not keys
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(getattr(self, s) == getattr(other, s) for s in self.__slots__)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.__slots__)})"
+
+
+class Start(Event):
+    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields."""
+
+    __slots__ = ("created", "extra", "model", "response_id")
+
+    def __init__(self, response_id: str, model: str, created: int, extra: Mapping[str, Any] = EMPTY) -> None:
+        self.response_id = response_id
+        self.model = model
+        self.created = created
+        self.extra = extra
+
+
+class Open(Event):
+    """A block begins.
+
+    `block` is unique in the stream. `name`, `call_id`, `call_kind` and `namespace` are those of a TOOL_CALL and None
+    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. Of a call that was found in text
+    `extra` says where: `source`, or `live`, see `is_live`.
+    """
+
+    __slots__ = ("block", "call_id", "call_kind", "choice", "extra", "kind", "name", "namespace")
+
+    def __init__(
+        self,
+        block: int,
+        kind: BlockKind,
+        *,
+        name: str | None = None,
+        call_id: str | None = None,
+        choice: int = 0,
+        call_kind: CallKind = "function",
+        namespace: str | None = None,
+        extra: Mapping[str, Any] = EMPTY,
+    ) -> None:
+        self.block = block
+        self.kind = kind
+        self.name = name
+        self.call_id = call_id
+        self.choice = choice
+        self.call_kind = call_kind
+        self.namespace = namespace
+        self.extra = extra
+
+
+class Delta(Event):
+    """More of a block. For a call, a fragment of its arguments exactly as produced. `extra` is per-token wire data."""
+
+    __slots__ = ("block", "extra", "text")
+
+    def __init__(self, block: int, text: str, extra: Mapping[str, Any] | None = None) -> None:
+        self.block = block
+        self.text = text
+        self.extra = extra
+
+
+class Close(Event):
+    """A block ends: whole, or cut off by a limit of length."""
+
+    __slots__ = ("block", "status")
+
+    def __init__(self, block: int, status: BlockStatus = "complete") -> None:
+        self.block = block
+        self.status = status
+
+
+class Finish(Event):
+    """The answer ended. `reason` is the backend's word for choice 0, `others` those of further choices; writers map
+    them to their protocol and put `tool_calls` where a call was made (R7.4). `extra`: unmodelled top-level fields."""
+
+    __slots__ = ("extra", "others", "reason", "usage")
+
+    def __init__(
+        self,
+        reason: str = "stop",
+        usage: Usage | None = None,
+        others: tuple[str, ...] = (),
+        extra: Mapping[str, Any] = EMPTY,
+    ) -> None:
+        self.reason = reason
+        self.usage = usage
+        self.others = others
+        self.extra = extra
+
+
+class Fault(Event):
+    """The answer broke off: the in-band form of an error. Last."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: GatewayError) -> None:
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fault) and repr(self.error) == repr(other.error)
+
+
+class Opaque(Event):
+    """A wire frame that is not modelled; written to the same protocol unchanged, counted otherwise."""
+
+    __slots__ = ("payload", "protocol")
+
+    def __init__(self, protocol: str, payload: Any) -> None:
+        self.protocol = protocol
+        self.payload = payload
+
+
+class Call(Event):
+    """A whole call as one value: what `Kind.FINISHED_CALL` asks for. Never part of a stream on its own.
+
+    `source` is the text in which the model wrote it, empty if it was given out while it came, or None if the backend gave a
+    structured call. `status` as in `Close`.
+    """
+
+    __slots__ = ("block", "choice", "source", "status", "use")
+
+    def __init__(
+        self, block: int, use: ToolUse, *, choice: int = 0, status: BlockStatus = "complete", source: str | None = None
+    ) -> None:
+        self.block = block
+        self.use = use
+        self.choice = choice
+        self.status = status
+        self.source = source
+
+    def events(self) -> list[Event]:
+        """The `Open`, `Delta`, `Close` that mean the same."""
+        use = self.use
+        extra = EMPTY if self.source is None else {"source": self.source}
+        out: list[Event] = [
+            Open(
+                self.block,
+                BlockKind.TOOL_CALL,
+                name=use.name,
+                call_id=use.call_id,
+                choice=self.choice,
+                call_kind=use.kind,
+                namespace=use.namespace,
+                extra=extra,
+            )
+        ]
+        if use.arguments:
+            out.append(Delta(self.block, use.arguments))
+        out.append(Close(self.block, self.status))
+        return out
+
+
+def is_live(opened: Open) -> bool:
+    """Whether a call was found in text and is given out while it comes (R6.13): when it opens, nobody knows how it will end."""
+    return opened.extra.get("live") is True
+
+
+def text_block(block: int, text: str, choice: int = 0) -> list[Event]:
+    """A whole block of visible text."""
+    return [Open(block, BlockKind.TEXT, choice=choice), Delta(block, text), Close(block)]
+
+
+# --- whole replies --------------------------------------------------------------------------------------------------
+
+
+class StreamGrammarError(ValueError):
+    """A stream broke rule 1: a defect in whatever produced it."""
+
+
+class StreamGrammar:
+    """Checks rule 1 event by event. Used by tests and by `toolwire replay`; too slow for the hot path."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Open] = {}
+        self._seen: set[int] = set()
+        self._state: Literal["before", "inside", "after"] = "before"
+
+    def feed(self, event: Event) -> None:
+        """Take the next event. Raises `StreamGrammarError`."""
+        if self._state == "after":
+            raise StreamGrammarError(f"{event!r} after the end")
+        if self._state == "before":
+            if isinstance(event, Fault):
+                self._state = "after"
+                return
+            if not isinstance(event, Start):
+                raise StreamGrammarError(f"{event!r} before Start")
+            self._state = "inside"
+            return
+        match event:
+            case Open():
+                if event.block in self._seen:
+                    raise StreamGrammarError(f"block {event.block} opened twice")
+                if (event.kind is BlockKind.TOOL_CALL) != (event.name is not None and event.call_id is not None):
+                    raise StreamGrammarError(f"name and call_id belong to calls and only to calls: {event!r}")
+                self._seen.add(event.block)
+                self.open[event.block] = event
+            case Delta():
+                if event.block not in self.open:
+                    raise StreamGrammarError(f"delta for block {event.block}, which is not open")
+            case Close():
+                if self.open.pop(event.block, None) is None:
+                    raise StreamGrammarError(f"close of block {event.block}, which is not open")
+            case Finish():
+                if self.open:
+                    raise StreamGrammarError(f"Finish while blocks {sorted(self.open)} are open")
+                self._state = "after"
+            case Fault():
+                self._state = "after"
+            case Opaque():
+                pass
+            case _:
+                raise StreamGrammarError(f"{event!r} has no place in a stream here")
+
+    def finish(self) -> None:
+        """The stream is over. Raises `StreamGrammarError` if it just stopped."""
+        if self._state != "after":
+            raise StreamGrammarError("the stream stopped without Finish or Fault")
+
+
+def check(events: Iterable[Event]) -> None:
+    """Raise `StreamGrammarError` unless `events` is a whole stream by rule 1."""
+    grammar = StreamGrammar()
+    for event in events:
+        grammar.feed(event)
+    grammar.finish()
+
+
+def _part(opened: Open, text: str) -> Part | None:
+    match opened.kind:
+        case BlockKind.TEXT:
+            return Text(text) if text else None
+        case BlockKind.REASONING:
+            return Reasoning(text, opened.extra) if text or opened.extra else None
+        case BlockKind.REFUSAL:
+            return Refusal(text) if text else None
+        case BlockKind.TOOL_CALL:
+            return ToolUse(opened.call_id or "", opened.name or "", text, opened.call_kind, opened.namespace)
+
+
+class Folding:
+    """Adds up a stream as it goes by: keeps texts, not events. `reply` may be asked at any time."""
+
+    def __init__(self) -> None:
+        self.start: Start | None = None
+        self.finish: Finish | None = None
+        self.fault: Fault | None = None
+        self._opened: dict[int, Open] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._order: list[int | Opaque] = []
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case Delta():
+                self._texts[event.block].append(event.text)
+            case Open():
+                self._opened[event.block] = event
+                self._texts[event.block] = []
+                self._order.append(event.block)
+            case Start():
+                self.start = event
+            case Finish():
+                self.finish = event
+            case Fault():
+                self.fault = event
+            case Opaque():
+                self._order.append(event)
+            case _:
+                pass
+
+    def reply(self) -> ModelReply:
+        """What the stream amounts to so far, blocks that are still open included. Raises `StreamGrammarError` before
+        `Start`."""
+        start, finish = self.start, self.finish or Finish()
+        if start is None:
+            raise StreamGrammarError("the stream has no Start")
+        reasons = [finish.reason, *finish.others]
+        choices = 1 + max((edge.choice for edge in self._opened.values()), default=0)
+        reasons += ["stop"] * (choices - len(reasons))
+        parts: list[list[Part]] = [[] for _ in reasons]
+        for item in self._order:
+            if isinstance(item, Opaque):
+                parts[0].append(OpaquePart(item.protocol, item.payload))
+                continue
+            edge = self._opened[item]
+            part = _part(edge, "".join(self._texts[item]))
+            if part is None:
+                continue
+            answer = parts[edge.choice]
+            # Two neighbouring text blocks read as one: no protocol can tell them apart in a whole reply.
+            if isinstance(part, Text) and answer and isinstance(answer[-1], Text):
+                answer[-1] = Text(answer[-1].text + part.text)
+            else:
+                answer.append(part)
+        answers = tuple(ReplyChoice(tuple(p), r) for p, r in zip(parts, reasons, strict=True))
+        extra = {**start.extra, **finish.extra} if start.extra or finish.extra else EMPTY
+        return ModelReply(start.response_id, start.model, start.created, answers, finish.usage, extra)
+
+
+def fold(events: Iterable[Event]) -> ModelReply:
+    """The whole reply that a stream amounts to. Raises the error of a `Fault`."""
+    folding = Folding()
+    for event in events:
+        folding.feed(event)
+    if folding.fault is not None:
+        raise folding.fault.error
+    return folding.reply()
+
+
+def is_half(use: ToolUse) -> bool:
+    """Whether the arguments of a call that may have been cut off are no JSON text; of free text nobody knows."""
+    if use.kind == "custom":
+        return False
+    try:
+        orjson.loads(use.arguments)
+    except orjson.JSONDecodeError:
+        return True
+    return False
+
+
+def unfold(reply: ModelReply) -> list[Event]:
+    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a limit
+    of length cut off is `truncated`, as it is in a stream (C18)."""
+    out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra)]
+    block = 0
+    for index, choice in enumerate(reply.choices):
+        for part in choice.parts:
+            match part:
+                case Text():
+                    out += text_block(block, part.text, index)
+                case Refusal():
+                    out += [Open(block, BlockKind.REFUSAL, choice=index), Delta(block, part.text), Close(block)]
+                case Reasoning():
+                    out.append(Open(block, BlockKind.REASONING, choice=index, extra=part.extra))
+                    out += [Delta(block, part.text), Close(block)]
+                case ToolUse():
+                    cut = choice.reason == "length" and is_half(part)
+                    out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
+                case OpaquePart():
+                    out.append(Opaque(part.protocol, part.payload))
+                case _:
+                    raise TypeError(f"{type(part).__name__} has no place in a reply")
+            block += 1
+    reasons = [choice.reason for choice in reply.choices] or ["stop"]
+    out.append(Finish(reasons[0], reply.usage, tuple(reasons[1:])))
+    return out
+
+
+def normalise(events: Iterable[Event]) -> list[Event]:
+    """The stream without the accidents of chunking: neighbouring deltas of a block merged, empty ones dropped, blocks
+    numbered from 0 in order of appearance, per-token data left out, text blocks that held nothing removed."""
+    number: dict[int, int] = {}
+    out: list[Event] = []
+    for event in events:
+        match event:
+            case Open():
+                number[event.block] = len(number)
+                out.append(
+                    Open(
+                        number[event.block],
+                        event.kind,
+                        name=event.name,
+                        call_id=event.call_id,
+                        choice=event.choice,
+                        call_kind=event.call_kind,
+                        namespace=event.namespace,
+                        extra=event.extra,
+                    )
+                )
+            case Delta():
+                if not event.text:
+                    continue
+                block = number[event.block]
+                last = out[-1]
+                if isinstance(last, Delta) and last.block == block:
+                    out[-1] = Delta(block, last.text + event.text)
+                else:
+                    out.append(Delta(block, event.text))
+            case Close():
+                block = number[event.block]
+                last = out[-1]
+                if isinstance(last, Open) and last.block == block and last.kind is BlockKind.TEXT:
+                    out.pop()
+                else:
+                    out.append(Close(block, event.status))
+            case _:
+                out.append(event)
+    return out

@@ -1,0 +1,32 @@
+"""Chooses between the compiled scanner and its Python twin.
+
+`IMPLEMENTATION` says which one is in use. The compiled one is taken if it was built; `TOOLWIRE_NO_EXTENSIONS=1` turns it
+off at run time (and at build time, see `setup.py`). Type checkers see the Python twin, so there is no stub to drift.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+from ._grammar import FrameTooLarge
+
+IMPLEMENTATION: Literal["compiled", "python"]
+
+if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
+    from ._pychunk import ChunkGate
+    from ._pyparse import CallScanner, SseFramer
+
+    IMPLEMENTATION = "python"
+else:
+    try:
+        from ._fastparse import CallScanner, ChunkGate, SseFramer
+    except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
+        from ._pychunk import ChunkGate
+        from ._pyparse import CallScanner, SseFramer
+
+        IMPLEMENTATION = "python"
+    else:
+        IMPLEMENTATION = "compiled"
+
+__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SseFramer"]

@@ -1,0 +1,25 @@
+"""The whole answer is one object: `{"tool_calls": [...]}` or `{"name": ..., "arguments": ...}`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Grammar, Shape
+from .base import written
+from .layout import Layout
+
+GRAMMAR: Final = Grammar(
+    shapes=(Shape(opener="", closer="", anchor="answer", first_keys=("tool_calls", "name", "arguments")),),
+)
+
+INSTRUCTIONS: Final = """To call a tool, let the whole answer be one JSON object in exactly this form, with no other text:
+{"tool_calls":[{"name":"TOOL","arguments":{"KEY":"VALUE"}}]}
+TOOL is the tool's name, `arguments` a JSON object with the tool's arguments; use {} if there are none. Each call is one
+item of the list. Put no Markdown fence around it. Only such an answer calls a tool. The result follows in the next message
+as a tool_response; never write a result yourself."""
+
+LAYOUT: Final = Layout(
+    first='{"tool_calls":[', opener='{"name":', middle=',"arguments":', closer="}", separator=",", last="]}"
+)
+
+FORMAT: Final = written("bare_json", GRAMMAR, LAYOUT, INSTRUCTIONS, alone=True, json_answer=True)

@@ -1,0 +1,100 @@
+"""What a tool-call format is: a value that says how calls are written into a prompt and found again in text.
+
+Law: for every call and every split `scan(render_call(call)) == call`; for text without a complete opener the scanner gives
+the text back byte for byte; a tool result that contains an opener never parses as a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from .._grammar import Branch, Grammar, Shape
+from ..gbnf import STANDARD, Bounds, answer_grammar
+from ..model import ToolResult, ToolSpec, ToolUse
+from .layout import Layout, Tagged
+from .rendering import Listing, taught_name, taught_parameters
+
+__all__ = ["VERBATIM", "Branch", "Grammar", "Layout", "Shape", "Tagged", "ToolFormat", "written"]
+
+
+class AnswerGrammar(Protocol):
+    """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the calls.
+    Raises `proxy.gbnf.Inexpressible` if there is no such grammar."""
+
+    def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """A way to write tool calls as text.
+
+    `instructions` says in the prompt how to write a call (`{format}` of the template). `render_tools` writes the offer
+    (`{tools}`), `render_call` an earlier call as the model should have written it, `render_result` the answer to one.
+    `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
+    llama.cpp's notation; None if the format has none. `alone`: calls count only where they are a whole message. `json_answer`:
+    a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
+    enforce calls (R10.10).
+    """
+
+    name: str
+    grammar: Grammar
+    instructions: str
+    render_tools: Callable[[Sequence[ToolSpec]], str]
+    render_call: Callable[[ToolUse], str]
+    render_result: Callable[[ToolResult], str]
+    render_calls: Callable[[Sequence[ToolUse]], str] | None = None
+    gbnf: AnswerGrammar | None = None
+    alone: bool = False
+    json_answer: bool = False
+
+
+VERBATIM: Final = (
+    "A string is written as it is, without quotes and without escapes, also over several lines; anything else as JSON."
+)
+"""What models have to know of tagged arguments."""
+
+
+def written(
+    name: str,
+    grammar: Grammar,
+    layout: Layout,
+    instructions: str | None = None,
+    *,
+    notes: str = "",
+    alone: bool = False,
+    json_answer: bool = False,
+) -> ToolFormat:
+    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`."""
+    listing = Listing(grammar.markers)
+    return ToolFormat(
+        name=name,
+        grammar=grammar,
+        instructions=instructions if instructions is not None else teach(layout, notes, alone=alone),
+        render_tools=listing.tools,
+        render_call=layout.call,
+        render_calls=layout.calls,
+        render_result=listing.result,
+        gbnf=partial(_answer, layout),
+        alone=alone,
+        json_answer=json_answer,
+    )
+
+
+def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
+    """Instructions that show a call in `layout` and say what holds for every format."""
+    example = layout.call(ToolUse("", "TOOL", '{"KEY":"VALUE"}'))
+    if alone:
+        form = "To call a tool, let the whole answer be in exactly this form, with no other text:"
+        only = "Put no Markdown fence around it. Only such an answer calls a tool."
+    else:
+        form = "To call a tool, write a block in exactly this form:"
+        only = "Put no Markdown fence around the block. Only such a block calls a tool."
+    said = " ".join(filter(None, ("TOOL is the tool's name, KEY and VALUE stand for its arguments.", notes, only)))
+    return f"{form}\n{example}\n{said} The result follows in the next message as a tool_response; never write a result yourself."
+
+
+def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD) -> str:
+    return answer_grammar(((taught_name(tool), taught_parameters(tool)) for tool in tools), parallel, layout, bounds)

@@ -1,0 +1,71 @@
+"""Which format the models of a family were trained on, by the model's name."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_ROWS: Final[tuple[tuple[str, str | None], ...]] = (
+    # Derived models, before those whose name they bear.
+    (r"hermes", "hermes"),
+    (r"xlam", "xlam"),
+    (r"deepseek[-_]?r1[-_]0528", "deepseek_v3"),
+    (r"r1[-_]?distill|deepseek[-_]?r1:(1\.5|7|8|14|32|70)b", None),  # the distilled ones never learned to call
+    (r"nemotron[-_]?3(?![0-9._])", "qwen3_coder"),
+    (r"nemotron", "nemotron"),
+    (r"functiongemma", "functiongemma"),
+    # Families.
+    (r"gpt[-_]?oss", "harmony"),
+    (r"qwen3[-_]?coder|qwen3[._p][5-9]|mimo|step[-_]?3[._p]5", "qwen3_coder"),
+    (r"qwen|qwq", "hermes"),
+    (r"glm[-_]?4[._p][56]", "glm45"),
+    (r"glm[-_]?(4[._p]7|5)(?![0-9])", "glm47"),
+    (r"minimax[-_]?m2", "minimax_m2"),
+    (r"deepseek[-_]?v(3[._p-]2|4)(?![0-9])", "deepseek_v32"),
+    (r"deepseek[-_]?v3[._p-]1(?![0-9])", "deepseek_v31"),
+    (r"deepseek[-_]?(v3|r1)(?![0-9])", "deepseek_v3"),
+    (r"kimi[-_]?k3", "kimi_k3"),
+    (r"kimi[-_]?k2", "kimi_k2"),
+    (r"mistral[-_]?(7b|nemo|small[-_:]?(24b|22b|24(?![0-9])|240|25(01|03)|3[._p-]1)|large[-_]?24)", "mistral_v3"),
+    (
+        r"mistral[:-]instruct|mistral(:v?0|:7b|:latest|$)|mixtral|pixtral|ministral[-_]8b[-_]instruct[-_]24",
+        "mistral_v3",
+    ),
+    (r"mistral|ministral|magistral|devstral", "mistral"),
+    (r"llama[-_]?4", "pythonic"),
+    (r"llama[-_]?3[._p-][1-3](?![0-9])", "llama3_json"),
+    (r"granite[-_]?4", "hermes"),
+    (r"granite[-_]?3|granite[-_]20b[-_]functioncalling", "granite"),
+    (r"phi[-_]?4", "phi4_mini"),
+    (r"lfm[-_]?2", "lfm2"),
+    (r"gemma[-_]?4", "gemma4"),
+    (r"hunyuan", "hunyuan"),
+    (r"ernie[-_]?4[._p]5", "ernie"),
+    (r"seed[-_]?oss", "seed_oss"),
+    (r"step[-_]?3", "step3"),
+    (r"intern(lm|[-_]?s1)", "internlm"),
+    (r"jamba", "jamba"),
+    (r"olmo[-_]?3", "olmo3"),
+    (r"longcat", "longcat"),
+    (r"apertus", "apertus"),
+    (r"command[-_](r7b|a)(?![a-z])", "cohere"),
+    (r"minicpm[-_]?5", "minicpm5"),
+    (r"gigachat[-_]?3", "gigachat"),
+)
+"""Patterns, tried in this order, and formats; None: no format of its own is known."""
+
+# A family's name begins a word; Ollama and Bedrock write the version right behind it.
+_PATTERNS: Final = tuple((re.compile(rf"(?<![a-z])(?:{pattern})"), name) for pattern, name in _ROWS)
+
+
+@lru_cache(maxsize=1024)  # a pure function, asked for every request; bounded, since clients choose the names
+def format_for(model: str) -> str | None:
+    """The name of the format that this model was trained on; None if its name says nothing.
+
+    Vendors before a slash, tags behind a colon, suffixes of GGUF files and of quantisation do not matter.
+    """
+    name = model[:256].lower().replace(" ", "-")
+    # The last component names the model; those before it, such as `meta-llama/`, whoever put it there.
+    name = name.rstrip("/").rpartition("/")[2]
+    return next((found for pattern, found in _PATTERNS if pattern.search(name)), None)

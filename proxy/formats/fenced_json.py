@@ -1,0 +1,32 @@
+"""A Markdown fence with `{"tool_calls": [...]}` in it. Any other fence is text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Grammar, Shape
+from .base import written
+from .layout import Layout
+
+GRAMMAR: Final = Grammar(
+    shapes=(Shape(opener="```json", closer="```", anchor="line", first_keys=("tool_calls",)),),
+)
+
+INSTRUCTIONS: Final = """To call a tool, write a block in exactly this form, on lines of its own:
+```json
+{"tool_calls":[{"name":"TOOL","arguments":{"KEY":"VALUE"}}]}
+```
+TOOL is the tool's name, `arguments` a JSON object with the tool's arguments; use {} if there are none. Each call is one
+item of the list. Only such a block calls a tool; put no other fence around it. The result follows in the next message as a
+tool_response; never write a result yourself."""
+
+LAYOUT: Final = Layout(
+    first='```json\n{"tool_calls":[',
+    opener='{"name":',
+    middle=',"arguments":',
+    closer="}",
+    separator=",",
+    last="]}\n```",
+)
+
+FORMAT: Final = written("fenced_json", GRAMMAR, LAYOUT, INSTRUCTIONS)

@@ -1,0 +1,65 @@
+"""Google's own syntax: Gemma 4 and FunctionGemma. Keys without quotes, strings between two literals."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Place, Shape
+from .base import written
+from .layout import Layout
+from .shapes import DONE
+from .values import Syntax
+
+
+def _call(*ends: str) -> tuple[Place, ...]:
+    return (
+        (Branch(literal="call:", read="word", field="name", then=1),),
+        (Branch(read="braces", field="arguments", then=2),),
+        (*(Branch(literal=end) for end in ends), DONE),
+    )
+
+
+def _layout(opener: str, quote: str, closer: str) -> Layout:
+    return Layout(
+        opener=f"{opener}call:",
+        name="plain",
+        middle="",
+        arguments=Syntax(quote=quote, bare_keys=True),
+        closer=closer,
+    )
+
+
+# Gemma 4: generation stops at the closer, or at the opener of a response.
+_QUOTE: Final = '<|"|>'
+GEMMA4: Final = written(
+    "gemma4",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="<|tool_call>",
+                closer="<tool_call|>",
+                quote=_QUOTE,
+                body=_call("<tool_call|>", "<|tool_response>"),
+            ),
+        ),
+        reasoning=(("<|channel>thought\n", "<channel|>"),),
+    ),
+    _layout("<|tool_call>", _QUOTE, "<tool_call|>"),
+    notes=f"Every string stands between two {_QUOTE}, without quotes; numbers, true, false and null as in JSON.",
+)
+
+FUNCTIONGEMMA: Final = written(
+    "functiongemma",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="<start_function_call>",
+                closer="<end_function_call>",
+                quote="<escape>",
+                body=_call("<end_function_call>"),
+            ),
+        )
+    ),
+    _layout("<start_function_call>", "<escape>", "<end_function_call>"),
+    notes="Every string stands between two <escape>, without quotes; numbers, true, false and null as in JSON.",
+)

@@ -1,0 +1,75 @@
+"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own.
+
+A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the prompt.
+Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Place, Shape
+from .base import written
+from .layout import Layout
+from .shapes import DONE, framing
+
+_TO: Final = "to=functions."
+
+
+def _call(base: int) -> tuple[Place, ...]:
+    """What follows the recipient's name: the channel, the content's type, the arguments."""
+    return (
+        (
+            Branch(literal="<|channel|>", then=base + 1),
+            Branch(literal="<|constrain|>", then=base + 2),
+            Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),
+            Branch(literal=" json", then=base + 3),
+        ),
+        (Branch(literal="commentary", then=base + 2), Branch(literal="analysis", then=base + 2)),
+        (
+            Branch(literal="<|constrain|>", then=base + 2),
+            Branch(literal="json", then=base + 3),
+            Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),
+        ),
+        (Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),),
+        (Branch(literal="<|call|>"), Branch(literal="<|end|>"), DONE),
+    )
+
+
+_NAME: Final = Branch(read="word", field="name", then=1)
+_HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
+
+GRAMMAR: Final = Grammar(
+    shapes=(
+        *(
+            Shape(opener=f"<|channel|>{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
+            for channel in ("commentary", "analysis")
+        ),
+        Shape(opener="<|start|>assistant", closer="<|call|>", body=_HEADED),
+        framing("<|start|>assistant"),
+        Shape(opener="", anchor="answer", body=_HEADED),
+        framing("<|channel|>commentary<|message|>"),
+        Shape(
+            opener="<|channel|>final",
+            body=(
+                (Branch(literal="<|message|>"), Branch(literal="<|constrain|>json", then=1)),
+                (Branch(literal="<|message|>"),),
+            ),
+        ),
+        framing("<|end|>"),
+        framing("<|return|>"),
+    ),
+    reasoning=(("<|channel|>analysis<|message|>", "<|end|>"),),
+)
+
+FORMAT: Final = written(
+    "harmony",
+    GRAMMAR,
+    Layout(
+        opener=f"<|channel|>commentary {_TO}",
+        name="plain",
+        middle=" <|constrain|>json<|message|>",
+        closer="<|call|>",
+        separator="<|start|>assistant",
+    ),
+)

@@ -1,0 +1,188 @@
+"""Formats that are JSON between tags of the model's own. One paragraph each: what is read, what is written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Shape
+from .base import written
+from .layout import Layout
+from .shapes import DONE, bare, framing, listed
+
+_NAMED: Final = ("name", "arguments")
+
+
+def _list(opener: str, closer: str = "", key: str = "arguments", name: str = "name") -> Layout:
+    """One array of calls between two tags."""
+    return Layout(
+        first=f"{opener}[", opener=f'{{"{name}":', middle=f',"{key}":', closer="}", separator=",", last=f"]{closer}"
+    )
+
+
+# Llama 3.1 to 3.3: the whole answer is one object, several with semicolons between; or it stands behind a tag.
+_SEVERAL: Final = (
+    (Branch(read="object", field="call", then=1),),
+    (Branch(literal=";", read="object", field="call", then=1), DONE),
+)
+_LLAMA3: Final = Shape(
+    opener="",
+    anchor="answer",
+    body=_SEVERAL,
+    first_keys=("name", "parameters", "arguments", "type"),
+    parameters=("parameters", "arguments"),
+)
+LLAMA3_JSON: Final = written(
+    "llama3_json",
+    Grammar(
+        shapes=(
+            _LLAMA3,
+            Shape(opener="<|python_tag|>", body=_SEVERAL, parameters=("parameters", "arguments")),
+        )
+    ),
+    Layout(opener='{"name":', middle=',"parameters":', closer="}", separator="; "),
+    alone=True,
+)
+
+# Granite 3: the token `<|tool_call|>` (3.0, 3.1) or `<tool_call>` (3.2, 3.3), then one array. Granite 4 writes as hermes does.
+GRANITE: Final = written(
+    "granite",
+    Grammar(
+        shapes=(
+            listed("<|tool_call|>"),
+            listed("<tool_call>", "</tool_call>", optional=True),
+            Shape(opener="<tool_call>", closer="</tool_call>"),
+            Shape(opener="<function_call>", body=((Branch(read="object", field="call", then=1),), (DONE,))),
+        )
+    ),
+    _list("<|tool_call|>"),
+)
+
+# Phi-4-mini: a plain word and one array. The bracket belongs to the opener, so that the word alone is only a word.
+PHI4_MINI: Final = written(
+    "phi4_mini",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="functools[",
+                body=(
+                    (Branch(read="object", field="call", then=1),),
+                    (Branch(literal=",", read="object", field="call", then=1), Branch(literal="]")),
+                ),
+            ),
+        )
+    ),
+    _list("functools"),
+)
+
+# xLAM: the whole answer is one array; fine-tunes also put it into a fence, or behind the tags of others.
+XLAM: Final = written(
+    "xlam",
+    Grammar(
+        shapes=(
+            bare("array", first_keys=_NAMED),
+            listed("```json", "```", anchor="line", first_keys=_NAMED),
+            listed("[TOOL_CALLS]"),
+            listed("<tool_call>", "</tool_call>", optional=True),
+        )
+    ),
+    _list(""),
+    alone=True,
+)
+
+JAMBA: Final = written(
+    "jamba", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
+)
+
+# Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
+HUNYUAN: Final = written(
+    "hunyuan", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
+)
+
+NEMOTRON: Final = written(
+    "nemotron", Grammar(shapes=(listed("<TOOLCALL>", "</TOOLCALL>"),)), _list("<TOOLCALL>", "</TOOLCALL>")
+)
+
+# Apertus: the name is the key of the arguments.
+APERTUS: Final = written(
+    "apertus",
+    Grammar(shapes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),)),
+    Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
+)
+
+# Cohere's Command R7B and A. What it says stands between tags as well; they vanish.
+COHERE: Final = written(
+    "cohere",
+    Grammar(
+        shapes=(
+            listed(
+                "<|START_ACTION|>",
+                "<|END_ACTION|>",
+                optional=True,
+                names=("tool_name", "name"),
+                parameters=("parameters", "arguments"),
+            ),
+            framing("<|START_RESPONSE|>"),
+            framing("<|END_RESPONSE|>"),
+        ),
+        reasoning=(("<|START_THINKING|>", "<|END_THINKING|>"),),
+    ),
+    _list("<|START_ACTION|>", "<|END_ACTION|>", key="parameters", name="tool_name"),
+)
+
+# InternLM 2 and Intern-S1: one call.
+INTERNLM: Final = written(
+    "internlm",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="<|action_start|><|plugin|>",
+                closer="<|action_end|>",
+                body=((Branch(read="object", field="call", then=1),), (Branch(literal="<|action_end|>"), DONE)),
+                parameters=("parameters", "arguments"),
+            ),
+        )
+    ),
+    Layout(
+        opener='<|action_start|><|plugin|>\n{"name":',
+        middle=',"parameters":',
+        closer="}<|action_end|>",
+        separator="\n",
+    ),
+)
+
+# ERNIE 4.5: hermes blocks; what it says stands between tags that vanish.
+ERNIE: Final = written(
+    "ernie",
+    Grammar(
+        shapes=(
+            Shape(opener="<tool_call>", closer="</tool_call>", fence=True),
+            framing("<response>"),
+            framing("</response>"),
+        )
+    ),
+    Layout(opener='<tool_call>\n{"name":', middle=',"arguments":', closer="}\n</tool_call>", separator="\n"),
+)
+
+LONGCAT: Final = written(
+    "longcat",
+    Grammar(shapes=(Shape(opener="<longcat_tool_call>", closer="</longcat_tool_call>"),)),
+    Layout(
+        opener='<longcat_tool_call>\n{"name":',
+        middle=',"arguments":',
+        closer="}\n</longcat_tool_call>",
+        separator="\n",
+    ),
+)
+
+# GigaChat 3: one object up to the end of its turn.
+_TO_THE_END: Final = ((Branch(read="object", field="call", then=1),), (DONE,))
+GIGACHAT: Final = written(
+    "gigachat",
+    Grammar(
+        shapes=(
+            Shape(opener="function call<|role_sep|>", body=_TO_THE_END),
+            Shape(opener="<|function_call|>", body=_TO_THE_END),
+        )
+    ),
+    Layout(opener='function call<|role_sep|>\n{"name":', middle=',"arguments":', closer="}", separator="\n"),
+)

@@ -1,0 +1,98 @@
+"""Moonshot's Kimi: K2 with JSON behind the call's id, K3 in tags that are special tokens around plain words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Place, Shape
+from .base import VERBATIM, written
+from .layout import Layout, Tagged
+from .shapes import framing, section
+
+_CALL: Final = "<|tool_call_begin|>"
+_ARGUMENTS: Final = "<|tool_call_argument_begin|>"
+_CALL_END: Final = "<|tool_call_end|>"
+
+
+def _call(base: int) -> tuple[Place, ...]:
+    return (
+        (Branch(read="word", field="id", then=base + 1),),  # functions.NAME:NUMBER
+        (Branch(literal=_ARGUMENTS, read="object", field="arguments", then=base + 2),),
+        (Branch(literal=_CALL_END),),
+    )
+
+
+K2: Final = written(
+    "kimi_k2",
+    Grammar(
+        shapes=(
+            *section("<|tool_calls_section_begin|>", _CALL, _call, "<|tool_calls_section_end|>", closer=_CALL_END),
+            # The singular is seen as well.
+            Shape(
+                opener="<|tool_call_section_begin|>",
+                closer=_CALL_END,
+                body=((Branch(literal=_CALL, then=1),), *_call(1)),
+            ),
+            framing("<|tool_call_section_end|>", "after"),
+        )
+    ),
+    Layout(
+        first="<|tool_calls_section_begin|>",
+        opener=f"{_CALL}functions.",
+        name="plain",
+        numbered=":",
+        middle=_ARGUMENTS,
+        closer=_CALL_END,
+        last="<|tool_calls_section_end|>",
+    ),
+    notes="The number behind the name counts the calls of the conversation, from 0.",
+)
+
+_K3_CALL: Final = "<|open|>call tool="
+_K3_END: Final = "<|close|>call<|sep|>"
+_K3_VALUE_END: Final = "<|close|>argument<|sep|>"
+
+
+def _k3_call(base: int) -> tuple[Place, ...]:
+    return (
+        (Branch(read="word", field="name", then=base + 1),),  # "NAME" index="NUMBER"
+        (Branch(literal="<|sep|>", then=base + 2),),
+        (
+            Branch(literal="<|open|>argument key=", read="word", field="key", then=base + 3),  # "KEY" type="TYPE"
+            Branch(literal=_K3_END),
+        ),
+        (Branch(literal="<|sep|>", read="text", field="value", then=base + 4),),
+        (Branch(literal=_K3_VALUE_END, then=base + 2),),
+    )
+
+
+K3: Final = written(
+    "kimi_k3",
+    Grammar(
+        shapes=(
+            *section("<|open|>tools<|sep|>", _K3_CALL, _k3_call, "<|close|>tools<|sep|>", closer=_K3_END),
+            framing("<|open|>response<|sep|>"),
+            framing("<|close|>response<|sep|>"),
+            framing("<|close|>message<|sep|>"),
+        ),
+        reasoning=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
+    ),
+    Layout(
+        first="<|open|>tools<|sep|>",
+        opener=f'{_K3_CALL}"',
+        name="plain",
+        numbered='" index="',
+        start=1,
+        middle='"<|sep|>',
+        arguments=Tagged(
+            opener='<|open|>argument key="',
+            strings='" type="string"<|sep|>',
+            others='" type="{type}"<|sep|>',
+            closer=_K3_VALUE_END,
+            stops=(_K3_VALUE_END,),
+        ),
+        closer=_K3_END,
+        last="<|close|>tools<|sep|>",
+    ),
+    notes=VERBATIM,
+)

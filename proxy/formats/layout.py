@@ -1,0 +1,151 @@
+"""How an answer that holds only calls is written: what models are taught, what history shows, what a grammar enforces.
+
+A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding (`proxy/gbnf.py`) all come
+from the one layout, so they cannot differ.
+
+Rule of this module: what comes from a client never ends a call early. Where a format cannot say a value, another one that
+looks alike is written in its place: history is for the model's eyes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from .._grammar import valid_text
+from ..model import ToolUse
+from .rendering import Escaping, compact, json_value, taught_arguments, taught_name
+from .values import JSON, PYTHON, Syntax, escape_json, read_object
+
+_UNSAFE_IN_NAME: Final = re.compile(r"[^\w.:/-]")
+_UNSAFE_IN_KEY: Final = re.compile(r"[<>\"'=|\uff5c\t\r\n\\]|^ | $")
+_UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
+
+    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
+    are the literals with which a value would end, the line end behind `strings` included: in a string a backslash goes behind
+    the first character of each, and that is not taken out again.
+    """
+
+    opener: str
+    strings: str
+    closer: str
+    others: str = ""
+    stops: tuple[str, ...] = ()
+    _escaping: Escaping = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "others", self.others or self.strings)
+        object.__setattr__(self, "_escaping", Escaping(self.stops))
+
+    @property
+    def typed(self) -> bool:
+        """Whether what is written says of a value what it is."""
+        return self.strings != self.others
+
+    def write(self, arguments: Mapping[str, Any]) -> str:
+        """The row."""
+        return "".join(
+            f"{self.opener}{self.key(key)}{self._value(value)}{self.closer}" for key, value in arguments.items()
+        )
+
+    @staticmethod
+    def key(key: str) -> str:
+        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`, which is not read back."""
+        return _short(_UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", valid_text(key)))
+
+    def _value(self, value: Any) -> str:
+        if type(value) is str:
+            framed = len(self.strings) - self.strings.endswith("\n")
+            return self.strings[:framed] + self._escaping.text(self.strings[framed:] + valid_text(value))
+        text = escape_json(JSON.write(value), self.stops)
+        return f"{self.others.replace('{type}', json_type(value))}{text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """An answer is `first call (separator call)* last`, a call `opener name [numbered N] middle arguments closer`.
+
+    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells the calls of a conversation apart,
+    the first one `start`. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python
+    writes them; a `Syntax`, an object in that; or `Tagged`.
+    """
+
+    opener: str
+    middle: str
+    closer: str
+    separator: str = ""
+    first: str = ""
+    last: str = ""
+    name: Literal["json", "plain"] = "json"
+    numbered: str = ""
+    start: int = 0
+    arguments: Literal["object", "string", "keywords"] | Syntax | Tagged = "object"
+
+    def calls(self, uses: Sequence[ToolUse]) -> str:
+        """All calls of an answer."""
+        calls = (self._call(use, self.start + place) for place, use in enumerate(uses))
+        return f"{self.first}{self.separator.join(calls)}{self.last}"
+
+    def call(self, use: ToolUse) -> str:
+        """An answer with one call."""
+        return self.calls((use,))
+
+    def _call(self, use: ToolUse, number: int) -> str:
+        name = taught_name(use)
+        plain = _short(_UNSAFE_IN_NAME.sub("_", name))
+        head = self.opener + (plain if self.name == "plain" else compact(name))
+        if self.numbered:
+            # The id that was made of it, if the client sent that back.
+            known = re.search(rf"{re.escape(plain)}:([0-9]{{1,9}})\Z", use.call_id)
+            head += f"{self.numbered}{known[1] if known else number}"
+        return f"{head}{self.middle}{self._arguments(taught_arguments(use))}{self.closer}"
+
+    def _arguments(self, text: str) -> str:
+        if self.arguments == "string":
+            return compact(text)
+        if self.arguments == "object" and self.name == "json":
+            return json_value(text)
+        value = read_object(text)
+        if self.arguments == "object":
+            return compact({"arguments": text}) if value is None else text.strip()
+        if value is None:
+            value = {"arguments": text}  # broken ones, so that the call can still be read
+        match self.arguments:
+            case Tagged():
+                return self.arguments.write(value)
+            case Syntax():
+                return self.arguments.write(value)
+        return ", ".join(f"{keyword(key)}={PYTHON.write(inner)}" for key, inner in value.items())
+
+
+def _short(word: str) -> str:
+    """A name that fits into a `word` (`WORD_BYTES`), with room for a tag's attributes."""
+    return word if len(word) < 50 else word.encode()[:200].decode(errors="ignore")
+
+
+def keyword(name: str) -> str:
+    """A name that a keyword argument may have: `name` if it is one, else something like it, which is not read back."""
+    return _UNSAFE_IN_KEYWORD.sub("_", name)
+
+
+def json_type(value: Any) -> str:
+    """The JSON type of a value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case Mapping():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case str() if type(value) is str:
+            return "string"
+    return "number"

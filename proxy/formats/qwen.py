@@ -1,0 +1,63 @@
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, MiMo: a tag for each argument. Seed-OSS: the same with a tag of its own outside.
+
+One line end on each side of a value belongs to the tags. Models leave out `<tool_call>` and `</parameter>`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Shape
+from .base import VERBATIM, written
+from .layout import Layout, Tagged
+from .shapes import DONE, FUNCTION_STOPS, function_tags
+
+_ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
+
+
+def _layout(opener: str, closer: str) -> Layout:
+    return Layout(
+        opener=f"{opener}\n<function=",
+        name="plain",
+        middle=">\n",
+        arguments=_ARGUMENTS,
+        closer=f"</function>\n{closer}",
+        separator="\n",
+    )
+
+
+def _shape(opener: str, closer: str) -> Shape:
+    return Shape(
+        opener=opener,
+        closer=closer,
+        framed=True,
+        body=((Branch(literal="<function=", then=1),), *function_tags(1, Branch(literal=closer))),
+    )
+
+
+QWEN3_CODER: Final = written(
+    "qwen3_coder",
+    Grammar(
+        shapes=(
+            _shape("<tool_call>", "</tool_call>"),
+            Shape(
+                opener="<function=",
+                closer="</function>",
+                framed=True,
+                body=function_tags(0, Branch(literal="</tool_call>"), DONE),
+            ),
+        )
+    ),
+    _layout("<tool_call>", "</tool_call>"),
+    notes=VERBATIM,
+)
+
+SEED_OSS: Final = written(
+    "seed_oss",
+    Grammar(
+        shapes=(_shape("<seed:tool_call>", "</seed:tool_call>"),),
+        reasoning=(("<seed:think>", "</seed:think>"),),
+    ),
+    _layout("<seed:tool_call>", "</seed:tool_call>"),
+    notes=VERBATIM,
+)

@@ -1,0 +1,25 @@
+"""The taught format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Grammar, Shape
+from .base import written
+from .layout import Layout
+
+GRAMMAR: Final = Grammar(
+    shapes=(Shape(opener="<tool_call>", closer="</tool_call>", fence=True, arguments="string"),),
+)
+
+INSTRUCTIONS: Final = r"""To call a tool, write a block in exactly this form:
+<tool_call>{"name":"TOOL","arguments":"{\"KEY\":\"VALUE\"}"}</tool_call>
+TOOL is the tool's name. `arguments` is a string that holds a JSON object with the tool's arguments, its quotes escaped
+by a backslash; use "{}" if there are none. Put no Markdown fence around the block. Only such a block calls a tool.
+The result follows in the next message as a tool_response; never write a result yourself."""
+
+LAYOUT: Final = Layout(
+    opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
+)
+
+FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS)

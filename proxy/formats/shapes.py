@@ -1,0 +1,91 @@
+"""Shapes that several formats share. Plain functions from literals to values of `proxy._grammar`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from .._grammar import END, Anchor, Branch, Place, Shape
+
+Places = Callable[[int], tuple[Place, ...]]
+"""The places of a call, the first one of index `base`."""
+
+DONE: Final = Branch()
+"""The block may end here whatever comes: stop tokens are often cut off."""
+
+
+def framing(literal: str, anchor: Anchor = "anywhere") -> Shape:
+    """A literal that says nothing and vanishes."""
+    return Shape(opener=literal, anchor=anchor, body=((DONE,),))
+
+
+def listed(
+    opener: str, closer: str = "", *, read: Literal["array", "list"] = "array", optional: bool = False, **more: Any
+) -> Shape:
+    """All calls of an answer in one pair of brackets, then the closer, which is `optional` where it is a stop token."""
+    end: Place = (DONE,)
+    if closer:
+        end = (Branch(literal=closer), DONE) if optional else (Branch(literal=closer),)
+    return Shape(opener=opener, closer=closer, body=((Branch(read=read, field="calls", then=1),), end), **more)
+
+
+def bare(read: Literal["array", "list"], **more: Any) -> Shape:
+    """The whole answer is one pair of brackets."""
+    return Shape(opener="", anchor="answer", body=((Branch(read=read, field="calls", then=1),), ()), **more)
+
+
+def section(
+    opener: str, call: str, places: Places, end: str, *, after: Anchor = "anywhere", **more: Any
+) -> list[Shape]:
+    """Calls that begin with the literal `call` in one section.
+
+    The section's opener and the first call are one shape, so that a mere mention of the opener stays text. The other calls stand
+    for themselves, where `after` says, and the section's end vanishes behind a call.
+    """
+    return [
+        Shape(opener=opener, body=((Branch(literal=call, then=1),), *places(1)), **more),
+        Shape(opener=call, anchor=after, body=places(0), **more),
+        framing(end, "after"),
+    ]
+
+
+def function_tags(base: int, *ends: Branch) -> tuple[Place, ...]:
+    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument, `</function>`, and what `ends`
+    the block. Models leave out `</parameter>`."""
+    return (
+        (Branch(read="word", field="name", then=base + 1),),
+        (Branch(literal=">", then=base + 2),),
+        (
+            Branch(literal="<parameter=", read="word", field="key", then=base + 3),
+            Branch(literal="</function>", then=base + 5),
+        ),
+        (Branch(literal=">", read="text", field="value", then=base + 4),),
+        (
+            Branch(literal="</parameter>", then=base + 2),
+            Branch(literal="\n<parameter=", read="word", field="key", then=base + 3),
+            Branch(literal="\n</function>", then=base + 5),
+        ),
+        ends,
+    )
+
+
+FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
+"""With what a value in `function_tags` ends."""
+
+
+def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Place, ...]:
+    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument, the closer.
+
+    `parameter` is the word of the tag, prefix included. Quotes may be missing, and attributes may follow: name and key are the rest of
+    their tags.
+    """
+    return (
+        (Branch(read="word", field="name", then=base + 1),),
+        (Branch(literal=">", then=base + 2),),
+        (
+            Branch(literal=f"<{parameter} name=", read="word", field="key", then=base + 3),
+            Branch(literal=closer, then=then),
+        ),
+        (Branch(literal=">", read="text", field="value", then=base + 4),),
+        (Branch(literal=f"</{parameter}>", then=base + 2),),
+    )

@@ -1,0 +1,55 @@
+"""The head of an answer: what every one carries, and a short way to write that of a whole one.
+
+aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody did,
+the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's way, with the
+same result.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import HttpVersion11
+
+from .reply import Reply
+
+REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
+SERVER: Final = "toolwire"
+USAGE_SOURCE: Final = "x-usage-source"
+"""Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
+USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
+
+
+async def set_common(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal `on_response_prepare`: the request id is on every answer, the versions of the server's parts on none."""
+    response.headers["Server"] = SERVER
+    if (known := request.get(REQUEST_ID)) is not None:
+        response.headers["X-Request-Id"] = known
+
+
+async def send_whole(request: web.Request, reply: Reply, body: bytes) -> None:
+    """Send head and body of a JSON answer."""
+    usage = reply.headers.get(USAGE_SOURCE)
+    if reply.untouched(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
+        source = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
+        head = (
+            f"HTTP/1.1 200 OK\r\n{source}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
+        )
+        await request.writer.write_eof(head.encode() + body)
+        reply.note_sent(request)
+        return
+    reply.content_type = "application/json"
+    reply.content_length = len(body)
+    await reply.prepare(request)
+    await reply.write_eof(body)
+
+
+def _is_usual(request: web.Request) -> bool:
+    """Nobody else works on the heads of answers, and the connection goes on."""
+    apps = request.match_info.apps
+    signal = apps[0].on_response_prepare
+    usual = len(apps) == 1 and len(signal) == 1 and signal[0] is set_common
+    return usual and request.version == HttpVersion11 and request.keep_alive

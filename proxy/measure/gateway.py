@@ -1,0 +1,235 @@
+"""`toolwire bench gateway`: what the gateway adds to a request and to a streamed frame (R17.1).
+
+Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front of it
+as it is configured, and a client that asks both in turns, one request at a time. What the answer takes longer through the
+gateway is its overhead. Under load, in processes of their own, against other programs: see `bench/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any, Final
+
+from aiohttp import ClientSession, web
+
+from ..app import create_app
+from ..checks import effective_routes
+from ..config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
+from ..conversion import ConfigError
+from ..recording import SEED
+from ..registry import registries
+from .corpus import TOOLS, large_call, prose, rendered
+from .report import described, environment, table
+from .timing import percentile
+
+TEXT_CHARS: Final = 2_000
+"""Length of each answer: about 500 frames."""
+
+FRAME_CHARS: Final = 4
+WARM_UP: Final = 5
+_CALL: Final = "write a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kind of request. With `tools`, three are on offer and the answer is a call of one."""
+
+    title: str
+    tools: bool
+    stream: bool
+
+
+WORKS: Final = (
+    Work("whole answer", tools=False, stream=False),
+    Work("whole answer, a call", tools=True, stream=False),
+    Work("stream", tools=False, stream=True),
+    Work("stream, a call", tools=True, stream=True),
+)
+
+
+@dataclass(slots=True)
+class Side:
+    """What was seen on one way: nanoseconds of wall time and of CPU (of the whole process) for each request."""
+
+    wall: list[int] = field(default_factory=list)
+    cpu: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One kind of request, asked directly and through the gateway. `frames`: of one answer as the model server sends it."""
+
+    work: Work
+    frames: int
+    direct: Side
+    gateway: Side
+
+    def overhead(self, percent: float) -> int:
+        """Nanoseconds that a request takes longer through the gateway: the difference of two percentiles."""
+        return percentile(sorted(self.gateway.wall), percent) - percentile(sorted(self.direct.wall), percent)
+
+    @property
+    def cpu(self) -> float:
+        """Nanoseconds of CPU that the gateway adds to a request: the median of differences of neighbours."""
+        return median(a - b for a, b in zip(self.gateway.cpu, self.direct.cpu, strict=True))
+
+
+def measure(config: GatewayConfig, requests: int) -> list[Measured]:
+    """Measure the first route of a configuration with so many requests of each kind. Its backends are replaced by the
+    scripted model server and its store by memory; keys are not asked for.
+
+    Raises `ConfigError` for a configuration that cannot be used or whose gateway answers wrong.
+    """
+    return asyncio.run(_measure(config, requests))
+
+
+async def _measure(config: GatewayConfig, requests: int) -> list[Measured]:
+    route = effective_routes(config)[0]
+    async with contextlib.AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(_serving(create_app(_model_server(route))))
+        gateway = await stack.enter_async_context(_serving(create_app(_pointed_at(config, upstream))))
+        client = await stack.enter_async_context(ClientSession())
+        ways = (upstream, gateway)
+        return [await _ask(client, work, ways, _model(route), requests) for work in WORKS]
+
+
+def _model_server(route: RouteConfig) -> Mapping[str, Any]:
+    """The configuration of a gateway that is nothing but a model server by script."""
+    rng = random.Random(SEED)
+    call = large_call(rng, TEXT_CHARS)
+    if route.options.mode == "native":
+        turn: dict[str, Any] = {"calls": [{"name": call.name, "arguments": call.arguments}]}
+    else:
+        turn = {"text": rendered(registries().formats.get(route.options.format), [call])}
+    script = [{"when": _CALL, "chunk": FRAME_CHARS, **turn}, {"text": prose(rng, TEXT_CHARS), "chunk": FRAME_CHARS}]
+    return {
+        "backends": {"script": {"kind": "mock", "script": script}},
+        "chain": [{"use": "forwarding"}],
+        "store": {"kind": "none"},
+    }
+
+
+def _pointed_at(config: GatewayConfig, url: str) -> GatewayConfig:
+    backends = {
+        name: replace(each, kind="openai_chat", url=url, api_key=None, headers={}, script=None, options={})
+        for name, each in config.backends.items()
+    }
+    return replace(config, backends=backends, auth=AuthConfig(), store=StoreConfig(kind="memory"))
+
+
+def _model(route: RouteConfig) -> str:
+    """A model name that the route takes."""
+    return route.model.replace("*", "bench").replace("?", "x")
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: web.Application) -> AsyncIterator[str]:
+    """Serve an application on a free port of the loopback interface; its base URL."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def _ask(client: ClientSession, work: Work, ways: tuple[str, str], model: str, requests: int) -> Measured:
+    """Ask both in turns; who is first alternates as well."""
+    sides = (Side(), Side())
+    frames = 0
+    for number in range(WARM_UP + requests):
+        for way in (0, 1) if number % 2 else (1, 0):
+            body = _body(work, model, through_gateway=way == 1)
+            cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+            async with client.post(f"{ways[way]}/chat/completions", json=body) as answer:
+                data = await answer.read()
+            spent = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+            _check(work, answer.status, data, through_gateway=way == 1)
+            if number >= WARM_UP:
+                sides[way].wall.append(spent[0])
+                sides[way].cpu.append(spent[1])
+            if way == 0:
+                frames = data.count(b"data: ")
+    return Measured(work, frames, *sides)
+
+
+def _body(work: Work, model: str, *, through_gateway: bool) -> dict[str, Any]:
+    """The request. The model server is asked without tools: what it answers is settled by the message."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": _CALL if work.tools else "tell me"}],
+        "stream": work.stream,
+    }
+    return {**body, "tools": list(TOOLS)} if work.tools and through_gateway else body
+
+
+def _check(work: Work, status: int, data: bytes, *, through_gateway: bool) -> None:
+    good = status == 200 and (not work.stream or data.endswith(b"data: [DONE]\n\n"))
+    if good and through_gateway and work.tools:
+        good = b'"tool_calls":[{' in data and b'"name":"write_file"' in data
+    if not good:
+        told = data[:300].decode(errors="replace")
+        raise ConfigError(
+            f"the {'gateway' if through_gateway else 'model server'} answers wrong ({work.title}): {status} {told}"
+        )
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def as_text(results: Sequence[Measured]) -> Iterator[str]:
+    """Lines of Markdown, aligned."""
+    yield described(environment())
+    yield "Microseconds; one request at a time, client, gateway and model server in one process on the loopback interface."
+    yield ""
+    head = [
+        "",
+        "frames",
+        "direct p50",
+        "gateway p50",
+        "overhead p50",
+        "overhead p99",
+        "CPU",
+        "p50 per frame",
+        "CPU per frame",
+    ]
+    yield from table(head, [_row(each) for each in results])
+
+
+def _row(each: Measured) -> list[str]:
+    direct, gateway = (percentile(sorted(side.wall), 50) for side in (each.direct, each.gateway))
+    times = [direct, gateway, each.overhead(50), each.overhead(99), each.cpu]
+    single = [each.overhead(50) / each.frames, each.cpu / each.frames] if each.frames else []
+    return [
+        each.work.title,
+        str(each.frames or ""),
+        *(f"{time / 1e3:,.0f}" for time in times),
+        *([f"{time / 1e3:,.2f}" for time in single] or ["", ""]),
+    ]
+
+
+def as_json(results: Sequence[Measured]) -> dict[str, Any]:
+    """All figures, in nanoseconds."""
+    return {
+        "environment": environment(),
+        "requests": len(results[0].direct.wall),
+        "work": [
+            {
+                "title": each.work.title,
+                "tools": each.work.tools,
+                "stream": each.work.stream,
+                "frames": each.frames,
+                "direct_ns": {"wall": each.direct.wall, "cpu": each.direct.cpu},
+                "gateway_ns": {"wall": each.gateway.wall, "cpu": each.gateway.cpu},
+                "overhead_ns": {"p50": each.overhead(50), "p99": each.overhead(99), "cpu": each.cpu},
+            }
+            for each in results
+        ],
+    }

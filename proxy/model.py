@@ -1,0 +1,282 @@
+"""The one request and the one reply that every protocol, format, backend and middleware speaks.
+
+Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001):
+
+1. Everything is immutable. A change is `dataclasses.replace`, so "nobody touched it" is an identity test:
+   `exchange.request is exchange.received`.
+2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
+3. JSON texts stay texts: `ToolUse.arguments` is what the model or the client wrote, never loaded and dumped.
+4. No imports from the rest of the package.
+
+Mappings inside frozen values are immutable by convention: never write into one, build a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+CallKind = Literal["function", "custom"]
+ToolKind = Literal["function", "custom", "hosted"]
+ChoiceMode = Literal["auto", "none", "required", "named"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+"""No fields. Compare with `not mapping`, not with identity."""
+
+
+def _nothing() -> Mapping[str, Any]:
+    return EMPTY
+
+
+# --- parts of a message ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Visible text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Text with which a model declined."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image by URL (`https:` or `data:`). `detail` as the client gave it."""
+
+    url: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Thinking text. `extra` keeps what a protocol needs to give it back (ids, signatures, encrypted content)."""
+
+    text: str
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call that an assistant made.
+
+    `arguments` is JSON text for a `function`, free text for a `custom` tool. `item_id` is the wire id of the item that
+    holds the call where a protocol has one (Responses); `namespace` the group its tool came from.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    kind: CallKind = "function"
+    namespace: str | None = None
+    item_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back for the call `call_id`. `name` is filled in when the call is known."""
+
+    call_id: str
+    parts: tuple[Part, ...]
+    name: str | None = None
+    is_error: bool = False
+    kind: CallKind = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged."""
+
+    protocol: str
+    payload: Any
+
+
+Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. `extra` keeps unknown fields of the message object."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    name: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+
+    @property
+    def text(self) -> str:
+        """All text parts joined, in order, with nothing between."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool on offer.
+
+    `parameters` is a JSON Schema whose root is an object, or None for "no parameters". `strict` is what the client
+    sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
+    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` is the tool object as received.
+    """
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    strict: bool | None = None
+    kind: ToolKind = "function"
+    namespace: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which tools may or must be called.
+
+    `name` is set exactly when `mode` is `named`. `allowed` (names) narrows the offer without changing what is sent as
+    `tools`; None means all.
+    """
+
+    mode: ChoiceMode = "auto"
+    name: str | None = None
+    allowed: tuple[str, ...] | None = None
+
+    @property
+    def forces(self) -> bool:
+        """A call is demanded, not only permitted."""
+        return self.mode in ("required", "named")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the next answer must look like, for backends that can enforce it while decoding (R10.10).
+
+    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `calls` are the tools of which one must be called,
+    for backends whose own feature starts from schemas. A backend uses what its profile lists and ignores the rest.
+    """
+
+    gbnf: str
+    calls: tuple[ToolSpec, ...]
+
+
+# --- request --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to decode. None means "as the backend likes"."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    n: int = 1
+    reasoning_effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from: the protocol's name and the body exactly as it was received."""
+
+    protocol: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What a client asks of a model, in no protocol's words.
+
+    `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without). `response_format` is
+    OpenAI Chat's object or None. `extra` holds the top-level fields that are not modelled, under their wire names.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    parallel_tool_calls: bool = True
+    sampling: Sampling = field(default_factory=Sampling)
+    response_format: Mapping[str, Any] | None = None
+    stream: bool = False
+    include_usage: bool = False
+    constraint: Constraint | None = None
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    origin: Origin | None = None
+
+    @property
+    def callable_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that a call may name now, in the client's order: none under `none`, one under `named`, the listed
+        ones under `allowed_tools`, and never a hosted one."""
+        choice = self.tool_choice
+        if choice.mode == "none":
+            return ()
+        return tuple(
+            tool
+            for tool in self.tools
+            if tool.kind != "hosted"
+            and (choice.mode != "named" or tool.name == choice.name)
+            and (choice.allowed is None or tool.name in choice.allowed)
+        )
+
+
+# --- reply ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts. `total` is always the sum (R11.1). `estimated` marks counts that the backend did not give."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyChoice:
+    """One answer: its parts in order of appearance and why it ended. `extra` keeps e.g. `logprobs`."""
+
+    parts: tuple[Part, ...]
+    reason: str = "stop"
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A finished answer. Usually one choice; several only when `n` was allowed (R2.21)."""
+
+    id: str
+    model: str
+    created: int
+    choices: tuple[ReplyChoice, ...]
+    usage: Usage | None = None
+    extra: Mapping[str, Any] = field(default_factory=_nothing)
+
+    @property
+    def calls(self) -> tuple[ToolUse, ...]:
+        """All calls, in order."""
+        return tuple(part for choice in self.choices for part in choice.parts if isinstance(part, ToolUse))
+
+    @property
+    def text(self) -> str:
+        """All visible text of the first choice."""
+        return "".join(part.text for part in self.choices[0].parts if isinstance(part, Text)) if self.choices else ""

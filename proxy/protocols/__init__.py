@@ -1,0 +1,1 @@
+"""Wire forms of requests and answers. `base.py` says what a protocol is."""

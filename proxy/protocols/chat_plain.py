@@ -1,0 +1,100 @@
+"""Whether a Chat Completions request is plain: of the few shapes that nearly all requests have.
+
+A quick yes in front of the schema, which is exact, has the words for what is wrong, and takes ten times as long. Law: what is
+plain fits the schema. What is not plain may fit as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import starmap
+from typing import Any, Final
+
+_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+_TYPES: Final[Mapping[str, type]] = {
+    "stream": bool,
+    "parallel_tool_calls": bool,
+    "logprobs": bool,
+    "seed": int,
+    "stop": str,
+    "tool_choice": str,
+    "reasoning_effort": str,
+}
+_COUNTS: Final = frozenset({"max_tokens", "max_completion_tokens", "n"})
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+_SEEN: Final = frozenset({"model", "messages", "tools"})
+_RARE: Final = frozenset({"functions", "function_call"})
+
+
+def is_plain(body: Mapping[str, Any]) -> bool:
+    """Whether `body` is plain, its `tools` aside: nothing is said about those."""
+    model, messages = body.get("model"), body.get("messages")
+    if type(model) is not str or not model or type(messages) is not list or not messages:
+        return False
+    for message in messages:
+        if not _is_plain_message(message):
+            return False
+    return all(starmap(_is_plain_field, body.items()))
+
+
+def _is_plain_field(key: str, value: Any) -> bool:
+    if value is None or key in _SEEN:
+        return True
+    wanted = _TYPES.get(key)
+    if wanted is not None:
+        return type(value) is wanted
+    bounds = _RANGES.get(key)
+    if bounds is not None:
+        least, most = bounds
+        return type(value) in (int, float) and least <= value <= most
+    if key in _COUNTS:
+        return type(value) is int and value >= 1
+    if key == "stream_options":
+        return type(value) is dict and type(value.get("include_usage")) in (bool, type(None))
+    if key == "response_format":
+        return type(value) is dict and type(value.get("type")) is str
+    return key not in _RARE
+
+
+def _is_plain_message(message: Any) -> bool:
+    if type(message) is not dict:
+        return False
+    role = message.get("role")
+    if type(role) is not str or role not in _ROLES:
+        return False
+    content = message.get("content")
+    if type(content) is str:
+        if len(message) == 2:
+            return True
+    elif content is not None and not (type(content) is list and all(map(_is_plain_part, content))):
+        return False
+    for key in ("name", "refusal", "tool_call_id"):
+        if type(message.get(key)) not in (str, type(None)):
+            return False
+    calls = message.get("tool_calls")
+    if calls is not None and not (type(calls) is list and all(map(_is_plain_call, calls))):
+        return False
+    return message.get("function_call") is None
+
+
+def _is_plain_part(part: Any) -> bool:
+    return type(part) is dict and part.get("type") == "text" and type(part.get("text")) is str
+
+
+def _is_plain_call(call: Any) -> bool:
+    if type(call) is not dict or call.get("type") != "function":
+        return False
+    ident, function = call.get("id"), call.get("function")
+    return (
+        type(ident) is str
+        and 1 <= len(ident) <= 256
+        and type(function) is dict
+        and type(function.get("name")) is str
+        and type(function.get("arguments")) is str
+    )

@@ -1,0 +1,323 @@
+"""Whole Chat Completions answers, and the words that whole and streamed answers share.
+
+Rules:
+
+1. `finish_reason` is computed from what was really emitted (R7.4), in `finish_word` and nowhere else.
+2. Text that is only whitespace counts as none where calls stand beside it (R6.6, R7.2).
+3. Parts are read in the order reasoning, text, refusal, calls; the body of a whole answer has no other order.
+
+What `write_reply` cannot express: order between those kinds, `Reasoning.extra`, item ids and namespaces of calls, and
+top-level fields other than `PASSED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+from .._grammar import SPACE
+from ..errors import BackendFault, ClientFault, GatewayError, quote
+from ..events import BlockKind, is_half
+from ..model import (
+    EMPTY,
+    ModelReply,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    Usage,
+)
+from .base import WriteOptions
+from .chat_request import write_call
+from .wire import dump, load, shorten, whole
+
+PASSED: Final = ("system_fingerprint", "service_tier")
+"""Top-level fields of an answer that are passed through when they are strings."""
+
+_REASONS: Final[Mapping[str, str]] = {
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+}
+_PLAIN_MESSAGE: Final = frozenset({"role", "content"})
+_KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
+
+Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def read_reply(body: bytes) -> ModelReply:
+    """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+    try:
+        answer = load(body)
+    except ValueError:
+        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
+    if not isinstance(answer, dict):
+        raise unreadable("The model server's answer is not a JSON object", answer)
+    error = read_error(answer)
+    if error is not None:
+        raise error
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
+        raise unreadable("The model server's answer has no choices", answer)
+    usage = answer.get("usage")
+    return ModelReply(
+        id=text_of(answer.get("id")),
+        model=text_of(answer.get("model")),
+        created=whole_number(answer.get("created")),
+        choices=tuple(_read_choice(choice) for choice in choices),
+        usage=read_usage(usage) if isinstance(usage, dict) else None,
+        extra=top_level(answer),
+    )
+
+
+def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        message = {"content": choice.get("text")}  # the older text protocol
+    if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
+        return ReplyChoice((Text(text),) if text else (), _reason_of(choice), _extra_of(choice))  # most answers
+    texts: dict[Prose, str] = {}
+    for kind, piece in prose(message):
+        texts[kind] = texts.get(kind, "") + piece
+    parts: list[Part] = []
+    if texts.get(BlockKind.REASONING):
+        parts.append(Reasoning(texts[BlockKind.REASONING]))
+    if texts.get(BlockKind.TEXT):
+        parts.append(Text(texts[BlockKind.TEXT]))
+    if texts.get(BlockKind.REFUSAL):
+        parts.append(Refusal(texts[BlockKind.REFUSAL]))
+    calls = message.get("tool_calls") or []
+    if message.get("function_call"):
+        calls = [*calls, {"function": message["function_call"]}]
+    reason = _reason_of(choice)
+    for call in calls:
+        if isinstance(call, dict):
+            parts.append(_read_call(call, cut=reason == "length"))
+    return ReplyChoice(tuple(parts), reason, _extra_of(choice))
+
+
+def _reason_of(choice: Mapping[str, Any]) -> str:
+    return read_reason(text_of(choice.get("finish_reason")) or "stop")
+
+
+def _extra_of(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    logprobs = choice.get("logprobs")
+    return {"logprobs": logprobs} if logprobs else EMPTY
+
+
+def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
+    """`cut`: a limit of length ended the answer, so no arguments may be arguments that did not come."""
+    call_id = text_of(call.get("id")) or new_call_id()
+    if isinstance(call.get("custom"), dict):
+        return ToolUse(call_id, text_of(call["custom"].get("name")), text_of(call["custom"].get("input")), "custom")
+    function = call.get("function")
+    if not isinstance(function, dict):
+        function = {}
+    arguments = arguments_text(function.get("arguments"))
+    whole = cut or arguments.strip(SPACE)
+    return ToolUse(call_id, text_of(function.get("name")), arguments if whole else "{}")
+
+
+def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
+    """The texts of a message or a delta, in the order of rule 3. Content parts other than text and thinking have no
+    place in a streamed answer and are not given."""
+    for key in ("reasoning_content", "reasoning", "reasoning_text"):
+        thought = source.get(key)
+        if thought and isinstance(thought, str):
+            yield BlockKind.REASONING, thought
+            break  # servers that fill two of them say the same in both
+    content = source.get("content")
+    if isinstance(content, str):
+        yield BlockKind.TEXT, content
+    elif isinstance(content, list):
+        for part in content:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    yield BlockKind.TEXT, text
+                case {"type": "thinking", "thinking": str(text)}:
+                    yield BlockKind.REASONING, text
+                case {"type": "thinking", "thinking": list(pieces)}:
+                    for piece in pieces:
+                        if isinstance(piece, dict):
+                            yield BlockKind.REASONING, text_of(piece.get("text"))
+                case _:
+                    pass
+    refusal = source.get("refusal")
+    if refusal and isinstance(refusal, str):
+        yield BlockKind.REFUSAL, refusal
+
+
+def arguments_text(value: Any) -> str:
+    """The arguments of a call as text: servers send a string, an object, or nothing."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else dump(value).decode()
+
+
+def text_of(value: Any) -> str:
+    """`value` if it is a string, else nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def whole_number(value: Any) -> int:
+    """`value` as a count, 0 if it is none."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one (C1)."""
+    return f"call_{uuid4().hex}"
+
+
+def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The top-level fields that are not modelled."""
+    return {key: value for key, value in answer.items() if key not in _KNOWN and value is not None} or EMPTY
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Token counts; what a server leaves out is 0."""
+    prompt = usage.get("prompt_tokens_details")
+    completion = usage.get("completion_tokens_details")
+    prompt = prompt if isinstance(prompt, dict) else {}
+    completion = completion if isinstance(completion, dict) else {}
+    return Usage(
+        input_tokens=whole_number(usage.get("prompt_tokens")),
+        output_tokens=whole_number(usage.get("completion_tokens")),
+        cached_tokens=whole_number(prompt.get("cached_tokens")),
+        cache_write_tokens=whole_number(prompt.get("cache_write_tokens")),
+        reasoning_tokens=whole_number(completion.get("reasoning_tokens")),
+    )
+
+
+def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
+    """The error in a body or a frame, or None if it holds none. The server's message is kept, shortened (R10.8)."""
+    error = answer.get("error")
+    if not error and answer.get("object") == "error":
+        error = answer
+    if not error:
+        return None
+    code: Any = None
+    message = ""
+    if isinstance(error, dict):
+        code = error.get("code")
+        message = text_of(error.get("message"))
+    elif isinstance(error, str):
+        message = error
+    message = shorten(message) or f"The model server reported {quote(error)}."
+    if code == "context_length_exceeded":
+        return ClientFault(message, code="context_length_exceeded", param="messages")
+    return BackendFault(message)
+
+
+def unreadable(what: str, value: Any) -> BackendFault:
+    """The fault for an answer that is not one."""
+    return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
+
+
+# --- write ----------------------------------------------------------------------------------------------------------
+
+
+def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
+    """The body of a whole answer (R7.1)."""
+    body: dict[str, Any] = {
+        "id": reply_id(reply.id),
+        "object": "chat.completion",
+        "created": options.created,
+        "model": options.request.model,
+        **passed(reply.extra),
+        "choices": [_write_choice(index, choice, options) for index, choice in enumerate(reply.choices)],
+        "usage": write_usage(reply.usage or Usage()),
+    }
+    return dump(body)
+
+
+def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:
+    uses = [part for part in choice.parts if isinstance(part, ToolUse)]
+    calls = [write_call(use) for use in uses]
+    refusal = "".join(part.text for part in choice.parts if isinstance(part, Refusal))
+    text = "".join(_visible(choice.parts, options.reasoning_tags if options.reasoning_field == "inline" else None))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if calls and not text.strip(SPACE) else text,
+        "refusal": refusal or None,
+    }
+    thoughts = "".join(part.text for part in choice.parts if isinstance(part, Reasoning))
+    if thoughts:
+        message.update((key, thoughts) for key in reasoning_keys(options.reasoning_field))
+    if calls:
+        message["tool_calls"] = calls
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": choice.extra.get("logprobs"),
+        "finish_reason": finish_word(choice.reason, any(is_whole(use, choice.reason) for use in uses), options),
+    }
+
+
+def _visible(parts: Iterable[Part], inline: tuple[str, str] | None) -> Iterator[str]:
+    """The texts that `content` is made of; reasoning stands between the tags `inline`, if given."""
+    for part in parts:
+        match part:
+            case Text():
+                yield part.text
+            case Reasoning() if inline and part.text:
+                yield f"{inline[0]}{part.text}{inline[1]}"
+            case Opaque() | _:
+                pass
+
+
+def reasoning_keys(field: str) -> tuple[str, ...]:
+    """The keys of a message or delta that hold reasoning under `reasoning.field` (R7.8)."""
+    return {"both": ("reasoning_content", "reasoning"), "inline": (), "drop": ()}.get(field, (field,))
+
+
+def read_reason(word: str) -> str:
+    """A server's word for why it stopped, with one word for every limit of length: what is cut off must be told from what is
+    whole before anything is written (C18). Words that are not known stay."""
+    return _REASONS.get(word, word)
+
+
+def finish_word(reason: str, called: bool, options: WriteOptions) -> str:
+    """The `finish_reason` of an answer that ended for `reason` and did or did not hold calls (R7.4, C18, C21)."""
+    if called:
+        named = options.named_stop and options.request.tool_choice.mode == "named"
+        return "stop" if named else "tool_calls"
+    return _REASONS.get(reason, "stop")
+
+
+def is_whole(use: ToolUse, reason: str) -> bool:
+    """Whether a call of an answer that ended for `reason` was not cut off (C18)."""
+    return reason != "length" or not is_half(use)
+
+
+def reply_id(given: str) -> str:
+    """The id of the answer: the backend's if it has OpenAI's form, else a new one."""
+    return given if given.startswith("chatcmpl-") else f"chatcmpl-{uuid4().hex}"
+
+
+def passed(extra: Mapping[str, Any]) -> dict[str, str]:
+    """What of `extra` is passed through."""
+    return {key: whole(extra[key]) for key in PASSED if isinstance(extra.get(key), str)}
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object, details included (R11.1)."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

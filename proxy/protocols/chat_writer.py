@@ -1,0 +1,316 @@
+"""Events to streamed Chat Completions answers, exactly as R7.5 to R7.10 say, because real clients break otherwise.
+
+Rules:
+
+1. `id`, `type` and `name` of a call are sent once, in its opening chunk; `index` counts from 0 per answer.
+2. `finish_reason` comes in a chunk of its own, after everything else, and always.
+3. The stream ends with `[DONE]`, after a fault too; then nothing is written any more.
+4. Per delta the work is: look up the block, escape the text, join it with bytes made when the block was opened.
+5. What a stream adds up to is what `write_reply` writes for the same events. Hence text that is only whitespace is held
+   back while it may yet stand alone beside calls, and half a character until the other half has come.
+
+What this protocol cannot say in a stream, besides the losses of `chat_reply`: where one text block ends and the next
+begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason` if there is
+no other, C18), and `Finish.extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from .._grammar import SPACE
+from ..errors import GatewayError
+from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ..model import EMPTY, Usage
+from .base import KEEPALIVE, TextFrame, WriteOptions
+from .chat_reply import finish_word, passed, reasoning_keys, reply_id, write_usage
+from .wire import dump, whole
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class ChatWriter:
+    """A `StreamWriter`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._answers: dict[int, _Answer] = {}
+        self._blocks: dict[int, _Block] = {}
+        self._ended = False
+        self._usage_null = b',"usage":null' if options.request.include_usage else b""
+        self._begin("", EMPTY)
+
+    def feed(self, events: Iterable[Event]) -> bytes:
+        """The frames for these events, possibly none."""
+        out: list[bytes] = []
+        for event in events:
+            if self._ended:
+                break
+            match event:
+                case Delta():
+                    self._blocks[event.block].write(event.text, event.extra, out)
+                case Open():
+                    self._blocks[event.block] = self._block(event, out)
+                case Close():
+                    self._blocks.pop(event.block).close(out, event.status)
+                case Finish():
+                    self._finish(event, out)
+                case Fault():
+                    self._ended = True
+                    out += [error_frame(event.error), DONE]
+                case Start():
+                    self._begin(event.response_id, event.extra)
+                case Opaque(protocol="chat"):
+                    out.append(self._foreign(event.payload))
+                case _:
+                    pass
+        return b"".join(out)
+
+    def keepalive(self) -> bytes:
+        """A comment."""
+        return KEEPALIVE
+
+    def text_frame(self, block: int) -> TextFrame | None:
+        """See `TextWriter`."""
+        known = self._blocks.get(block)
+        key = None if known is None or self._ended else known.plain_key()
+        if known is None or key is None:
+            return None
+        answer = known.answer
+        return TextFrame(answer.head + b'{"%b":"' % key, b'"}' + answer.tail)
+
+    def wrote(self, block: int, frames: int, text: str) -> None:
+        """See `TextWriter`: nothing follows from it."""
+
+    def _begin(self, response_id: str, extra: Mapping[str, Any]) -> None:
+        self._identity: dict[str, Any] = {
+            "id": reply_id(response_id),
+            "object": "chat.completion.chunk",
+            "created": self._options.created,
+            "model": self._options.request.model,
+            **passed(extra),
+        }
+        self._head = b"data: " + dump(self._identity)[:-1] + b',"choices":['
+
+    def _foreign(self, payload: Any) -> bytes:
+        """A chunk that is not modelled, as it was received but with the identity of this stream (R7.5, R7.7)."""
+        if isinstance(payload, dict) and "choices" in payload:
+            payload = {**payload, **self._identity}
+            payload.pop("usage", None)
+            if self._usage_null:
+                payload["usage"] = None
+        return b"data: " + dump(payload) + b"\n\n"
+
+    def answer(self, index: int) -> _Answer:
+        """The answer number `index`."""
+        if index not in self._answers:
+            head = b'%b{"index":%d,"delta":' % (self._head, index)
+            self._answers[index] = _Answer(head, self._usage_null)
+        return self._answers[index]
+
+    def _block(self, opened: Open, out: list[bytes]) -> _Block:
+        answer = self.answer(opened.choice)
+        match opened.kind:
+            case BlockKind.TOOL_CALL:
+                return _CallBlock(answer, opened, out)
+            case BlockKind.REASONING:
+                field = self._options.reasoning_field
+                if field == "inline":
+                    return _Inline(answer, self._options.reasoning_tags)
+                return _Prose(answer, reasoning_keys(field))
+            case BlockKind.REFUSAL:
+                return _Prose(answer, ("refusal",))
+            case BlockKind.TEXT:
+                return _Visible(answer)
+
+    def _finish(self, finish: Finish, out: list[bytes]) -> None:
+        self._ended = True
+        for index, reason in enumerate((finish.reason, *finish.others)):
+            answer = self.answer(index)
+            answer.finish(finish_word(reason, answer.called, self._options), out)
+        if self._options.request.include_usage:
+            usage = dump(write_usage(finish.usage or Usage()))
+            out.append(b'%b],"usage":%b}\n\n' % (self._head, usage))
+        out.append(DONE)
+
+
+def error_frame(error: GatewayError) -> bytes:
+    """The in-band form of an error (R7.9)."""
+    return b"data: " + dump(error.envelope()) + b"\n\n"
+
+
+class _Answer:
+    """One choice: the bytes around its deltas, and what it has said so far."""
+
+    __slots__ = ("_blank", "_usage_null", "called", "calls", "head", "started", "tail")
+
+    def __init__(self, head: bytes, usage_null: bytes) -> None:
+        self.head = head
+        self.tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage_null
+        self.started = False
+        self.calls = 0
+        self.called = False  # some call is whole
+        self._usage_null = usage_null
+        self._blank: str | None = ""  # Whitespace held back (rule 5); None once anything else was visible.
+
+    def send(self, delta: bytes, out: list[bytes], extra: Mapping[str, Any] | None = None) -> None:
+        """A chunk with this delta."""
+        if not self.started:
+            self.started = True
+            content = b"null" if delta.startswith(b'{"tool_calls"') else b'""'
+            out.append(b'%b{"role":"assistant","content":%b}%b' % (self.head, content, self.tail))
+        tail = self.tail
+        if extra and extra.get("logprobs"):
+            tail = tail.replace(b'"logprobs":null', b'"logprobs":' + dump(extra["logprobs"]), 1)
+        out.append(b"%b%b%b" % (self.head, delta, tail))
+
+    @property
+    def shows(self) -> bool:
+        """Something was visible: no text is held back any more."""
+        return self._blank is None
+
+    def show(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        """More visible text."""
+        if self._blank is not None:
+            text = self._blank + text
+            if not text.strip(SPACE):
+                self._blank = text
+                return
+            self._blank = None
+        self.send(b'{"content":%b}' % _escape(text), out, extra)
+
+    def finish(self, word: str, out: list[bytes]) -> None:
+        """The last chunk. Whitespace is an answer only if there is no other."""
+        blank = self._blank
+        if blank and not self.calls:
+            self.send(b'{"content":%b}' % _escape(blank), out)
+        if not self.started:
+            self.started = True
+            out.append(b'%b{"role":"assistant","content":""}%b' % (self.head, self.tail))
+        out.append(b'%b{},"logprobs":null,"finish_reason":"%b"}]%b}\n\n' % (self.head, word.encode(), self._usage_null))
+
+
+class _Block:
+    """An open block. `write` takes a delta, `close` gives what was still held back."""
+
+    __slots__ = ("_half", "answer")
+
+    def __init__(self, answer: _Answer) -> None:
+        self.answer = answer
+        self._half = ""
+
+    def write(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        """Keep back half a character at the end, put it before what comes next."""
+        if self._half:
+            text = self._half + text
+            self._half = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._half = text[-1]
+            text = text[:-1]
+        if text:
+            self.put(text, extra, out)
+
+    def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        """Write text that ends with a whole character."""
+        raise NotImplementedError  # each kind of block has its own place in a delta
+
+    def plain_key(self) -> bytes | None:
+        """The key under which a delta stands alone, if nothing is to be done but to write it."""
+        return None
+
+    def close(self, out: list[bytes], status: BlockStatus) -> None:
+        """The block is over: half a character is none."""
+        if self._half:
+            self._half = ""
+            self.put("\ufffd", None, out)
+
+
+class _Visible(_Block):
+    """Visible text."""
+
+    __slots__ = ()
+
+    def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        self.answer.show(text, extra, out)
+
+    def plain_key(self) -> bytes | None:
+        return b"content" if self.answer.shows and not self._half else None
+
+
+class _Inline(_Block):
+    """Reasoning inside the visible text, between tags."""
+
+    __slots__ = ("_opened", "_tags")
+
+    def __init__(self, answer: _Answer, tags: tuple[str, str]) -> None:
+        super().__init__(answer)
+        self._tags = tags
+        self._opened = False
+
+    def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        self.answer.show(text if self._opened else self._tags[0] + text, extra, out)
+        self._opened = True
+
+    def close(self, out: list[bytes], status: BlockStatus) -> None:
+        super().close(out, status)
+        if self._opened:
+            self.answer.show(self._tags[1], None, out)
+
+
+class _Prose(_Block):
+    """Reasoning or a refusal, under keys of its own; no key means it is left out."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, answer: _Answer, keys: tuple[str, ...]) -> None:
+        super().__init__(answer)
+        self._keys = [dump(key) for key in keys]
+
+    def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        if self._keys:
+            escaped = _escape(text)
+            self.answer.send(b"{%b}" % b",".join(b"%b:%b" % (key, escaped) for key in self._keys), out, extra)
+
+    def plain_key(self) -> bytes | None:
+        plain = len(self._keys) == 1 and self.answer.started and not self._half
+        return self._keys[0].strip(b'"') if plain else None
+
+
+class _CallBlock(_Block):
+    """A call: its opening chunk at once, then its arguments."""
+
+    __slots__ = ("_empty", "_prefix", "_suffix")
+
+    def __init__(self, answer: _Answer, opened: Open, out: list[bytes]) -> None:
+        super().__init__(answer)
+        index = answer.calls
+        answer.calls += 1
+        custom = opened.call_kind == "custom"
+        kind, field = ("custom", "input") if custom else ("function", "arguments")
+        call = {"index": index, "id": opened.call_id, "type": kind, kind: {"name": opened.name, field: ""}}
+        answer.send(b'{"tool_calls":[%b]}' % dump(call), out)
+        self._prefix = b'{"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind.encode(), field.encode())
+        self._suffix = b"}}]}"
+        self._empty = not custom
+
+    def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
+        self._empty = self._empty and not text.strip(SPACE)
+        self.answer.send(self._prefix + _escape(text) + self._suffix, out)
+
+    def close(self, out: list[bytes], status: BlockStatus) -> None:
+        super().close(out, status)
+        if status == "truncated":
+            return
+        self.answer.called = True
+        if self._empty:
+            self.put("{}", None, out)
+
+
+def _escape(text: str) -> bytes:
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(whole(text))

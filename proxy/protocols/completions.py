@@ -1,0 +1,131 @@
+"""The older text protocol (`/completions`), spoken towards backends that know no roles.
+
+It serves no clients: nothing asks for `/v1/completions` at the gateway, so reading requests and writing answers raise
+`Defect`. Towards a backend a conversation becomes one text:
+
+    System: You are helpful.
+
+    User: Hello
+
+    Assistant:
+
+One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model. If
+the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not already
+written as text by the route's format take the bracket form of R5.7, so none is lost. Reasoning of earlier turns is left
+out. Nothing a message says is escaped: a text model has no markup that could be protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, NoReturn
+
+from ..errors import ClientFault, Defect, GatewayError
+from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
+from .base import StreamReader, StreamWriter, WriteOptions
+from .chat_reader import ChatReader
+from .chat_reply import read_reply
+from .wire import dump
+
+_LABELS: Final[Mapping[str, str]] = {
+    "system": "System",
+    "developer": "System",
+    "user": "User",
+    "assistant": "Assistant",
+    "tool": "User",
+}
+_STOP: Final = "\nUser:"
+_MAX_STOPS: Final = 4
+"""The protocol takes at most four stop texts."""
+
+
+class CompletionsProtocol:
+    """The text wire form, backend side."""
+
+    name = "completions"
+    path = "/completions"
+    content_type = "text/event-stream; charset=utf-8"
+    flatten: Literal["sentinel", "bracket"] = "sentinel"
+    whole_history = True
+
+    def write_request(self, request: ModelRequest) -> dict[str, Any]:
+        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images and
+        other parts that are not text. Tools are not written: in prompt mode they stand in the text already."""
+        sampling = request.sampling
+        stop = list(sampling.stop)
+        if len(stop) < _MAX_STOPS:
+            stop.append(_STOP)
+        fields = {
+            "model": request.model,
+            "prompt": render_transcript(request.messages),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "stop": stop,
+            "seed": sampling.seed,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "n": sampling.n if sampling.n != 1 else None,
+            "stream": True if request.stream else None,
+            "stream_options": {"include_usage": True} if request.stream and request.include_usage else None,
+        }
+        body = {key: value for key, value in fields.items() if value is not None}
+        return {**body, **request.extra}
+
+    def read_reply(self, body: bytes) -> ModelReply:
+        """A whole answer. Raises `BackendFault`, or the error that the body holds."""
+        return read_reply(body)
+
+    def reader(self, *, frame_bytes: int) -> StreamReader:
+        """A reader for one streamed answer; the frames are those of chat but for `text` in place of a delta."""
+        return ChatReader(frame_bytes)
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """OpenAI's error envelope."""
+        return dump(error.envelope())
+
+    def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        """Raises `Defect`: this protocol serves no clients."""
+        self._refuse()
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """Raises `Defect`: this protocol serves no clients."""
+        self._refuse()
+
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """Raises `Defect`: this protocol serves no clients."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise Defect("The completions protocol is spoken to model servers only.")
+
+
+def render_transcript(messages: Iterable[Message]) -> str:
+    """The conversation as one text; see the module's docstring for the form."""
+    paragraphs = [(message.role, f"{_LABELS[message.role]}: {_render(message)}".rstrip()) for message in messages]
+    if not paragraphs or paragraphs[-1][0] != "assistant":
+        paragraphs.append(("assistant", "Assistant:"))
+    return "\n\n".join(text for _, text in paragraphs)
+
+
+def _render(message: Message) -> str:
+    pieces = []
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                pieces.append(part.text)
+            case ToolUse():
+                pieces.append(f"[function_call call_id={part.call_id} name={part.name} arguments={part.arguments}]")
+            case ToolResult():
+                output = _render(Message("tool", part.parts))
+                pieces.append(f"[function_call_output call_id={part.call_id} output={output}]")
+            case Image() | Opaque():
+                raise ClientFault(
+                    "This model takes text only.",
+                    code="unsupported_content",
+                    param="messages",
+                    hint="Leave out images.",
+                )
+            case _:
+                pass
+    return "\n".join(pieces)

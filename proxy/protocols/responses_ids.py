@@ -1,0 +1,50 @@
+"""Ids of responses and of their items.
+
+An item's id follows from its response's id and its place, so it is the same wherever it is computed. And it leads back: the
+last digits of a response's id are zero, an item's id counts there. So `item_reference` needs no table of items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from uuid import NAMESPACE_OID, uuid4, uuid5
+
+PREFIXES: Final[Mapping[str, str]] = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
+"""Of ids, by type of item."""
+
+_DIGITS: Final = 3
+_GIVEN: Final = 16**_DIGITS // 2
+"""Items of the input count from here, those of the output from 1."""
+_ROOM: Final = _GIVEN - 1
+_RESPONSE: Final = re.compile(rf"resp_([0-9a-f]{{{32 - _DIGITS}}})0{{{_DIGITS}}}")
+_ITEM: Final = re.compile(rf"(?:{'|'.join(PREFIXES.values())}|item)_([0-9a-f]{{{32 - _DIGITS}}})[0-9a-f]{{{_DIGITS}}}")
+
+
+def new_response_id() -> str:
+    """A fresh id for a response."""
+    return f"resp_{uuid4().hex[:-_DIGITS]}{'0' * _DIGITS}"
+
+
+def derived_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:
+    """The id of the item of type `kind` at `place` of a response's output, or of its input if `given`."""
+    prefix = PREFIXES.get(kind, "item")
+    found = _RESPONSE.fullmatch(response_id)
+    if found is not None and place < _ROOM:
+        return f"{prefix}_{found[1]}{place + (_GIVEN if given else 1):0{_DIGITS}x}"
+    where = f"input:{place}" if given else place  # an id from elsewhere, or more items than digits: no way back
+    return f"{prefix}_{uuid5(NAMESPACE_OID, f'{response_id}:{where}').hex}"
+
+
+def response_of(item_id: str) -> str | None:
+    """The id of the response that an item belongs to, if its id was made here and leads back."""
+    found = _ITEM.fullmatch(item_id)
+    return None if found is None else f"resp_{found[1]}{'0' * _DIGITS}"

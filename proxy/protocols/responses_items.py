@@ -1,0 +1,362 @@
+"""Items of a Responses conversation, to messages and back. `input` of a request and `output` of an answer are the same here.
+
+Rules:
+
+1. Neighbouring items of the assistant (messages, calls, reasoning, unknown ones) are one `Message`, in their order: a chat
+   backend wants text and calls of a turn in one message, and nothing between a call and its result.
+2. An item or a content part that is not modelled becomes `Opaque` and is written back as it was. In a message of the
+   assistant an `Opaque` holds an item, in any other a content part.
+3. One function writes a call item for every path: `write_call`.
+
+Not kept: `id`, `status` and `phase` of messages, `status` of calls, ids of outputs, ids of reasoning without encrypted
+content, parts of a summary (they are joined), annotations. Not written: `Message.name`, `ToolResult.is_error`,
+`Message.extra` of a message without content, parts of other protocols outside of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .._grammar import SPACE
+from ..model import (
+    EMPTY,
+    CallKind,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+from .responses_ids import PREFIXES, derived_id
+from .wire import dump, whole
+
+PROTOCOL: Final = "responses"
+
+_MESSAGE_FIELDS: Final = frozenset({"type", "id", "status", "role", "content", "phase"})
+_BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audio"})
+"""Content parts that may stand where an item belongs (R8.2)."""
+_SUMMARY_BREAK: Final = "\n\n"
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def read_items(items: str | Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
+    reading = _Reading()
+    for item in whole_items(items):
+        reading.take(item)
+    return reading.end()
+
+
+def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
+    """The `input` of a request; no items if it has none."""
+    given: str | list[Mapping[str, Any]] | None = body.get("input")
+    return [] if given is None else given
+
+
+def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The items with `type`: a string is a message of the user, and so are neighbouring bare parts together."""
+    if isinstance(items, str):
+        yield {"type": "message", "role": "user", "content": items}
+        return
+    bare: list[Mapping[str, Any]] = []
+    for item in items:
+        kind = item.get("type") or "message"
+        if kind in _BARE:
+            bare.append(item)
+            continue
+        if bare:
+            yield {"type": "message", "role": "user", "content": bare}
+            bare = []
+        yield item if item.get("type") else {**item, "type": kind}
+    if bare:
+        yield {"type": "message", "role": "user", "content": bare}
+
+
+class _Reading:
+    """The messages so far, and the turn of the assistant that is not over."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._said: list[Part] | None = None
+        self._extra: dict[str, Any] = {}
+        self._called: dict[str, ToolUse] = {}
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        match item["type"]:
+            case "message":
+                self._message(item)
+            case "function_call" | "custom_tool_call":
+                call = read_call(item, item.get("id"))
+                self._called[call.call_id] = call
+                self._say([call])
+            case "function_call_output" | "custom_tool_call_output":
+                self._end_turn()
+                self._messages.append(Message("tool", (self._result(item),)))
+            case "reasoning":
+                if thoughts := read_reasoning(item):
+                    self._say(thoughts)
+            case _:
+                self._say([Opaque(PROTOCOL, item)])
+
+    def end(self) -> tuple[Message, ...]:
+        self._end_turn()
+        return tuple(self._messages)
+
+    def _message(self, item: Mapping[str, Any]) -> None:
+        role = item["role"]
+        extra = {k: v for k, v in item.items() if k not in _MESSAGE_FIELDS and v is not None}
+        if role == "assistant":
+            self._extra.update(extra)
+            self._say([as_item(part) for part in read_content(item.get("content"))])
+        else:
+            self._end_turn()
+            self._messages.append(Message(role, tuple(read_content(item.get("content"))), None, extra or EMPTY))
+
+    def _say(self, parts: list[Part]) -> None:
+        if self._said is None:
+            self._said = []
+        self._said += parts
+
+    def _end_turn(self) -> None:
+        if self._said is not None:
+            self._messages.append(Message("assistant", tuple(self._said), None, self._extra or EMPTY))
+            self._said, self._extra = None, {}
+
+    def _result(self, item: Mapping[str, Any]) -> ToolResult:
+        kind: CallKind = "custom" if item["type"] == "custom_tool_call_output" else "function"
+        call = self._called.get(item["call_id"])
+        return ToolResult(item["call_id"], _output_parts(item["output"]), call.name if call else None, kind=kind)
+
+
+def as_item(part: Part) -> Part:
+    """What is not modelled in a message of the assistant, as an item of its own (rule 2)."""
+    return Opaque(PROTOCOL, message_of(part.payload)) if isinstance(part, Opaque) else part
+
+
+def message_of(part: Any) -> dict[str, Any]:
+    """A message item of the assistant around a content part that is not modelled."""
+    return {"type": "message", "role": "assistant", "content": [part]}
+
+
+def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
+    """Content as parts; empty text is no part."""
+    if not content:
+        return []
+    if isinstance(content, str):
+        return [Text(content)]
+    parts: list[Part] = []
+    for item in content:
+        match item:
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                if text:
+                    parts.append(Text(text))
+            case {"type": "refusal", "refusal": str(text)}:
+                if text:
+                    parts.append(Refusal(text))
+            case {"type": "input_image", "image_url": str(url)}:
+                parts.append(Image(url, item.get("detail")))
+            case {"type": "input_image" | "image_url", "image_url": {"url": str(url), **rest}}:
+                parts.append(Image(url, item.get("detail") or _text_or_none(rest.get("detail"))))
+            case _:
+                parts.append(Opaque(PROTOCOL, item))
+    return parts
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
+    """A call item of a request."""
+    namespace = item.get("namespace")
+    if item["type"] == "custom_tool_call":
+        return ToolUse(item["call_id"], item["name"], item["input"], "custom", namespace, item_id)
+    return ToolUse(item["call_id"], item["name"], item["arguments"], "function", namespace, item_id)
+
+
+def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
+    """A reasoning item: its summary, marked by `summary` in `extra`, then its text. What must be given back together is
+    in `extra` of the first. Nothing if the item holds nothing."""
+    extra = reasoning_extra(item)
+    summary = _SUMMARY_BREAK.join(_texts(item.get("summary")))
+    text = "".join(_texts(item.get("content")))
+    parts: list[Part] = []
+    if summary:
+        parts.append(Reasoning(summary, {**extra, "summary": True}))
+        extra = EMPTY
+    if text or extra:
+        parts.append(Reasoning(text, extra))
+    return parts
+
+
+def reasoning_extra(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the server that made a reasoning item wants to see again."""
+    encrypted = item.get("encrypted_content")
+    if not isinstance(encrypted, str) or not encrypted:
+        return EMPTY
+    ident = item.get("id")
+    return {"encrypted_content": encrypted, **({"id": ident} if isinstance(ident, str) else {})}
+
+
+def _texts(parts: Any) -> Iterator[str]:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            yield part["text"]
+
+
+def _output_parts(output: Any) -> tuple[Part, ...]:
+    """What a tool gave back: a text, content parts, or any other JSON as its compact text (R8.4)."""
+    if isinstance(output, str):
+        return (Text(output),) if output else ()
+    if isinstance(output, list) and all(isinstance(p, Mapping) and isinstance(p.get("type"), str) for p in output):
+        return tuple(read_content(output))
+    return (Text(dump(output).decode()),)
+
+
+# --- write ----------------------------------------------------------------------------------------------------------
+
+
+def write_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The `input` array that says the same."""
+    return [item for message in messages for item in _message_items(message)]
+
+
+def _message_items(message: Message) -> Iterator[dict[str, Any]]:
+    role = "user" if message.role == "tool" else message.role
+    content: list[dict[str, Any]] = []
+    extra = dict(message.extra)
+    for part in message.parts:
+        item: dict[str, Any] | None = None
+        match part:
+            case ToolResult():
+                item = _write_result(part)
+            case ToolUse():
+                item = write_call(part, part.item_id)
+            case Reasoning():
+                item = write_reasoning(part)
+            case Opaque(protocol="responses") if role == "assistant":
+                item = part.payload
+            case _:
+                content += _write_part(part, role)
+                continue
+        if content:
+            yield _write_message(role, content, extra)
+            content, extra = [], {}
+        yield item
+    if content or not message.parts:
+        yield _write_message(role, content, extra)
+
+
+def _write_message(role: str, content: list[dict[str, Any]], extra: Mapping[str, Any]) -> dict[str, Any]:
+    plain = len(content) == 1 and content[0].keys() == {"type", "text"}
+    shown = content[0]["text"] if plain else content
+    return {"type": "message", "role": role, "content": shown if content else "", **extra}
+
+
+def _write_part(part: Part, role: str, *, json_text: bool = False) -> Iterator[dict[str, Any]]:
+    """A content part; nothing for what this protocol has no place for. `json_text`: foreign values as compact JSON."""
+    match part:
+        case Text():
+            yield {"type": "output_text" if role == "assistant" else "input_text", "text": whole(part.text)}
+        case Refusal():
+            yield {"type": "refusal", "refusal": whole(part.text)}
+        case Image():
+            yield {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
+        case Opaque(protocol="responses"):
+            yield part.payload
+        case Opaque() if json_text:
+            yield {"type": "input_text", "text": dump(part.payload).decode()}
+        case _:
+            pass
+
+
+def _write_result(result: ToolResult) -> dict[str, Any]:
+    content = [item for part in result.parts for item in _write_part(part, "tool", json_text=True)]
+    plain = len(content) == 1 and content[0].keys() == {"type", "text"}
+    kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
+    output: Any = content[0]["text"] if plain else content or ""
+    return {"type": kind, "call_id": result.call_id, "output": output}
+
+
+def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:
+    """A call item, in requests, answers and events (R8.5, R8.9, R8.16). No arguments are `{}`."""
+    item: dict[str, Any] = {} if item_id is None else {"id": item_id}
+    item["type"] = "custom_tool_call" if use.kind == "custom" else "function_call"
+    if status is not None:
+        item["status"] = status
+    if use.kind == "custom":
+        item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
+    else:
+        # An item that only begins, or got no further, has no arguments.
+        blank = "" if status in ("in_progress", "incomplete") else "{}"
+        arguments = whole(use.arguments) if use.arguments.strip(SPACE) else blank
+        item |= {"arguments": arguments, "call_id": use.call_id, "name": use.name}
+    if use.namespace is not None:
+        item["namespace"] = use.namespace
+    return item
+
+
+def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | None = None) -> dict[str, Any]:
+    """A reasoning item: its text as summary if it was read from one. `status` is given only where it was cut off."""
+    ident = part.extra.get("id") or item_id
+    item: dict[str, Any] = {} if ident is None else {"id": ident}
+    item |= {"type": "reasoning", "summary": []}
+    text = whole(part.text)
+    if text and part.extra.get("summary") is True:
+        item["summary"] = [{"type": "summary_text", "text": text}]
+    elif text:
+        item["content"] = [{"type": "reasoning_text", "text": text}]
+    if isinstance(part.extra.get("encrypted_content"), str):
+        item["encrypted_content"] = part.extra["encrypted_content"]
+    if status is not None:
+        item["status"] = status
+    return item
+
+
+# --- as they are listed ---------------------------------------------------------------------------------------------
+
+
+def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
+    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id` and
+    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
+    return tuple(_listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
+
+
+def _listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
+    kind = item["type"]
+    listed = {key: value for key, value in item.items() if value is not None}
+    if kind == "item_reference":
+        return listed
+    listed["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
+    if kind == "message":
+        listed["content"] = _listed_content(item.get("content"), item["role"])
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        output = item["output"]
+        if not isinstance(output, str | list):
+            listed["output"] = dump(output).decode()
+    elif kind == "reasoning":
+        listed.setdefault("summary", [])
+        return listed
+    if kind in PREFIXES:
+        listed.setdefault("status", "completed")
+    return listed
+
+
+def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        content = [{"type": "output_text" if role == "assistant" else "input_text", "text": content}]
+    return [
+        {"annotations": [], "logprobs": [], **part}
+        if part["type"] == "output_text"
+        else {"detail": "auto", **part}
+        if part["type"] == "input_image"
+        else part
+        for part in content or ()
+    ]

@@ -1,0 +1,337 @@
+"""Output items while they are written: what each block of a stream becomes, event by event (R8.7 to R8.9).
+
+Rules:
+
+1. An item counts nothing. It asks its stream for its `output_index` when it begins, and hands itself over when it ends.
+2. What an item's last events hold is the sum of the deltas that it wrote.
+3. The bytes around a delta are made once, when the item begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+
+from .._grammar import SPACE
+from ..events import BlockStatus, Open
+from ..model import Reasoning, ToolUse
+from .base import TextFrame
+from .responses_items import write_call, write_reasoning
+from .responses_reply import CallNames, message_item, refusal_part, text_part
+from .wire import dump, whole
+
+
+def head_of(kind: str) -> bytes:
+    """The bytes of an event up to its number."""
+    return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
+
+
+class Stream(Protocol):
+    """What an item needs of the stream it stands in."""
+
+    def begin(self, item: Item) -> int:
+        """End the item before; the `output_index` of `item`."""
+
+    def done(self, index: int, item: dict[str, Any]) -> None:
+        """The last event of an item."""
+
+    def item_id(self, kind: str, index: int) -> str:
+        """The id of the item at `index`."""
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """An event."""
+
+    def frame(self, head: bytes, fields: bytes) -> None:
+        """An event whose bytes are known but for the number."""
+
+
+class Sink:
+    """Takes the text of a block. This one drops it."""
+
+    __slots__ = ()
+
+    def write(self, text: str) -> None:
+        """More of the block."""
+
+    def close(self, status: BlockStatus) -> None:
+        """The block is over."""
+
+
+class Item(Sink):
+    """An output item while it is written. Its text is held back until it says something, and half a character until its
+    other half has come; what was written is what its last events hold."""
+
+    __slots__ = ("_half", "_head", "_held", "_middle", "_pieces", "_tail", "index", "item_id", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.index = -1
+        self.item_id = ""
+        self._half = ""
+        self._held: str | None = ""
+        self._pieces: list[str] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has seen it."""
+        return self.index >= 0
+
+    @property
+    def text(self) -> str:
+        """What was written."""
+        return "".join(self._pieces)
+
+    def text_frame(self, number: int) -> TextFrame | None:
+        """The bytes around a delta, if nothing is to be done but to write it."""
+        if self._held is not None or self._half:
+            return None
+        return TextFrame(self._head, b'"%b\n\n' % self._tail, number, self._middle + b'"')
+
+    def wrote(self, text: str) -> None:
+        """`text` was written by somebody else."""
+        self._pieces.append(text)
+
+    def write(self, text: str) -> None:
+        if self._held is None and not self._half and text:
+            try:
+                escaped = orjson.dumps(text)
+            except orjson.JSONEncodeError:
+                self._write(text)
+                return
+            self._pieces.append(text)
+            self.stream.frame(self._head, b"%b%b%b" % (self._middle, escaped, self._tail))
+        else:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        text = self._half + text
+        self._half = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._half = text[-1]
+            text = text[:-1]
+        if self._held is not None:
+            text = self._held + text
+            if not self._half and not self.speaks(text):
+                self._held = text
+                return
+            self.show()
+        if text:
+            text = whole(text)
+            self._pieces.append(text)
+            self.stream.frame(self._head, b"%b%b%b" % (self._middle, orjson.dumps(text), self._tail))
+
+    def show(self) -> None:
+        """Begin, if it has not. What was held is to be written by the caller."""
+        self._held = None
+        if not self.begun:
+            self.index = self.stream.begin(self)
+            self.begin()
+
+    def flush(self) -> None:
+        """Half a character is none."""
+        if self._half:
+            self._half = ""
+            self._write("\ufffd")
+
+    def _deltas(self, kind: str, tail: bytes = b"}", **where: Any) -> None:
+        """Prepare the bytes around each delta."""
+        place = {"item_id": self.item_id, "output_index": self.index, **where}
+        self._head = head_of(kind)
+        self._middle = b"," + dump(place)[1:-1] + b',"delta":'
+        self._tail = tail
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """An event of this item."""
+        self.stream.send(kind, item_id=self.item_id, output_index=self.index, **fields)
+
+    def speaks(self, text: str) -> bool:
+        """Whether this text is something to begin for."""
+        return bool(text)
+
+    def begin(self) -> None:
+        """Write the first events."""
+        raise NotImplementedError  # each kind of item has its own events
+
+    def end(self, status: str) -> None:
+        """Write the last events."""
+        raise NotImplementedError  # each kind of item has its own events
+
+    def finished(self, status: str) -> dict[str, Any]:
+        """The item as its last event shows it."""
+        raise NotImplementedError  # each kind of item has its own events
+
+
+class TextItem(Item):
+    """A message of text. Several blocks may make up one."""
+
+    __slots__ = ()
+
+    def speaks(self, text: str) -> bool:
+        return bool(text.strip(SPACE))
+
+    def show_blank(self) -> None:
+        """Write whitespace that turned out to be all there is."""
+        if self._held:
+            text = self._held
+            self.show()
+            self._write(text)
+
+    def begin(self) -> None:
+        self.item_id = self.stream.item_id("message", self.index)
+        self.stream.send(
+            "response.output_item.added", output_index=self.index, item=message_item(self.item_id, [], "in_progress")
+        )
+        self.send("response.content_part.added", content_index=0, part=text_part(""))
+        self._deltas("response.output_text.delta", b',"logprobs":[]}', content_index=0)
+
+    def end(self, status: str) -> None:
+        self.flush()
+        text = self.text
+        self.send("response.output_text.done", content_index=0, text=text, logprobs=[])
+        self.send("response.content_part.done", content_index=0, part=text_part(text))
+        self.stream.done(self.index, self.finished(status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        return message_item(self.item_id, [text_part(self.text)], status)
+
+
+class Inline(Sink):
+    """Reasoning inside a message of text, between tags."""
+
+    __slots__ = ("_message", "_opened", "_tags")
+
+    def __init__(self, message: TextItem, tags: tuple[str, str]) -> None:
+        self._message = message
+        self._tags = tags
+        self._opened = False
+
+    def write(self, text: str) -> None:
+        if text and not self._opened:
+            self._opened = True
+            text = self._tags[0] + text
+        self._message.write(text)
+
+    def close(self, status: BlockStatus) -> None:
+        if self._opened:
+            self._message.write(self._tags[1])
+
+
+class RefusalItem(Item):
+    """A message that declines."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        self.item_id = self.stream.item_id("message", self.index)
+        self.stream.send(
+            "response.output_item.added", output_index=self.index, item=message_item(self.item_id, [], "in_progress")
+        )
+        self.send("response.content_part.added", content_index=0, part=refusal_part(""))
+        self._deltas("response.refusal.delta", content_index=0)
+
+    def end(self, status: str) -> None:
+        self.flush()
+        text = self.text
+        self.send("response.refusal.done", content_index=0, refusal=text)
+        self.send("response.content_part.done", content_index=0, part=refusal_part(text))
+        self.stream.done(self.index, self.finished(status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        return message_item(self.item_id, [refusal_part(self.text)], status)
+
+
+class ReasoningItem(Item):
+    """Thinking, as text or as the summary that another server made of it; or only what that server wants to see again."""
+
+    __slots__ = ("_extra", "_silent", "_summary")
+
+    def __init__(self, stream: Stream, opened: Open) -> None:
+        super().__init__(stream)
+        self._extra = opened.extra
+        self._summary = opened.extra.get("summary") is True
+        self._silent = False
+
+    def begin(self) -> None:
+        self.item_id = self._extra.get("id") or self.stream.item_id("reasoning", self.index)
+        item = write_reasoning(Reasoning("", self._extra), self.item_id)
+        if not self._summary and not self._silent:
+            # There is no event that adds this part (R8.7), and the npm package refuses text for a part it has not seen.
+            item["content"] = [{"type": "reasoning_text", "text": ""}]
+        self.stream.send("response.output_item.added", output_index=self.index, item=item)
+        if self._silent:
+            return
+        if self._summary:
+            part = {"type": "summary_text", "text": ""}
+            self.send("response.reasoning_summary_part.added", summary_index=0, part=part)
+            self._deltas("response.reasoning_summary_text.delta", summary_index=0)
+        else:
+            self._deltas("response.reasoning_text.delta", content_index=0)
+
+    def close(self, status: BlockStatus) -> None:
+        if self._extra and not self.begun:
+            self._silent = True
+            self.show()
+
+    def end(self, status: str) -> None:
+        self.flush()
+        text = self.text
+        if self._summary and text:
+            self.send("response.reasoning_summary_text.done", summary_index=0, text=text)
+            part = {"type": "summary_text", "text": text}
+            self.send("response.reasoning_summary_part.done", summary_index=0, part=part)
+        elif text:
+            self.send("response.reasoning_text.done", content_index=0, text=text)
+        self.stream.done(self.index, self.finished(status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        # The live service gives reasoning no status; only what was cut off must say so.
+        shown = None if status == "completed" else status
+        return write_reasoning(Reasoning(self.text, self._extra), self.item_id, shown)
+
+
+class CallItem(Item):
+    """A call. Begun at once, and ended with its block; one that was cut off ends with the answer, and not at all if that fails."""
+
+    __slots__ = ("_custom", "_cut", "_use")
+
+    def __init__(self, stream: Stream, opened: Open, names: CallNames) -> None:
+        super().__init__(stream)
+        self._custom = opened.call_kind == "custom"
+        self._cut = False
+        use = ToolUse(opened.call_id or "", opened.name or "", "", opened.call_kind, opened.namespace)
+        self.index = stream.begin(self)
+        self._use, self.item_id = names.place(use, self.index)
+        self.begin()
+
+    def speaks(self, text: str) -> bool:
+        return self._custom or bool(text.strip(SPACE))
+
+    def begin(self) -> None:
+        item = write_call(self._use, self.item_id, "in_progress")
+        self.stream.send("response.output_item.added", output_index=self.index, item=item)
+        kind = "custom_tool_call_input" if self._custom else "function_call_arguments"
+        self._deltas(f"response.{kind}.delta")
+
+    def close(self, status: BlockStatus) -> None:
+        self.flush()
+        if status == "truncated":
+            self._cut = True
+            return
+        if not self._pieces:
+            # At least one delta, always (R8.7).
+            self._pieces.append("" if self._custom else "{}")
+            self.stream.frame(self._head, self._middle + dump(self._pieces[0]) + self._tail)
+        self.end("completed")
+
+    def end(self, status: str) -> None:
+        text = self.text
+        if self._custom:
+            self.send("response.custom_tool_call_input.done", input=text)
+        else:
+            self.send("response.function_call_arguments.done", name=self._use.name, arguments=text)
+        self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        return write_call(replace(self._use, arguments=self.text), self.item_id, status)

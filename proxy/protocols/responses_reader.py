@@ -1,0 +1,347 @@
+"""Streamed Responses answers to events, from servers that leave out what they please.
+
+Rules:
+
+1. Total: a frame of a kind that is not known, and one about an item that is not modelled, becomes `Opaque`; one that is no
+   JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished item or
+   the final resource holds is caught up from there, so no event but the last is needed.
+3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload.
+4. The stream is good when its terminal event came; else it broke off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .._grammar import FrameTooLarge
+from ..errors import BackendFault, GatewayError
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ..fastparse import SseFramer
+from ..model import EMPTY, CallKind
+from .chat_reply import new_call_id, read_error, text_of, unreadable, whole_number
+from .drafts import CallDraft
+from .responses_items import PROTOCOL, message_of, reasoning_extra
+from .responses_reply import failure, finish_extra, finish_reason
+from .responses_resource import read_usage
+from .wire import load
+
+_TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
+    "response.output_text": ("text", BlockKind.TEXT),
+    "response.refusal": ("refusal", BlockKind.REFUSAL),
+    "response.reasoning_text": ("text", BlockKind.REASONING),
+    "response.reasoning": ("text", BlockKind.REASONING),
+    "response.reasoning_summary_text": ("text", BlockKind.REASONING),
+    "response.function_call_arguments": ("arguments", BlockKind.TOOL_CALL),
+    "response.custom_tool_call_input": ("input", BlockKind.TOOL_CALL),
+}
+"""Families of events that carry text: where `.done` holds the whole of it, and the block it belongs to."""
+_RUNNING: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
+_ENDS: Final = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done"}
+)
+_SILENT: Final = frozenset(
+    {
+        "response.content_part.added", "response.content_part.done",
+        "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
+    }
+)  # fmt: skip
+"""Events that say nothing which others do not say."""
+_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_PART_KINDS: Final[Mapping[str, BlockKind]] = {
+    "output_text": BlockKind.TEXT,
+    "text": BlockKind.TEXT,
+    "refusal": BlockKind.REFUSAL,
+}
+
+
+class ResponsesReader:
+    """A `StreamReader`."""
+
+    def __init__(self, frame_bytes: int) -> None:
+        self._framer = SseFramer(frame_bytes)
+        self._items: dict[int, _Item] = {}
+        self._last = 0
+        self._blocks = 0
+        self._started = self._ended = False
+        self._out: list[Event] = []
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events in these bytes. After the terminal event or a `Fault` everything is ignored."""
+        if not self._ended:
+            try:
+                for name, frame in self._framer.feed(data):
+                    self._frame(name, frame)
+            except FrameTooLarge as error:
+                self._oversize(error)
+        return self._taken()
+
+    def finish(self) -> list[Event]:
+        """The bytes are over: a stream without terminal event is a `Fault` `upstream_disconnected` (R10.8)."""
+        if not self._ended:
+            try:
+                for name, frame in self._framer.finish():  # Some servers leave out the last blank line.
+                    if _is_whole(frame):
+                        self._frame(name, frame)
+            except FrameTooLarge as error:
+                self._oversize(error)
+        if not self._ended:
+            message = "The model server broke off before the answer was finished."
+            self._fault(BackendFault(message, code="upstream_disconnected"))
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
+        out, self._out = self._out, []
+        return out
+
+    def _oversize(self, error: FrameTooLarge) -> None:
+        self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
+
+    def _fault(self, error: GatewayError) -> None:
+        if not self._ended:
+            self._ended = True
+            self._out.append(Fault(error))
+
+    # --- frames -----------------------------------------------------------------------------------------------------
+
+    def _frame(self, name: str | None, frame: bytes) -> None:
+        if self._ended or not frame or frame.strip() == b"[DONE]":
+            return
+        try:
+            value = load(frame)
+        except ValueError:
+            value = frame[:300].decode(errors="replace")
+        if not isinstance(value, dict):
+            self._fault(unreadable("The model server sent a frame that is not a JSON object", value))
+            return
+        kind = text_of(value.get("type")) or name or ""
+        error = read_error(value) or (read_error({"error": value}) if kind == "error" else None)
+        if error is not None:
+            self._fault(error)
+            return
+        family, _, edge = kind.rpartition(".")
+        if family in _TEXTS and edge in ("delta", "done"):
+            self._text(value, *_TEXTS[family], summary="summary" in family, whole=edge == "done")
+        elif kind in _RUNNING:
+            self._start(value.get("response"))
+        elif kind in _ENDS:
+            self._end(value.get("response"), kind)
+        elif kind == "response.output_item.added":
+            self._item(value).take(value.get("item"))
+        elif kind == "response.output_item.done":
+            item = self._item(value)
+            item.take(value.get("item"))
+            self._done(item)
+        elif kind not in _SILENT:
+            self._out.append(Opaque(PROTOCOL, value))
+
+    def _start(self, response: Any) -> None:
+        if not self._started:
+            self._started = True
+            given = response if isinstance(response, dict) else {}
+            created = whole_number(given.get("created_at"))
+            self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created))
+
+    def _item(self, value: Mapping[str, Any]) -> _Item:
+        """The item that a frame is about: by index, else by id, else the one before."""
+        self._start(None)
+        index = value.get("output_index")
+        shown = value.get("item")
+        ident = value.get("item_id") or (shown.get("id") if isinstance(shown, dict) else None)
+        if not isinstance(index, int):
+            known = (i for i, item in self._items.items() if ident and item.ident == ident)
+            # Without index and without a known id, an item that is announced is a new one.
+            index = next(known, len(self._items) if "item" in value else self._last)
+        self._last = index
+        if index not in self._items:
+            self._items[index] = _Item(self)
+        item = self._items[index]
+        item.ident = item.ident or text_of(ident)
+        return item
+
+    def _text(self, value: Mapping[str, Any], key: str, kind: BlockKind, *, summary: bool, whole: bool) -> None:
+        item = self._item(value)
+        if item.over:
+            return
+        text = text_of(value.get(key if whole else "delta"))
+        if kind is BlockKind.TOOL_CALL:
+            item.kind = item.kind or ("custom_tool_call" if key == "input" else "function_call")
+            item.name = item.name or text_of(value.get("name"))
+            item.begin_call()
+            item.arguments(text, whole=whole)
+        else:
+            place = whole_number(value.get("summary_index" if summary else "content_index"))
+            item.part(kind, summary, place, text, whole=whole)
+
+    def _done(self, item: _Item) -> None:
+        if not item.over:
+            item.over = True
+            item.catch_up()
+
+    def _end(self, response: Any, kind: str) -> None:
+        answer = response if isinstance(response, dict) else {}
+        self._start(answer)
+        error = read_error(answer) or failure(answer)
+        if error is None and kind in ("response.failed", "response.cancelled"):
+            error = BackendFault("The model server's response failed.")
+        if error is not None:
+            self._fault(error)
+            return
+        output = answer.get("output")
+        for index, shown in enumerate(output if isinstance(output, list) else ()):
+            if isinstance(shown, dict):
+                ident = shown.get("id")
+                same = (i for i, item in self._items.items() if ident and item.ident == ident)
+                item = self._item({"output_index": next(same, index), "item": shown})
+                if not item.over:
+                    item.take(shown)
+        for item in self._items.values():
+            self._done(item)
+        self._ended = True
+        reason = "length" if kind == "response.incomplete" and "status" not in answer else finish_reason(answer)
+        self._out.append(Finish(reason, read_usage(answer.get("usage")), (), finish_extra(answer)))
+
+    # --- for items --------------------------------------------------------------------------------------------------
+
+    def open(self, kind: BlockKind, **fields: Any) -> int:
+        """A new block."""
+        self._blocks += 1
+        self.emit(Open(self._blocks - 1, kind, **fields))
+        return self._blocks - 1
+
+    def emit(self, event: Event) -> None:
+        """Give out an event."""
+        self._out.append(event)
+
+
+class _Item:
+    """One output item: its open block, and what of it has been given out."""
+
+    __slots__ = ("_block", "_draft", "_place", "_reader", "_shown", "ident", "kind", "name", "over", "wire")
+
+    def __init__(self, reader: ResponsesReader) -> None:
+        self.ident = self.kind = self.name = ""
+        self.over = False
+        self.wire: Mapping[str, Any] = {}
+        self._reader = reader
+        self._block: int | None = None
+        self._place: tuple[BlockKind, bool, int] | None = None
+        self._draft = _draft("function")
+        self._shown: set[tuple[BlockKind, bool, int]] = set()
+
+    def take(self, wire: Any) -> None:
+        """The item as a server shows it, half or whole."""
+        if isinstance(wire, dict):
+            self.wire = wire
+            self.kind = text_of(wire.get("type")) or self.kind
+            self.name = text_of(wire.get("name")) or self.name
+
+    def begin_call(self) -> None:
+        """What comes next are arguments."""
+        if self._place is not None:  # no server mixes the two, but a reader must survive it
+            self._close("complete")
+            self._place = None
+            self._draft = _draft("function")
+        # Only arguments of functions may be repeated by a server; text may repeat itself.
+        self._draft.kind = "custom" if self.kind == "custom_tool_call" else "function"
+
+    def part(self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool) -> None:
+        """Text of a part of a message or of reasoning: more of it, or all of it."""
+        at = (kind, summary, place)
+        if not text or (whole and at in self._shown and at != self._place):
+            return
+        if self._block is None or self._place is None or self._place[:2] != at[:2]:
+            self._close("complete")
+            self._open(kind, summary)
+        elif self._place != at:
+            if summary:
+                self._give("\n\n")
+            self._draft = _draft("custom")
+        self._place = at
+        self._shown.add(at)
+        self._give(self._take(text, whole))
+
+    def arguments(self, text: str, *, whole: bool) -> None:
+        """Arguments of a call: more of them, or all of them. Held back until the item is there to say who is called."""
+        new = self._take(text, whole)
+        if self._block is not None:
+            self._give(new)
+        elif self.wire or self.over:
+            call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
+            self._block = self._reader.open(
+                BlockKind.TOOL_CALL,
+                name=self.name,
+                call_id=call_id,
+                call_kind=self._draft.kind,
+                namespace=text_of(self.wire.get("namespace")) or None,
+            )
+            self._give(self._draft.arguments)
+
+    def _take(self, text: str, whole: bool) -> str:
+        """What of a text is new."""
+        if whole:
+            so_far = self._draft.arguments
+            text = text[len(so_far) :] if text.startswith(so_far) else ""
+        return self._draft.take(text)
+
+    def _give(self, text: str) -> None:
+        if text and self._block is not None:
+            self._reader.emit(Delta(self._block, text))
+
+    def _open(self, kind: BlockKind, summary: bool) -> None:
+        self._draft = _draft("custom")
+        if kind is BlockKind.REASONING:
+            extra = {} if self._shown else dict(reasoning_extra(self.wire))
+            self._block = self._reader.open(kind, extra={**extra, "summary": True} if summary else extra or EMPTY)
+        else:
+            self._block = self._reader.open(kind)
+
+    def _close(self, status: str) -> None:
+        if self._block is not None:
+            self._reader.emit(Close(self._block, "truncated" if status == "incomplete" else "complete"))
+            self._block = None
+
+    def catch_up(self) -> None:
+        """Give out what has not been given, and close."""
+        wire, status = self.wire, text_of(self.wire.get("status"))
+        if self.kind in _CALLS:
+            key = "input" if self.kind == "custom_tool_call" else "arguments"
+            self.begin_call()
+            self.arguments(text_of(wire.get(key)), whole=True)
+            if self.kind == "function_call" and self._draft.is_blank and status != "incomplete":
+                self._give("{}")  # R7.3
+        elif self.kind == "reasoning":
+            for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
+                for place, part in enumerate(parts if isinstance(parts, list) else ()):
+                    if isinstance(part, dict):
+                        self.part(BlockKind.REASONING, summary, place, text_of(part.get("text")), whole=True)
+            if not self._shown and (extra := reasoning_extra(wire)):
+                self._block = self._reader.open(BlockKind.REASONING, extra=extra)
+        elif self.kind == "message":
+            content = wire.get("content")
+            for place, part in enumerate(content if isinstance(content, list) else ()):
+                kind = _PART_KINDS.get(text_of(part.get("type"))) if isinstance(part, dict) else None
+                if kind is not None:
+                    text = text_of(part.get("refusal" if kind is BlockKind.REFUSAL else "text"))
+                    self.part(kind, False, place, text, whole=True)
+                elif isinstance(part, dict):
+                    self._reader.emit(Opaque(PROTOCOL, message_of(part)))
+        elif wire and not self._shown:
+            self._reader.emit(Opaque(PROTOCOL, wire))
+        self._close(status)
+
+
+def _draft(kind: CallKind) -> CallDraft:
+    draft = CallDraft(0)
+    draft.kind = kind
+    return draft
+
+
+def _is_whole(frame: bytes) -> bool:
+    """Whether a last frame without its blank line was not cut."""
+    try:
+        load(frame)
+    except ValueError:
+        return frame.strip() == b"[DONE]"
+    return True

@@ -1,0 +1,302 @@
+"""Whole Responses answers, their output items, and the words that whole and streamed answers share.
+
+Rules:
+
+1. Ids are pure: an item's id follows from the response's id and its place, so a stream, a whole answer and whoever stores a
+   turn have the same without asking each other. Sequential ids (C1) follow from the request and the order of calls.
+2. An answer with a whole call is `completed`, whatever ended it (C18). Else a limit or a filter makes it `incomplete`, and its
+   last item too. A call that a limit cut off is `incomplete` in either.
+3. Neighbouring texts are one message item; text that is only whitespace is none, unless there is nothing else (R8.6).
+
+What `write_reply` cannot express: further choices, `ReplyChoice.extra`, `Reasoning.extra` but for what
+`responses_items.write_reasoning` names, and top-level fields but for `completed_at`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from .._grammar import SPACE
+from ..errors import BackendFault, GatewayError
+from ..events import is_half
+from ..model import (
+    EMPTY,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
+from .base import WriteOptions
+from .chat_reply import finish_word, is_whole, new_call_id, read_error, text_of, unreadable, whole_number
+from .responses_ids import derived_id
+from .responses_items import PROTOCOL, as_item, read_content, read_reasoning, write_call, write_reasoning
+from .responses_resource import read_usage, resource, response_id
+from .wire import dump, load, whole
+
+_REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
+# --- output items ---------------------------------------------------------------------------------------------------
+
+
+class CallNames:
+    """How the calls of one answer are named on the wire: their ids (C1) and their groups (R8.16).
+
+    A model server that knows no groups calls a tool by its plain name; if only one group has it, that one is meant.
+    """
+
+    def __init__(self, options: WriteOptions, ident: str) -> None:
+        self._ident = ident
+        self._sequential = options.responses.ids == "sequential"
+        self._last = _highest(options.request) if self._sequential else 0
+        groups: dict[str, set[str | None]] = {}
+        for tool in options.request.tools:
+            groups.setdefault(tool.name, set()).add(tool.namespace)
+        self._groups = {name: next(iter(spaces)) for name, spaces in groups.items() if len(spaces) == 1}
+
+    def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
+        """The call as it is written at this `output_index`, and the id of its item."""
+        if use.namespace is None and self._groups.get(use.name) is not None:
+            use = replace(use, namespace=self._groups[use.name])
+        kind = "custom_tool_call" if use.kind == "custom" else "function_call"
+        if not self._sequential:
+            return use, derived_id(kind, self._ident, index)
+        self._last += 1
+        ident = f"{'ctc' if use.kind == 'custom' else 'fc'}_{self._last:03d}"
+        return replace(use, call_id=ident), ident
+
+
+def _highest(request: ModelRequest) -> int:
+    """The highest sequential id among the calls and results of a request, 0 if there is none."""
+    ids = (
+        ident
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, ToolUse | ToolResult)
+        for ident in (part.call_id, part.item_id if isinstance(part, ToolUse) else None)
+    )
+    found = (_NUMBERED.fullmatch(ident) for ident in ids if ident is not None)
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def output_items(
+    parts: Iterable[Part], options: WriteOptions, ident: str, *, cut: bool = False, reason: str | None = None
+) -> list[dict[str, Any]]:
+    """The items of an answer that ended for `reason`. None: it did not end, so whitespace is not all there is, and a last call
+    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`."""
+    shown = list(_shown(parts, options, over=reason is not None))
+    if cut and shown and isinstance(shown[-1], ToolUse):
+        cut = False  # a call is ended with its block, and what stands before it when it begins
+        if reason is None and is_half(shown[-1]):
+            shown.pop()
+    names = CallNames(options, ident)
+    items: list[dict[str, Any]] = []
+    for number, part in enumerate(shown):
+        last = cut and number == len(shown) - 1
+        index = len(items)
+        status = "incomplete" if last else "completed"
+        match part:
+            case ToolUse():
+                use, item_id = names.place(part, index)
+                items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
+            case Text():
+                items.append(message_item(derived_id("message", ident, index), [text_part(whole(part.text))], status))
+            case Refusal():
+                refusal = refusal_part(whole(part.text))
+                items.append(message_item(derived_id("message", ident, index), [refusal], status))
+            case Reasoning():
+                item_id = derived_id("reasoning", ident, index)
+                items.append(write_reasoning(part, item_id, status if last else None))
+            case Opaque():
+                items.append(opaque_item(part.payload, ident, index))
+            case _:
+                raise TypeError(f"{type(part).__name__} has no place in a reply")
+    return items
+
+
+def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator[Part]:
+    """The parts that become items (rule 3, R7.8)."""
+    merged: list[Part] = []
+    for part in parts:
+        if isinstance(part, Reasoning) and options.reasoning_field in ("inline", "drop"):
+            if options.reasoning_field == "drop" or not part.text:
+                continue
+            part = Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
+        if isinstance(part, Opaque) and not is_item(part):
+            continue
+        if isinstance(part, Reasoning) and not part.text and not part.extra:
+            continue
+        if isinstance(part, Text | Refusal) and not part.text:
+            continue
+        if isinstance(part, Text) and merged and isinstance(merged[-1], Text):
+            merged[-1] = Text(merged[-1].text + part.text)
+        else:
+            merged.append(part)
+    said = False
+    for number, part in enumerate(merged):
+        blank = isinstance(part, Text) and not part.text.strip(SPACE)
+        if blank and (said or not over or number < len(merged) - 1):
+            continue
+        said = said or not isinstance(part, Reasoning)
+        yield part
+
+
+def is_item(part: Opaque) -> bool:
+    """Whether an unmodelled part is an output item of this protocol, and not a frame of a stream."""
+    kind = part.payload.get("type") if isinstance(part.payload, Mapping) else None
+    return part.protocol == PROTOCOL and isinstance(kind, str) and not kind.startswith("response.")
+
+
+def opaque_item(payload: Mapping[str, Any], ident: str, index: int) -> dict[str, Any]:
+    """An output item that is not modelled, with its own id if it has one."""
+    return {"id": derived_id(payload["type"], ident, index), **payload}
+
+
+def message_item(item_id: str, content: Sequence[Mapping[str, Any]], status: str) -> dict[str, Any]:
+    """A message of the assistant."""
+    return {"id": item_id, "type": "message", "status": status, "content": list(content), "role": "assistant"}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """The one content part of a message of text."""
+    return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+
+
+def refusal_part(text: str) -> dict[str, Any]:
+    """The one content part of a message that declines."""
+    return {"type": "refusal", "refusal": text}
+
+
+# --- whole answers --------------------------------------------------------------------------------------------------
+
+
+def outcome(reason: str, called: bool, options: WriteOptions) -> tuple[Literal["completed", "incomplete"], str | None]:
+    """`status`, and the reason in `incomplete_details`, of an answer that ended for `reason` (rule 2)."""
+    word = _REASONS.get(finish_word(reason, called, options))
+    return ("completed", None) if word is None else ("incomplete", word)
+
+
+def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
+    """The body of a whole answer (R8.5)."""
+    return dump(finished(reply, options))
+
+
+def finished(reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
+    """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete."""
+    ident = response_id(reply.id)
+    choice = reply.choices[0] if reply.choices else ReplyChoice(())
+    called = any(isinstance(part, ToolUse) and is_whole(part, choice.reason) for part in choice.parts)
+    status, reason = outcome(choice.reason, called, options)
+    return resource(
+        options,
+        ident,
+        status,
+        output_items(choice.parts, options, ident, cut=status == "incomplete", reason=choice.reason),
+        usage=reply.usage or Usage(),
+        reason=reason,
+        completed_at=end_time(reply.extra) if status == "completed" else None,
+    )
+
+
+def end_time(extra: Mapping[str, Any]) -> int:
+    """When an answer was completed, Unix seconds."""
+    given = extra.get("completed_at")
+    return given if isinstance(given, int) else int(time.time())
+
+
+def broken_off(
+    reply: ModelReply, options: WriteOptions, status: Literal["failed", "cancelled"], error: GatewayError | None = None
+) -> dict[str, Any]:
+    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`)."""
+    ident = response_id(reply.id)
+    parts = reply.choices[0].parts if reply.choices else ()
+    return resource(options, ident, status, output_items(parts, options, ident, cut=True), error=error)
+
+
+def read_reply(body: bytes) -> ModelReply:
+    """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+    try:
+        answer = load(body)
+    except ValueError:
+        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
+    if not isinstance(answer, dict):
+        raise unreadable("The model server's answer is not a JSON object", answer)
+    error = read_error(answer) or failure(answer)
+    if error is not None:
+        raise error
+    output = answer.get("output")
+    if not isinstance(output, list):
+        raise unreadable("The model server's answer has no output", answer)
+    parts: list[Part] = []
+    for item in output:
+        for part in read_output_item(item) if isinstance(item, dict) else ():
+            if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
+                parts[-1] = Text(parts[-1].text + part.text)
+            else:
+                parts.append(part)
+    return ModelReply(
+        id=text_of(answer.get("id")),
+        model=text_of(answer.get("model")),
+        created=whole_number(answer.get("created_at")),
+        choices=(ReplyChoice(tuple(parts), finish_reason(answer)),),
+        usage=read_usage(answer.get("usage")),
+        extra=finish_extra(answer),
+    )
+
+
+def read_output_item(item: Mapping[str, Any]) -> list[Part]:
+    """The parts of an output item of a model server; `Opaque` if it is none that is known."""
+    match item.get("type"):
+        case "message":
+            content = item.get("content")
+            return [as_item(part) for part in read_content(content if isinstance(content, list) else ())]
+        case "function_call" | "custom_tool_call":
+            return [read_output_call(item)]
+        case "reasoning":
+            return read_reasoning(item)
+        case _:
+            return [Opaque(PROTOCOL, item)]
+
+
+def read_output_call(item: Mapping[str, Any]) -> ToolUse:
+    """A call of a model server, which may have left out anything."""
+    call_id = text_of(item.get("call_id")) or text_of(item.get("id")) or new_call_id()
+    namespace = text_of(item.get("namespace")) or None
+    if item.get("type") == "custom_tool_call":
+        return ToolUse(call_id, text_of(item.get("name")), text_of(item.get("input")), "custom", namespace)
+    arguments = text_of(item.get("arguments"))
+    return ToolUse(
+        call_id, text_of(item.get("name")), arguments if arguments.strip(SPACE) else "{}", "function", namespace
+    )
+
+
+def finish_reason(answer: Mapping[str, Any]) -> str:
+    """Why a model server's answer ended, in the words of the model."""
+    if answer.get("status") != "incomplete":
+        return "stop"
+    details = answer.get("incomplete_details")
+    word = text_of(details.get("reason")) if isinstance(details, Mapping) else ""
+    return "content_filter" if word == "content_filter" else "length"
+
+
+def finish_extra(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What of a model server's resource is kept beside the answer."""
+    completed_at = answer.get("completed_at")
+    return {"completed_at": int(completed_at)} if isinstance(completed_at, int | float) else EMPTY
+
+
+def failure(answer: Mapping[str, Any]) -> GatewayError | None:
+    """The fault of a resource that says it failed or was cancelled without saying why."""
+    if answer.get("status") in ("failed", "cancelled"):
+        return BackendFault(f"The model server's response has the status {answer['status']}.")
+    return None

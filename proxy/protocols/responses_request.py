@@ -1,0 +1,287 @@
+"""Responses requests: the client's JSON to `ModelRequest`, and `ModelRequest` to the JSON for a Responses backend.
+
+Rules:
+
+1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
+   left to `middlewares.validation`.
+2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
+3. Fields of the protocol that are not modelled (`metadata`, `store`, ...) are echoed from the body by `responses_reply`;
+   only fields that the protocol does not know go to `ModelRequest.extra`.
+
+A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all others;
+`text.format` and Chat's `response_format` say the same in two forms.
+
+What `write_request` cannot express, besides what `responses_items` lists: `Sampling.stop`, `seed` and `n`, `include_usage`
+(always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, the description of a namespace, a hosted tool
+inside one, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
+the gateway keeps the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from ..errors import ClientFault, quote
+from ..model import EMPTY, Message, ModelRequest, Origin, Sampling, Text, ToolChoice, ToolSpec
+from ..toolset import known_set, new_set
+from .responses_items import own_items, read_items, write_items
+from .shape import Shape
+
+KNOWN: Final = frozenset(
+    {
+        "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options",
+        "max_output_tokens", "max_tool_calls", "temperature", "top_p", "presence_penalty", "frequency_penalty",
+        "top_logprobs", "metadata", "store", "background", "text", "reasoning", "truncation", "include", "user",
+        "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+        "previous_response_id", "conversation", "prompt", "context_management", "moderation", "client_metadata",
+    }
+)  # fmt: skip
+"""Top-level fields of the protocol, and those of its clients that mean nothing to a model; others go to `extra`."""
+
+
+def code_of(param: str, general: str) -> str:
+    """The code that belongs to an error at `param`."""
+    if param.startswith("tools"):
+        return "invalid_tool_schema"
+    if param.startswith("tool_choice"):
+        return "invalid_tool_choice"
+    if param.endswith(".call_id") and general != "missing_required_parameter":
+        return "invalid_tool_call_id"
+    return general
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequest:
+    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R8.1)."""
+    tools = known_set(body.get("tools"), "responses")
+    shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
+    _check_fields(body, shape)
+    if tools is None:
+        listed = body["tools"]
+        tools = new_set(listed, "responses", _read_tools(listed, "tools", None, shape))
+    reasoning = body.get("reasoning") or EMPTY
+    stream = body.get("stream") is True
+    return ModelRequest(
+        model=body["model"],
+        messages=read_messages(body),
+        tools=tools,
+        tool_choice=_read_choice(body.get("tool_choice"), tools),
+        parallel_tool_calls=body.get("parallel_tool_calls") is not False,
+        sampling=Sampling(
+            temperature=body.get("temperature"),
+            top_p=body.get("top_p"),
+            max_tokens=None if body.get("max_output_tokens") is None else int(body["max_output_tokens"]),
+            presence_penalty=body.get("presence_penalty"),
+            frequency_penalty=body.get("frequency_penalty"),
+            reasoning_effort=reasoning.get("effort"),
+        ),
+        response_format=_read_format((body.get("text") or EMPTY).get("format")),
+        stream=stream,
+        include_usage=stream,
+        extra={key: value for key, value in body.items() if key not in KNOWN and value is not None} or EMPTY,
+        origin=Origin("responses", raw),
+    )
+
+
+def _check_fields(body: Mapping[str, Any], shape: Shape) -> None:
+    """Rules between fields."""
+    if body.get("background") is True:
+        raise ClientFault(
+            "Invalid 'background': responses are not made in the background here.",
+            code="unsupported_parameter",
+            param="background",
+            hint="Leave it out.",
+        )
+    if body.get("stream_options") is not None and body.get("stream") is not True:
+        raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
+    previous = body.get("previous_response_id")
+    if previous is not None and body.get("conversation") is not None:
+        message = "'previous_response_id' and 'conversation' exclude each other."
+        raise ClientFault(message, param="previous_response_id")
+    if previous is None and (body.get("input") is None or body["input"] == []):
+        raise shape.missing("input")
+
+
+def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
+    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request stands
+    for. Give `items` where earlier turns come before the input (R12.3)."""
+    instructions = body.get("instructions")
+    first = (Message("system", (Text(instructions),)),) if instructions else ()
+    return (*first, *read_items(own_items(body) if items is None else items))
+
+
+def _read_tools(
+    tools: Iterable[Mapping[str, Any]], path: str, namespace: str | None, shape: Shape
+) -> Iterator[ToolSpec]:
+    """Both shapes of R3.1, the outer field wins if both hold a value; the tools of a namespace one by one (R8.16)."""
+    for index, tool in enumerate(tools):
+        kind = tool["type"]
+        if kind == "namespace":
+            yield from _read_tools(tool["tools"], f"{path}[{index}].tools", tool["name"], shape)
+        elif kind in ("function", "custom"):
+            inner = tool.get(kind) or EMPTY
+            fields = {key: _either(tool, inner, key) for key in ("name", "description", "parameters", "strict")}
+            name = fields["name"]
+            if name is None:
+                raise shape.missing(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
+            if kind == "custom":
+                yield ToolSpec(name, fields["description"], kind="custom", namespace=namespace, extra=tool)
+            else:
+                schema = fields["parameters"]
+                yield ToolSpec(name, fields["description"], schema, fields["strict"], namespace=namespace, extra=tool)
+        elif namespace is None:
+            label = tool.get("name") or tool.get("server_label")
+            yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra=tool)
+
+
+def _either(outer: Mapping[str, Any], inner: Mapping[str, Any], key: str) -> Any:
+    value = outer.get(key)
+    return inner.get(key) if value is None else value
+
+
+def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
+    match choice:
+        case None:
+            return ToolChoice("auto" if tools else "none")
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+        case {"type": "allowed_tools"}:
+            inner = choice.get("allowed_tools")
+            inner = inner if isinstance(inner, Mapping) else choice
+            match inner:
+                case {"mode": ("auto" | "required") as mode, "tools": list(allowed)}:
+                    return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)))
+        case {"type": str(kind)}:
+            name = _chosen(choice)
+            if name is not None:
+                return ToolChoice("named", name)
+            if kind not in ("function", "custom"):  # a hosted tool; its `ToolSpec` has the same name
+                return ToolChoice("named", kind)
+    raise _bad_choice(choice)
+
+
+def _chosen(choice: Mapping[str, Any]) -> str | None:
+    """The name in a choice, flat or nested; of a hosted tool its label."""
+    inner = choice.get(str(choice.get("type")))
+    for source, key in ((choice, "server_label"), (choice, "name"), (inner, "name")):
+        if isinstance(source, Mapping) and isinstance(source.get(key), str):
+            return str(source[key])
+    return None
+
+
+def _allowed(tools: Iterable[Any], choice: Any) -> Iterator[str]:
+    for tool in tools:
+        if not isinstance(tool, Mapping):
+            raise _bad_choice(choice)
+        name = _chosen(tool)
+        if name is None and tool.get("type") in ("function", "custom", None):
+            raise _bad_choice(choice)
+        if tool.get("type") in ("function", "custom") and name is not None:
+            yield name  # A hosted tool is never offered by the gateway, so there is nothing to allow.
+
+
+def _bad_choice(choice: Any) -> ClientFault:
+    return ClientFault(
+        f"Invalid 'tool_choice': {quote(choice)}.",
+        hint='Expected "auto", "none", "required", {"type":"function","name":...}, {"type":"custom","name":...}'
+        ' or {"type":"allowed_tools","mode":"auto"|"required","tools":[...]}.',
+        code="invalid_tool_choice",
+        param="tool_choice",
+    )
+
+
+def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """`text.format` in Chat's form; plain text is no format."""
+    if form is None or form["type"] == "text":
+        return None
+    if form["type"] == "json_schema":
+        fields = {key: value for key, value in form.items() if key != "type" and value is not None}
+        return {"type": "json_schema", "json_schema": fields}
+    return form
+
+
+# --- write ----------------------------------------------------------------------------------------------------------
+
+
+def write_request(request: ModelRequest) -> dict[str, Any]:
+    """The JSON object that asks a Responses backend for the same."""
+    body: dict[str, Any] = {"model": request.model, "input": write_items(request.messages), "store": False}
+    if request.tools:
+        body["tools"] = write_tools(request.tools)
+        if request.tool_choice != ToolChoice():
+            body["tool_choice"] = write_choice(request.tool_choice, request.tools)
+        if not request.parallel_tool_calls:
+            body["parallel_tool_calls"] = False
+    sampling = request.sampling
+    form = request.response_format
+    fields = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_output_tokens": sampling.max_tokens,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "reasoning": None if sampling.reasoning_effort is None else {"effort": sampling.reasoning_effort},
+        "text": None if form is None else {"format": _write_format(form)},
+        "stream": True if request.stream else None,
+    }
+    body.update((key, value) for key, value in fields.items() if value is not None)
+    body.update(request.extra)
+    return body
+
+
+def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
+    schema = form.get("json_schema")
+    return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
+
+
+def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """The tools, neighbours of one namespace in one group."""
+    written: list[dict[str, Any]] = []
+    for namespace, members in groupby(tools, key=lambda tool: tool.namespace):
+        shown = [_write_tool(tool) for tool in members]
+        if namespace is None:
+            written += shown
+        else:
+            written.append({"type": "namespace", "name": namespace, "description": namespace, "tools": shown})
+    return written
+
+
+def _write_tool(tool: ToolSpec) -> dict[str, Any]:
+    if tool.kind == "hosted":
+        return dict(tool.extra) or {"type": tool.name}
+    fields: dict[str, Any]
+    if tool.kind == "custom":
+        inner = tool.extra.get("custom")
+        source = inner if isinstance(inner, Mapping) else tool.extra
+        fields = {"name": tool.name, "description": tool.description, "format": source.get("format")}
+    else:
+        fields = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "strict": tool.strict,
+        }
+    return {"type": tool.kind, **{key: value for key, value in fields.items() if value is not None}}
+
+
+def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
+    """The wire form of `tool_choice`. `tools` tells functions from custom and hosted tools."""
+    known = {tool.name: tool for tool in tools}
+
+    def named(name: str) -> dict[str, Any]:
+        tool = known.get(name)
+        if tool is not None and tool.kind == "hosted":
+            kind = str(tool.extra.get("type") or name)
+            label = tool.extra.get("server_label")
+            return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
+        return {"type": "function" if tool is None else tool.kind, "name": name}
+
+    if choice.mode == "named" and choice.name is not None:
+        return named(choice.name)
+    if choice.allowed is not None and choice.mode != "none":
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
+    return choice.mode

@@ -1,0 +1,177 @@
+"""The Responses resource: what stands around the output of an answer.
+
+Rules:
+
+1. All keys are there, always (`RESOURCE_KEYS`), in the order of the live service.
+2. What is echoed comes from the client's body, in the protocol's own shape also where the client used Chat's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from ..errors import GatewayError
+from ..model import EMPTY, Usage
+from .base import WriteOptions
+from .chat_reply import whole_number
+from .responses_ids import new_response_id
+from .wire import whole
+
+Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+RESOURCE_KEYS: Final = (
+    "id", "object", "created_at", "status", "background", "completed_at", "error", "frequency_penalty",
+    "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "model", "output",
+    "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt_cache_key", "reasoning",
+    "safety_identifier", "service_tier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p",
+    "truncation", "usage", "metadata",
+)  # fmt: skip
+"""All keys of the resource, in the order of the live service."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "frequency_penalty": 0.0,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "store": True,
+    "temperature": 1.0,
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
+"""Fields that are echoed as they are, and what stands there when the client gave none."""
+
+
+def response_id(given: str) -> str:
+    """The id of the answer: the given one if it has the protocol's form, else a new one."""
+    return given if given.startswith("resp_") else new_response_id()
+
+
+def resource(
+    options: WriteOptions,
+    ident: str,
+    status: Status,
+    output: Sequence[Mapping[str, Any]] = (),
+    *,
+    usage: Usage | None = None,
+    reason: str | None = None,
+    error: GatewayError | None = None,
+    completed_at: int | None = None,
+) -> dict[str, Any]:
+    """The response object. `output` are finished items, as `output_items` gives them; `reason` is the word in
+    `incomplete_details`."""
+    body = options.body
+    echo = {key: default if body.get(key) is None else body[key] for key, default in _DEFAULTS.items()}
+    values = {
+        "id": ident,
+        "object": "response",
+        "created_at": options.created,
+        "status": status,
+        "background": False,
+        "completed_at": completed_at,
+        "error": None if error is None else response_error(error),
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "model": options.request.model,
+        "output": list(output),
+        "reasoning": {"effort": None, "summary": None, **(body.get("reasoning") or {})},
+        "service_tier": "default",
+        "text": _echo_text(body.get("text") or {}),
+        "tool_choice": _echo_choice(body.get("tool_choice")),
+        "tools": [_echo_tool(tool) for tool in body.get("tools") or ()],
+        "usage": None if usage is None else write_usage(usage),
+        "metadata": body.get("metadata") or {},
+        **echo,
+    }
+    written = {key: values[key] for key in RESOURCE_KEYS}
+    written |= {key: body[key] for key in ("prompt_cache_retention", "user") if isinstance(body.get(key), str)}
+    return written
+
+
+def _echo_text(text: Mapping[str, Any]) -> dict[str, Any]:
+    form = dict(text.get("format") or {"type": "text"})
+    if form["type"] == "json_schema":
+        form = {"description": None, **form, "strict": form.get("strict") is True}
+    rest = {key: value for key, value in text.items() if key != "format" and value is not None}
+    return {"format": form, **rest}
+
+
+def _echo_choice(choice: Any) -> Any:
+    """In the flat shape, also if the client used Chat's."""
+    if not isinstance(choice, Mapping):
+        return choice or "auto"
+    inner = choice.get(str(choice.get("type")))
+    if not isinstance(inner, Mapping):
+        return choice
+    flat = {"type": choice["type"], **inner}
+    if isinstance(flat.get("tools"), list):
+        flat["tools"] = [_echo_choice(tool) for tool in flat["tools"]]
+    return flat
+
+
+def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """In the flat shape; function tools with all their fields (R3.1)."""
+    flat = _flat_tool(tool)
+    if flat.get("type") != "function":
+        return flat
+    fields = {key: flat.pop(key, None) for key in ("type", "description", "name", "parameters", "strict")}
+    return {**fields, **flat}
+
+
+def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """In the flat shape, and so are the tools inside a namespace."""
+    kind = tool.get("type")
+    inner = tool.get(str(kind))
+    flat = dict(tool)
+    if kind in ("function", "custom") and isinstance(inner, Mapping):
+        del flat[kind]
+        flat |= {key: value for key, value in inner.items() if flat.get(key) is None}
+    if kind == "namespace":
+        flat["tools"] = [_flat_tool(member) for member in flat["tools"]]
+    return flat
+
+
+def response_error(error: GatewayError) -> dict[str, str]:
+    """`error` of a failed response, with the closed list of codes that clients know."""
+    if error.code == "context_length_exceeded":
+        code = "context_length_exceeded"
+    elif error.status == 429:
+        code = "rate_limit_exceeded"
+    else:
+        code = "invalid_prompt" if 400 <= error.status < 500 else "server_error"
+    return {"code": code, "message": whole(f"{error.code}: {error.message}")}
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object, details included (R11.1)."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Token counts; what a server leaves out is 0, and no object is None."""
+    if not isinstance(usage, Mapping):
+        return None
+    before, after = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    before = before if isinstance(before, Mapping) else EMPTY
+    after = after if isinstance(after, Mapping) else EMPTY
+    return Usage(
+        input_tokens=whole_number(usage.get("input_tokens")),
+        output_tokens=whole_number(usage.get("output_tokens")),
+        cached_tokens=whole_number(before.get("cached_tokens")),
+        cache_write_tokens=whole_number(before.get("cache_write_tokens")),
+        reasoning_tokens=whole_number(after.get("reasoning_tokens")),
+    )

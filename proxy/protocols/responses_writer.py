@@ -1,0 +1,263 @@
+"""Events to streamed Responses answers, event for event as `spec/responses-streaming.md` and R8.7 to R8.12 say.
+
+Rules:
+
+1. This class owns `sequence_number`, `output_index` and the ids of items; nothing else counts.
+2. Items never interleave. A block that opens while another is open waits until that one has closed.
+3. An item is begun when it has something to say, and a message is ended when something else begins or the answer ends: only
+   then is it known whether more text follows and whether the item is complete. Calls are ended at once, if they are whole.
+4. There is exactly one terminal event, and nothing after it but `[DONE]` where that is asked for (C38).
+5. What the terminal event holds is what `responses_reply.finished` writes for the same events.
+6. Per delta the work is: look up the block, escape the text, join it with bytes made when the item was begun.
+
+What this protocol cannot say in a stream, besides the losses of `responses_reply`: `Close.status` of what is no call, and
+`Delta.extra`. Of frames that are not modelled those that belong to an item are left out; the item itself is written when it is whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..errors import GatewayError
+from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ..model import Opaque as OpaquePart
+from ..model import Usage
+from .base import KEEPALIVE, TextFrame, WriteOptions
+from .responses_ids import derived_id
+from .responses_items import PROTOCOL
+from .responses_output import (
+    CallItem,
+    Inline,
+    Item,
+    ReasoningItem,
+    RefusalItem,
+    Sink,
+    TextItem,
+    head_of,
+)
+from .responses_reply import CallNames, end_time, is_item, opaque_item, outcome
+from .responses_resource import resource, response_id
+from .wire import dump
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class ResponsesWriter:
+    """A `StreamWriter`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._out: list[bytes] = []
+        self._sequence = 0
+        self._ident = ""
+        self._running = b""
+        self._extra: dict[str, Any] = {}
+        self._blocks: dict[int, _Block] = {}
+        self._waiting: deque[_Block] = deque()
+        self._last: Item | None = None  # begun and not ended
+        self._message: TextItem | None = None  # what further text goes to, begun or not
+        self._called = self._said = self._ended = False
+        self.items: list[dict[str, Any]] = []
+
+    def feed(self, events: Iterable[Event]) -> bytes:
+        """The frames for these events, possibly none."""
+        for event in events:
+            if self._ended:
+                break
+            match event:
+                case Delta():
+                    block = self._blocks[event.block]
+                    if block.item is not None:
+                        block.item.write(event.text)
+                    else:
+                        block.texts.append(event.text)
+                case Open():
+                    block = self._blocks[event.block] = _Block(event)
+                    if event.choice == 0:
+                        self._queue(block)
+                case Close():
+                    self._blocks.pop(event.block).closed = event.status
+                    self._advance()
+                case Start():
+                    self._begin(event.response_id, event.extra)
+                case Opaque():
+                    self._queue(_Block(event))
+                case Finish():
+                    self._finish(event)
+                case Fault():
+                    self._fail(event.error)
+                case _:
+                    pass
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def keepalive(self) -> bytes:
+        """A comment; under `keepalive: event` the event `response.in_progress` once more (R6.14)."""
+        if self._options.responses.keepalive == "comment" or self._ended or not self._ident:
+            return KEEPALIVE
+        self.frame(head_of("response.in_progress"), self._running)
+        return self._out.pop()
+
+    def text_frame(self, block: int) -> TextFrame | None:
+        """See `TextWriter`."""
+        known = self._blocks.get(block)
+        item = known.item if known is not None and not self._ended else None
+        return item.text_frame(self._sequence) if isinstance(item, Item) else None
+
+    def wrote(self, block: int, frames: int, text: str) -> None:
+        """See `TextWriter`."""
+        item = self._blocks[block].item
+        assert isinstance(item, Item)
+        item.wrote(text)
+        self._sequence += frames
+
+    # --- the response -----------------------------------------------------------------------------------------------
+
+    def _begin(self, given: str, extra: Mapping[str, Any]) -> None:
+        self._ident = response_id(given)
+        self._extra = dict(extra)
+        self._names = CallNames(self._options, self._ident)
+        self._running = b',"response":%b}' % dump(resource(self._options, self._ident, "in_progress"))
+        for kind in ("response.created", "response.in_progress"):
+            self.frame(head_of(kind), self._running)
+
+    def _finish(self, finish: Finish) -> None:
+        if not self._ident:
+            self._begin("", {})
+        for block in self._waiting:
+            block.closed = block.closed or "complete"
+        self._advance()
+        status, reason = outcome(finish.reason, self._called, self._options)
+        if self._message is not None and not self._said:
+            self._message.show_blank()
+        if self._last is not None:
+            self._last.end(status)
+        extra = {**self._extra, **finish.extra}
+        shown = resource(
+            self._options,
+            self._ident,
+            status,
+            self.items,
+            usage=finish.usage or Usage(),
+            reason=reason,
+            completed_at=end_time(extra) if status == "completed" else None,
+        )
+        self._end(f"response.{status}", shown)
+
+    def _fail(self, error: GatewayError) -> None:
+        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be run."""
+        if not self._ident:
+            self._begin("", {})
+        if self._last is not None and not isinstance(self._last, CallItem):
+            self.items.append(self._last.finished("incomplete"))
+        if self._options.responses.error_event:
+            detail = error.envelope()["error"]
+            self.send("error", error={key: detail[key] for key in ("type", "code", "message", "param")})
+        self._end("response.failed", resource(self._options, self._ident, "failed", self.items, error=error))
+
+    def _end(self, kind: str, shown: Mapping[str, Any]) -> None:
+        self._ended = True
+        self.send(kind, response=shown)
+        if self._options.responses.done_marker:
+            self._out.append(DONE)
+
+    # --- blocks, one after the other --------------------------------------------------------------------------------
+
+    def _queue(self, block: _Block) -> None:
+        self._waiting.append(block)
+        if len(self._waiting) == 1:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Write what may be written now: the first block that is open, and all closed ones before it."""
+        while self._waiting:
+            block = self._waiting[0]
+            if isinstance(block.opened, Opaque):
+                self._foreign(block.opened)
+            else:
+                if block.item is None:
+                    block.item = self._item(block.opened)
+                    for text in block.texts:
+                        block.item.write(text)
+                if block.closed is None:
+                    return
+                block.item.close(block.closed)
+                if block.opened.kind is BlockKind.TOOL_CALL and block.closed == "complete":
+                    self._called = True
+            self._waiting.popleft()
+
+    def _item(self, opened: Open) -> Sink:
+        """What writes a block: a new item, or the message that is not ended yet."""
+        field = self._options.reasoning_field
+        match opened.kind:
+            case BlockKind.TOOL_CALL:
+                return CallItem(self, opened, self._names)
+            case BlockKind.REFUSAL:
+                return RefusalItem(self)
+            case BlockKind.REASONING if field == "drop":
+                return Sink()
+            case BlockKind.REASONING if field != "inline":
+                return ReasoningItem(self, opened)
+        if self._message is None:
+            self._message = TextItem(self)
+        inline = opened.kind is BlockKind.REASONING
+        return Inline(self._message, self._options.reasoning_tags) if inline else self._message
+
+    def _foreign(self, opened: Opaque) -> None:
+        payload = opened.payload
+        if is_item(OpaquePart(opened.protocol, payload)):
+            index = self.begin(None)
+            item = opaque_item(payload, self._ident, index)
+            self.send("response.output_item.added", output_index=index, item=item)
+            self.done(index, item)
+        elif opened.protocol == PROTOCOL and isinstance(payload, dict) and "output_index" not in payload:
+            kind = payload.get("type")
+            if isinstance(kind, str) and kind.startswith("response."):
+                fields = {key: value for key, value in payload.items() if key not in ("type", "sequence_number")}
+                self.send(kind, **fields)
+
+    # --- for items --------------------------------------------------------------------------------------------------
+
+    def begin(self, item: Item | None) -> int:
+        """End the item before and take the next `output_index`, for `item` or for one that is whole (None)."""
+        if self._last is not None:
+            self._last.end("completed")
+        if item is not self._message:
+            self._message = None
+        self._said = self._said or not isinstance(item, ReasoningItem)
+        self._last = item
+        return len(self.items)
+
+    def done(self, index: int, item: dict[str, Any]) -> None:
+        """The last event of an item."""
+        self._last = None
+        self.items.append(item)
+        self.send("response.output_item.done", output_index=index, item=item)
+
+    def item_id(self, kind: str, index: int) -> str:
+        """The id of the item at `index`."""
+        return derived_id(kind, self._ident, index)
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """An event."""
+        self.frame(head_of(kind), b"," + dump(fields)[1:])
+
+    def frame(self, head: bytes, fields: bytes) -> None:
+        """An event whose bytes are known but for the number."""
+        self._out.append(b"%b%d%b\n\n" % (head, self._sequence, fields))
+        self._sequence += 1
+
+
+class _Block:
+    """A block of the stream: what writes it, or its texts while it waits (rule 2)."""
+
+    __slots__ = ("closed", "item", "opened", "texts")
+
+    def __init__(self, opened: Open | Opaque) -> None:
+        self.opened = opened
+        self.texts: list[str] = []
+        self.item: Sink | None = None
+        self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None

@@ -1,0 +1,177 @@
+"""Names to plug-ins: built-ins, installed entry points, and what a program registers itself.
+
+Rules of this module:
+
+1. Installing a plug-in enables nothing: a value is imported only when its name is looked up.
+2. A name means one thing. Whoever claims a taken name is an error at start-up, used or not.
+3. No registry is global: `registries()` makes fresh ones, so two applications in a process never share a registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Generic, TypeVar, cast
+
+from .backends.base import Backend
+from .config import BackendConfig, LimitsConfig
+from .conversion import ConfigError, suggestion
+from .formats.base import ToolFormat
+
+T = TypeVar("T")
+
+BackendFactory = Callable[[str, BackendConfig, LimitsConfig], Backend]
+"""Makes a backend from its name, its section of the configuration and the limits. Must not open anything."""
+
+MIDDLEWARES: Final[Mapping[str, str]] = {
+    "validation": "middlewares.validation:Validation",
+    "conversation": "middlewares.conversation:Conversation",
+    "output_format": "middlewares.output_format:OutputFormat",
+    "arguments": "middlewares.arguments:Arguments",
+    "transformation": "middlewares.transformation:Transformation",
+    "injection": "middlewares.injection:Injection",
+    "forwarding": "middlewares.forwarding:Forwarding",
+}
+
+FORMATS: Final[Mapping[str, str]] = {
+    "sentinel": "proxy.formats.sentinel:FORMAT",
+    "hermes": "proxy.formats.hermes:FORMAT",
+    "fenced_json": "proxy.formats.fenced_json:FORMAT",
+    "bare_json": "proxy.formats.bare_json:FORMAT",
+    "auto": "proxy.formats.auto:FORMAT",
+    "apertus": "proxy.formats.json_tags:APERTUS",
+    "cohere": "proxy.formats.json_tags:COHERE",
+    "deepseek_v3": "proxy.formats.deepseek:V3",
+    "deepseek_v31": "proxy.formats.deepseek:V31",
+    "deepseek_v32": "proxy.formats.deepseek:V32",
+    "ernie": "proxy.formats.json_tags:ERNIE",
+    "functiongemma": "proxy.formats.gemma:FUNCTIONGEMMA",
+    "gemma4": "proxy.formats.gemma:GEMMA4",
+    "gigachat": "proxy.formats.json_tags:GIGACHAT",
+    "glm45": "proxy.formats.glm:GLM45",
+    "glm47": "proxy.formats.glm:GLM47",
+    "granite": "proxy.formats.json_tags:GRANITE",
+    "harmony": "proxy.formats.harmony:FORMAT",
+    "hunyuan": "proxy.formats.json_tags:HUNYUAN",
+    "internlm": "proxy.formats.json_tags:INTERNLM",
+    "jamba": "proxy.formats.json_tags:JAMBA",
+    "kimi_k2": "proxy.formats.kimi:K2",
+    "kimi_k3": "proxy.formats.kimi:K3",
+    "lfm2": "proxy.formats.pythonic:LFM2",
+    "llama3_json": "proxy.formats.json_tags:LLAMA3_JSON",
+    "longcat": "proxy.formats.json_tags:LONGCAT",
+    "minicpm5": "proxy.formats.invoke:MINICPM5",
+    "minimax_m2": "proxy.formats.invoke:MINIMAX_M2",
+    "mistral": "proxy.formats.mistral:FORMAT",
+    "mistral_v3": "proxy.formats.mistral:V3",
+    "nemotron": "proxy.formats.json_tags:NEMOTRON",
+    "olmo3": "proxy.formats.pythonic:OLMO3",
+    "phi4_mini": "proxy.formats.json_tags:PHI4_MINI",
+    "pythonic": "proxy.formats.pythonic:PYTHONIC",
+    "qwen3_coder": "proxy.formats.qwen:QWEN3_CODER",
+    "seed_oss": "proxy.formats.qwen:SEED_OSS",
+    "step3": "proxy.formats.invoke:STEP3",
+    "xlam": "proxy.formats.json_tags:XLAM",
+    # Other names of some of them (R6.12).
+    "dsml": "proxy.formats.deepseek:V32",
+    "gemma": "proxy.formats.gemma:GEMMA4",
+    "llama3": "proxy.formats.json_tags:LLAMA3_JSON",
+    "qwen_xml": "proxy.formats.qwen:QWEN3_CODER",
+}
+
+BACKENDS: Final[Mapping[str, str]] = {
+    "openai_chat": "proxy.backends.http:HttpBackend",
+    "openai_completions": "proxy.backends.http:HttpBackend",
+    "mock": "proxy.backends.mock:MockBackend",
+}
+
+
+@cache  # looks at every installed package, and an answer may begin with it (`open_scanner`)
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group, as they were when it was first asked for."""
+    return tuple(entry_points(group=group))
+
+
+class Registry(Generic[T]):
+    """The plug-ins of one kind.
+
+    `kind` is the word for messages ("middleware"), `builtins` maps names to dotted paths. `plugins` are entry points;
+    default: the installed ones of `group`. Raises `ConfigError` if two of them, or a built-in, share a name.
+    """
+
+    def __init__(
+        self, kind: str, group: str, builtins: Mapping[str, str], plugins: Iterable[EntryPoint] | None = None
+    ) -> None:
+        self.kind = kind
+        self.group = group
+        self._paths: dict[str, str] = dict(builtins)
+        self._values: dict[str, T] = {}
+        for plugin in _installed(group) if plugins is None else plugins:
+            # A package that is found twice on the path is still one package.
+            if self._paths.get(plugin.name) != plugin.value:
+                self._claim(plugin.name, plugin.value)
+                self._paths[plugin.name] = plugin.value
+
+    def register(self, name: str, value: T) -> None:
+        """Add a value by hand. Raises `ConfigError` if the name is taken."""
+        self._claim(name, "register()")
+        self._values[name] = value
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted({*self._paths, *self._values})
+
+    def get(self, name: str) -> T:
+        """The value of a name, or of a dotted path `package.module:Attribute`.
+
+        Raises `ConfigError` if there is none, or if importing it fails.
+        """
+        if name in self._values:
+            return self._values[name]
+        path = self._paths.get(name, name)
+        if ":" not in path:
+            raise ConfigError(
+                f"unknown {self.kind} {name!r}{suggestion(name, self.names())}"
+                f" (a plug-in is found by entry point in {self.group!r} or as 'package.module:Attribute')"
+            )
+        return self._import(name, path)
+
+    def _claim(self, name: str, claimant: str) -> None:
+        if name in self._paths or name in self._values:
+            holder = self._paths.get(name, "register()")
+            raise ConfigError(f"two {self.kind}s are called {name!r}: {holder} and {claimant}")
+
+    def _import(self, name: str, path: str) -> T:
+        module_name, _, attribute = path.partition(":")
+        what = f"{self.kind} {name!r}" + ("" if name == path else f" ({path})")
+        try:
+            value: Any = import_module(module_name)
+        except Exception as error:  # a plug-in's module may raise anything while it is imported
+            raise ConfigError(f"cannot import {what}: {type(error).__name__}: {error}") from error
+        for part in attribute.split("."):
+            if not hasattr(value, part):
+                public = [known for known in dir(value) if not known.startswith("_")]
+                raise ConfigError(f"cannot import {what}: there is no {part!r}{suggestion(part, public)}")
+            value = getattr(value, part)
+        return cast(T, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """The registries of one application. A middleware is whatever `proxy.middleware.instantiate` takes."""
+
+    middlewares: Registry[Any]
+    formats: Registry[ToolFormat]
+    backends: Registry[BackendFactory]
+
+
+def registries() -> Registries:
+    """Fresh registries with the built-ins and the installed entry points. Raises `ConfigError` on a name used twice."""
+    return Registries(
+        Registry("middleware", "toolwire.middlewares", MIDDLEWARES),
+        Registry("format", "toolwire.formats", FORMATS),
+        Registry("backend", "toolwire.backends", BACKENDS),
+    )

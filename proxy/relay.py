@@ -1,0 +1,117 @@
+"""A stream that is passed on unread: cut where its frames end, and watched for the three things that matter.
+
+Rules:
+
+1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame that
+   broke off.
+2. A frame is parsed only if it may be an error. An error ends the stream here, so that it goes out in the gateway's own
+   form, without the server's addresses (R10.8).
+3. The end is known from the last frames alone: `[DONE]`, or a finish reason.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .backends.refusals import cleaned
+from .errors import BackendFault, GatewayError
+from .events import Fault
+from .fastparse import SseFramer
+from .protocols.base import WireProtocol
+from .protocols.wire import load
+
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
+_DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_FINISHED: Final = re.compile(rb'"finish_reason": ?"')
+_DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
+_TAIL_BYTES: Final = 1024
+
+
+class Relay:
+    """One stream of `protocol`.
+
+    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame beyond
+    `frame_bytes` is a fault.
+    """
+
+    def __init__(self, protocol: WireProtocol, frame_bytes: int) -> None:
+        self.spoke = False
+        self.ended = False
+        self.fault: GatewayError | None = None
+        self._protocol = protocol
+        self._limit = frame_bytes
+        self._rest = bytearray()
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error."""
+        if self.fault is not None:
+            return b""
+        if self._rest or not data.endswith(_ENDS):
+            data = self._cut(data)
+        if b'"error"' in data or b"event: error" in data or b"event:error" in data:
+            data = self._up_to_error(data)
+        if data:
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            self.spoke = self.spoke or _DATA.search(data) is not None
+            self.ended = self.ended or _has_end(data)
+        return data
+
+    def finish(self) -> bytes:
+        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke off."""
+        out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
+        if self.ended or self.fault is not None:
+            return out
+        if _FINISHED.search(self._tail) is not None:
+            return out + b"data: [DONE]\n\n"
+        self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
+        return out
+
+    def _cut(self, data: bytes) -> bytes:
+        """The whole frames in what was held back and `data`; the rest is held back."""
+        rest = self._rest
+        searched = max(0, len(rest) - 2)
+        rest += data
+        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # looking for what is not there takes longest
+        end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
+        whole = bytes(rest[:end])
+        del rest[:end]
+        if len(rest) > self._limit:
+            rest.clear()
+            self.fault = BackendFault(
+                f"The model server sent a frame of more than {self._limit} bytes.", code="upstream_invalid_response"
+            )
+        return whole
+
+    def _up_to_error(self, data: bytes) -> bytes:
+        for frame in _FRAME.finditer(data):
+            if b"error" in frame[0]:
+                self.fault = self._error(frame[0])
+                if self.fault is not None:
+                    return data[: frame.start()]
+        return data
+
+    def _error(self, frame: bytes) -> GatewayError | None:
+        """What a frame says, if it is an error."""
+        events = self._protocol.reader(frame_bytes=len(frame)).feed(frame)
+        return next((cleaned(event.error) for event in events if isinstance(event, Fault)), None)
+
+    def _is_whole(self) -> bool:
+        """Whether what was held back is a frame that lacks nothing but its blank line."""
+        framer = SseFramer(self._limit)
+        frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
+        try:
+            for _, frame in frames:
+                if frame.strip() != b"[DONE]":
+                    load(frame)
+        except ValueError:
+            return False
+        return bool(frames)
+
+
+def _has_end(data: bytes) -> bool:
+    """Whether the end marker is in `data`. The pattern is slow, so it begins where the marker can begin."""
+    at = data.find(b"[DONE]")
+    return at >= 0 and _DONE.search(data, max(0, at - len("\ndata: "))) is not None

@@ -1,0 +1,325 @@
+"""JSON that a model wrote nearly right: strict reading, and the safe repair of R9.7.
+
+Rules of this module:
+
+1. One pass, left to right, no step back. It reads relaxed JSON (what JSON5 or Python would read as well) and copies it
+   out as strict JSON. It touches a spot only where strict JSON cannot go on, so the steps of R9.7 add up in any
+   mixture, none is applied that is not needed, and a value that is right already keeps its text.
+2. What has no single reading is refused, never guessed: an unescaped inner quote, a bracket of the wrong kind, text
+   before or after the object, a comment, a word such as `NaN`.
+3. Every pattern here matches at its first attempt (one class of characters, or one token), so the work is linear, and
+   `MAX_REPAIRED_VALUES` bounds it.
+4. Strict means RFC 8259: no `NaN`, no raw control characters; and at most `MAX_DEPTH` levels, so that nothing behind
+   this module can be made to recurse without bound.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, Literal, NoReturn, get_args
+
+import orjson
+
+MAX_DEPTH: Final = 128
+"""Deeper nesting does not count as JSON here. Equal to the default of `limits.json_depth`: a client must be able to
+send a call back."""
+
+MAX_REPAIRED_VALUES: Final = 20_000
+"""A text with more values is not repaired: the pass takes about two microseconds for each, on the event loop."""
+
+RepairKind = Literal["fence", "commas", "quotes", "controls", "brackets"]
+REPAIR_KINDS: Final[tuple[RepairKind, ...]] = get_args(RepairKind)
+"""The steps of R9.7, in its order."""
+
+NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+"""A number as JSON writes it."""
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_STRING_OR_SPACE: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\n\r]+')
+_WORD: Final = re.compile(r"[^\W\d][\w-]*")
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+_IN_SINGLE: Final = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
+_FENCE_OPEN: Final = re.compile(r"```[A-Za-z0-9]*")
+
+_CLOSER: Final = {"{": "}", "[": "]"}
+_SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_JSON_WORDS: Final = frozenset(("true", "false", "null"))
+_PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
+_OTHER_WORDS: Final = frozenset(("true", "false", "null", "none", "nan", "inf", "infinity", "undefined", "nil"))
+"""In lower case: words that mean something else than a string in some language. Never quoted."""
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+# Integers are read as floats: nothing here looks at a number, and `int` refuses texts of more than 4300 digits.
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=float)
+
+
+def read_value(text: str, at: int = 0) -> tuple[Any, int]:
+    """The JSON value that begins exactly at `at`, and the offset of its end.
+
+    Numbers come as floats: for looking at the structure only. Raises `ValueError` if there is no strict JSON value, or
+    one nested deeper than `MAX_DEPTH`.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    if text.count("{", at, end) + text.count("[", at, end) > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return value, end
+
+
+def skip_space(text: str, at: int = 0) -> int:
+    """The offset of the first character from `at` on that is not JSON whitespace."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def read_json(text: str) -> Any:
+    """The value of a whole JSON text, as `read_value` gives it. Raises `ValueError`."""
+    value, end = read_value(text, skip_space(text))
+    if skip_space(text, end) != len(text):
+        raise ValueError(f"text after the JSON value, at character {end}")
+    return value
+
+
+def parses(text: str) -> bool:
+    """Is this strict JSON of bearable depth?"""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        try:
+            orjson.loads(text)  # accepts less than `read_json` does, several times faster
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            return True
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def compact_json(text: str) -> str:
+    """A JSON text without the whitespace outside its strings, and otherwise unchanged. `text` must parse."""
+    return _STRING_OR_SPACE.sub(lambda found: found[1] or "", text)
+
+
+def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
+    """Strict JSON that means the same as `text`, and the kinds of repair that were needed, in the order of R9.7.
+
+    None if there is no safe repair. A text that parses comes back as it is, with no kinds. Only an object or an array
+    is repaired:
+
+    - `fence`: a Markdown fence around the whole text goes, opening and closing line.
+    - `commas`: a comma before a closing bracket goes. At the end of the input it stays an error: more was to come.
+    - `quotes`: single-quoted keys and strings, and bare words (letters, digits, `_`, `-`, starting with a letter or
+      `_`), get double quotes. A string ends at its first quote that is not escaped; if JSON cannot go on there, it had
+      an inner quote and the text is refused. Words that mean something else than a string in some language (`NaN`,
+      `undefined`) are refused. `True`, `False` and `None` are Python's if a string in the text is single-quoted and the
+      text has no `true`, `false` or `null`; else refused.
+    - `controls`: raw control characters inside strings are escaped.
+    - `brackets`: brackets and braces that are open at the end of the input are closed, if the last thing in them is a
+      whole value. An unterminated string, a bare word, a key, a colon or an opening bracket at the end may have been
+      cut off: refused.
+    """
+    if parses(text):
+        return text, ()
+    inner = _inside_fence(text)
+    rewriter = _Rewriter(text if inner is None else inner)
+    if inner is not None:
+        rewriter.kinds.add("fence")
+    try:
+        repaired = rewriter.run()
+    except _Unclear:
+        return None
+    if not parses(repaired):
+        return None
+    return repaired, tuple(kind for kind in REPAIR_KINDS if kind in rewriter.kinds)
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting; 0 for a scalar."""
+    deepest = 0
+    waiting = [(value, 1)]
+    while waiting:
+        item, level = waiting.pop()
+        if isinstance(item, dict | list):
+            deepest = max(deepest, level)
+            waiting += [(child, level + 1) for child in (item.values() if isinstance(item, dict) else item)]
+    return deepest
+
+
+def _inside_fence(text: str) -> str | None:
+    """What a Markdown fence encloses, if one encloses the whole text."""
+    text = text.strip()
+    opening = _FENCE_OPEN.match(text)
+    if opening is None or len(text) < opening.end() + 3 or not text.endswith("```"):
+        return None
+    return text[opening.end() : -3].strip()
+
+
+def _escape_control(found: re.Match[str]) -> str:
+    char = found[0]
+    return _SHORT.get(char) or f"\\u{ord(char):04x}"
+
+
+def _escape_in_single(found: re.Match[str]) -> str:
+    piece = found[0]
+    if piece == "\\'":
+        return "'"
+    if piece == '"':
+        return '\\"'
+    return piece if piece[0] == "\\" else _escape_control(found)
+
+
+class _Unclear(Exception):
+    """The text has no single reading."""
+
+
+class _Rewriter:
+    """Reads relaxed JSON and writes strict JSON. `run` may be called once."""
+
+    def __init__(self, text: str) -> None:
+        self.kinds: set[RepairKind] = set()
+        self._text = text
+        self._at = 0
+        self._out: list[str] = []
+        self._closers: list[str] = []
+        self._words: set[str] = set()
+        self._single = False
+        self._values = 0
+
+    def run(self) -> str:
+        """The rewritten text. Raises `_Unclear`. What it gives still has to be parsed: escapes are copied unread."""
+        self._space()
+        if self._next() not in _CLOSER:
+            raise _Unclear
+        self._value()
+        while self._closers:
+            self._inside()
+        self._space()
+        if self._at < len(self._text):
+            raise _Unclear
+        python = not self._words.isdisjoint(_PYTHON_WORDS)
+        if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):
+            raise _Unclear
+        return "".join(self._out)
+
+    def _inside(self) -> None:
+        """One step inside a container of which something was read: an opening bracket or a member."""
+        fresh = self._out[-1] in _CLOSER
+        self._space()
+        char = self._next()
+        closer = self._closers[-1]
+        if char == closer:
+            self._copy(self._at + 1)
+            self._closers.pop()
+        elif fresh:
+            self._member()
+        elif char == ",":
+            comma = self._at
+            self._at = skip_space(self._text, comma + 1)
+            if self._next() == closer:
+                self.kinds.add("commas")
+                self._out.append(self._text[comma + 1 : self._at])
+            else:
+                self._out.append(self._text[comma : self._at])
+                self._member()
+        elif char == "":
+            self.kinds.add("brackets")
+            self._out += reversed(self._closers)
+            self._closers.clear()
+        else:
+            raise _Unclear
+
+    def _member(self) -> None:
+        if self._closers[-1] == "}":
+            if self._next() in ('"', "'"):
+                self._string()
+            else:
+                self._word(key=True)
+            self._space()
+            if self._next() != ":":
+                raise _Unclear
+            self._copy(self._at + 1)
+            self._space()
+        self._value()
+
+    def _value(self) -> None:
+        self._values += 1
+        if self._values > MAX_REPAIRED_VALUES:
+            raise _Unclear
+        char = self._next()
+        if char in ('"', "'"):
+            self._string()
+        elif char in _CLOSER:
+            if len(self._closers) == MAX_DEPTH:
+                raise _Unclear
+            self._copy(self._at + 1)
+            self._closers.append(_CLOSER[char])
+        elif number := NUMBER.match(self._text, self._at):
+            self._copy(number.end())
+        else:
+            self._word(key=False)
+
+    def _string(self) -> None:
+        text, quote, start = self._text, self._text[self._at], self._at + 1
+        end = text.find(quote, start)
+        while end >= 0 and _is_escaped(text, start, end):
+            end = text.find(quote, end + 1)
+        if end < 0:
+            raise _Unclear
+        body = text[start:end]
+        if _CONTROL.search(body):
+            self.kinds.add("controls")
+        if quote == "'":
+            self._single = True
+            self.kinds.add("quotes")
+            body = _IN_SINGLE.sub(_escape_in_single, body)
+        else:
+            body = _CONTROL.sub(_escape_control, body)
+        self._out.append(f'"{body}"')
+        self._at = end + 1
+
+    def _word(self, *, key: bool) -> None:
+        found = _WORD.match(self._text, self._at)
+        if found is None:
+            raise _Unclear
+        word = found[0]
+        self._at = found.end()
+        if not key and word in _JSON_WORDS:
+            self._words.add(word)
+            self._out.append(word)
+            return
+        self.kinds.add("quotes")
+        if not key and word in _PYTHON_WORDS:
+            self._words.add(word)
+            self._out.append(_PYTHON_WORDS[word])
+        elif word.lower() in _OTHER_WORDS or self._at == len(self._text):
+            raise _Unclear
+        else:
+            self._out.append(f'"{word}"')
+
+    def _next(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _copy(self, end: int) -> None:
+        self._out.append(self._text[self._at : end])
+        self._at = end
+
+    def _space(self) -> None:
+        end = skip_space(self._text, self._at)
+        if end > self._at:
+            self._copy(end)
+
+
+def _is_escaped(text: str, start: int, at: int) -> bool:
+    """Is the character at `at` preceded by an odd number of backslashes, counted down to `start`?"""
+    first = at
+    while first > start and text[first - 1] == "\\":
+        first -= 1
+    return (at - first) % 2 == 1

@@ -1,0 +1,112 @@
+"""Finding calls in text without a server: `open_scanner` in three words, `build_scanner` from settled parts.
+
+Rules of this module: nothing here waits, opens anything or imports aiohttp; what a scanner does is said in `_pyparse.py`,
+what becomes of a block in `judge.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ._grammar import Grammar
+from ._grammar import Judge as AnyJudge
+from .config import LimitsConfig, ReasoningConfig, RouteOptions
+from .errors import ClientFault, quote
+from .fastparse import CallScanner
+from .formats.base import ToolFormat
+from .judge import Judge
+from .model import ModelRequest, ToolChoice, ToolSpec
+from .registry import registries
+
+Tool = ToolSpec | Mapping[str, Any] | str
+"""A tool: as the model knows it, as OpenAI writes it (either shape of R3.1), or just its name."""
+
+
+def open_scanner(
+    format: str | ToolFormat = "sentinel",
+    tools: Sequence[Tool] | None = None,
+    *,
+    choice: ToolChoice | None = None,
+    parallel: bool = True,
+    options: RouteOptions | None = None,
+    limits: LimitsConfig | None = None,
+    count: Callable[[str], object] | None = None,
+    scanner: type[CallScanner] = CallScanner,
+) -> CallScanner:
+    """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then `finish(truncated=False) -> list[Event]`.
+
+    `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict, with
+    an empty list (or `choice` none) nothing is a call. `count` is called with the name of each counter, see `Judge`.
+    `scanner` is the twin to use; default: the one that `proxy.fastparse` chose.
+    Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
+    """
+    chosen = registries().formats.get(format) if isinstance(format, str) else format
+    options = options or RouteOptions()
+    limits = limits or LimitsConfig()
+    choice = choice or ToolChoice()
+    specs = None if tools is None else tuple(read_tool(tool) for tool in tools)
+    grammar = chosen.grammar
+    if specs is not None and not ModelRequest("", (), specs, choice).callable_tools:
+        grammar = replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
+    judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
+    incremental = options.argument_streaming == "incremental"
+    return build_scanner(grammar, judge, options, limits, incremental=incremental, scanner=scanner)
+
+
+def build_scanner(
+    grammar: Grammar,
+    judge: AnyJudge,
+    options: RouteOptions,
+    limits: LimitsConfig,
+    *,
+    choice: int = 0,
+    first_block: int = 0,
+    incremental: bool = False,
+    scanner: type[CallScanner] = CallScanner,
+) -> CallScanner:
+    """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
+    `argument_streaming: incremental` (R6.13)."""
+    reasoning = options.reasoning
+    return scanner(
+        grammar,
+        judge,
+        block_bytes=limits.block_bytes,
+        trim_edges=options.trim == "edge",
+        reasoning=reasoning_tags(grammar, reasoning),
+        preopened=reasoning.preopened,
+        scan_calls=reasoning.scan_calls,
+        choice=choice,
+        first_block=first_block,
+        incremental=incremental,
+    )
+
+
+def reasoning_tags(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str, str], ...]:
+    """The tags to look for, those that an answer may begin inside of first: the route's own, then the format's; but the
+    format's before those that every route has by default."""
+    if config.tags is None:
+        return ()
+    default = config.tags == ReasoningConfig().tags
+    tags = (*grammar.reasoning, config.tags) if default else (config.tags, *grammar.reasoning)
+    return tuple(dict.fromkeys(tags))
+
+
+def read_tool(tool: Tool) -> ToolSpec:
+    """The tool that is meant. Raises `ClientFault` `invalid_tool_schema` if it has no name."""
+    if isinstance(tool, ToolSpec):
+        return tool
+    if isinstance(tool, str):
+        return ToolSpec(tool)
+    kind = tool.get("type", "function")
+    inner = tool.get(kind)
+    fields = {**inner, **{k: v for k, v in tool.items() if v is not None}} if isinstance(inner, Mapping) else tool
+    name = fields.get("name")
+    if kind not in ("function", "custom"):
+        return ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra=tool)
+    if not isinstance(name, str) or not name:
+        raise ClientFault(f"A tool has no name: {quote(dict(tool))}", code="invalid_tool_schema")
+    return ToolSpec(
+        name, fields.get("description"), fields.get("parameters"), fields.get("strict"), kind=kind, extra=tool
+    )

@@ -1,0 +1,114 @@
+"""The scanner as a stage of a reply: text blocks in, text and call blocks out.
+
+One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because the
+scanner makes more blocks than it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .config import LimitsConfig, RouteOptions
+from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from .exchange import Offer
+from .fastparse import CallScanner
+from .judge import Judge
+from .scanner import build_scanner
+
+_PER_CHOICE = 1 << 32
+"""Each scanner numbers its blocks in a range of its own; blocks of the backend keep their numbers below all of them."""
+
+
+class ScanStage:
+    """Finds calls in visible text.
+
+    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of length or
+    by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        options: RouteOptions,
+        limits: LimitsConfig,
+        count: Callable[[str], None],
+        *,
+        incremental: bool = False,
+    ) -> None:
+        self._offer = offer
+        self._options = options
+        self._limits = limits
+        self._count = count
+        self._incremental = incremental
+        self._calls: set[int] = set()
+        self._scanners: dict[int, CallScanner] = {}
+        self._choice_of: dict[int, int] = {}
+        self._over = False
+
+    def scanner_of(self, block: int) -> CallScanner | None:
+        """What reads a block of the backend's text."""
+        choice = self._choice_of.get(block)
+        return None if choice is None or self._over else self._scanners[choice]
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `proxy.reply.Stage`."""
+        out: list[Event] = []
+        for event in events:
+            if self._over:
+                break
+            match event:
+                case Delta() if event.block in self._choice_of:
+                    out += self.found(self._scanners[self._choice_of[event.block]].feed(event.text))
+                case Open(kind=BlockKind.TEXT):
+                    self._choice_of[event.block] = event.choice
+                    if event.choice not in self._scanners:
+                        self._scanners[event.choice] = self._scanner(event.choice)
+                case Close() if event.block in self._choice_of:
+                    pass  # the text may go on in another block; only the end of the answer ends the scan
+                case Finish():
+                    for choice, scanner in self._scanners.items():
+                        reason = event.others[choice - 1] if 0 < choice <= len(event.others) else event.reason
+                        out += self.found(scanner.finish(truncated=reason == "length"))
+                    if not self._over:
+                        out.append(event)
+                case Fault():
+                    for scanner in self._scanners.values():
+                        out += self.found(scanner.finish(truncated=True))
+                    if not self._over:
+                        out.append(event)
+                case _:
+                    out.append(event)
+        return out
+
+    def found(self, found: list[Event]) -> list[Event]:
+        """What becomes of what a scanner has found: the answer may end with it."""
+        if found and isinstance(found[-1], Fault):
+            self._over = True
+        elif self._options.stop_after_call and not self._offer.parallel:
+            for index, event in enumerate(found):
+                if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+                    self._calls.add(event.block)
+                elif isinstance(event, Close) and event.block in self._calls and event.status == "complete":
+                    self._over = True
+                    return [*found[: index + 1], Finish("tool_calls")]
+        return found
+
+    def _scanner(self, choice: int) -> CallScanner:
+        offer = self._offer
+        judge = Judge(
+            offer.known,
+            choice=offer.choice,
+            parallel=offer.parallel,
+            options=self._options,
+            limits=self._limits,
+            count=self._count,
+        )
+        return build_scanner(
+            offer.format.grammar,
+            judge,
+            self._options,
+            self._limits,
+            choice=choice,
+            first_block=(choice + 1) * _PER_CHOICE,
+            incremental=self._incremental,
+        )

@@ -1,0 +1,333 @@
+"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life, the end.
+
+Rules:
+
+1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task of the
+   exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response that is not
+   plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
+2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP status
+   (spec/errors). After it an error is in-band.
+3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
+   transport's own buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+import orjson
+from aiohttp import web
+from aiohttp.http import StreamWriter
+
+from .backends.refusals import cleaned
+from .errors import Defect, GatewayError
+from .events import Event, Fault, Finish, fold
+from .exchange import Exchange
+from .heads import USAGE_SOURCE, send_whole
+from .lanes import Events, choose
+from .protocols.base import KEEPALIVE, WriteOptions
+from .reply import Reply
+
+LOG: Final = logging.getLogger("toolwire")
+
+TICK_S: Final = 0.25
+"""How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""
+
+LINGER_S: Final = 0.2
+"""How long a backend that has said all is given to end its stream, so that its connection can be kept."""
+
+HELD_BYTES: Final = 64 * 1024
+"""So much is kept for headers that have to wait, before reading pauses."""
+
+
+class Pulse:
+    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for long.
+
+    `silence_s` is how long a stream may be silent before `on_silence` is called.
+    """
+
+    def __init__(self, request: web.Request, silence_s: float) -> None:
+        self._request = request
+        self._task = asyncio.current_task()
+        self._silence_s = silence_s
+        self._on_silence: Callable[[], None] | None = None
+        self._beat = 0.0
+        self.last = 0.0
+        """When something was said last; signs of life do not count."""
+
+    def on_silence(self, beat: Callable[[], None]) -> None:
+        """From now on call `beat` after each `silence_s` in which nothing is written."""
+        self._on_silence = beat
+        self.last = time.monotonic()
+
+    def tick(self) -> bool:
+        """Look after the exchange; False if there is no more to do, because the client is gone."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            if self._task is not None:
+                self._task.cancel()
+            return False
+        now = time.monotonic()
+        if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
+            self._beat = now
+            self._on_silence()
+        return True
+
+
+class Pulses:
+    """Those of all running exchanges: one timer looks after them, and there is none while nothing runs. No task."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._running: set[Pulse] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, request: web.Request) -> Pulse:
+        """Watch the exchange of the current task."""
+        pulse = Pulse(request, self._silence_s)
+        self._running.add(pulse)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        return pulse
+
+    def end(self, pulse: Pulse) -> None:
+        """The exchange is over."""
+        self._running.discard(pulse)
+
+    def _tick(self) -> None:
+        self._running = {pulse for pulse in self._running if pulse.tick()}
+        running = bool(self._running)
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if running else None
+
+
+async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
+    """Send `reply` to the client; the caller closes it. Raises `GatewayError` as long as nothing was sent."""
+    if exchange.received.stream:
+        await Outlet(request, exchange, reply, pulse).run()
+    else:
+        body = await _body(exchange, reply)
+        exchange.record.wrote()
+        await send_whole(request, reply, body)
+    return reply
+
+
+async def _body(exchange: Exchange, reply: Reply) -> bytes:
+    protocol = reply.source.protocol
+    if not reply.stages and not reply.streamed and protocol is not None and protocol.name == exchange.protocol.name:
+        return await _passed(exchange, reply)
+    return await _whole(exchange, reply, exchange.write_options())
+
+
+async def _passed(exchange: Exchange, reply: Reply) -> bytes:
+    """The bytes of a whole answer as they are, provided they are a JSON object and not an error with status 200."""
+    body = await reply.body()
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict) or value.get("error"):
+        try:
+            exchange.protocol.read_reply(body)
+        except GatewayError as error:
+            raise cleaned(error) from None
+    return body
+
+
+async def _whole(exchange: Exchange, reply: Reply, write: WriteOptions) -> bytes:
+    events = await reply.whole()
+    answer = fold(events)  # raises the error of a Fault
+    _note_usage(exchange, events[-1], reply)
+    return exchange.protocol.write_reply(answer, write)
+
+
+class Outlet:
+    """Sends one streamed answer."""
+
+    def __init__(self, request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> None:
+        self._request = request
+        self._client = request.protocol
+        self._exchange = exchange
+        self._reply = reply
+        self._pulse = pulse
+        self._lane, self._pumped = choose(exchange, reply)
+        self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
+        self._pending = bytearray()
+        self._free = asyncio.Event()  # nothing is kept
+        self._news = asyncio.Event()
+        self._silent = False
+        self._committed = False
+        self._busy_s = 0.0
+
+    async def run(self) -> None:
+        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
+        reading = asyncio.get_running_loop().create_task(self._read() if self._pumped else self._take())
+        reading.add_done_callback(lambda _: self._news.set())
+        self._pulse.on_silence(self._beat)
+        try:
+            try:
+                await self._attend(reading)
+                await self._conclude(reading)
+            except Exception as error:
+                if isinstance(error, ConnectionError) or not (self._committed or self._lane.spoke):
+                    raise
+                await self._break_off(error)
+            await self._reply.write_eof()
+            if self._lane.drained and not reading.done():
+                await asyncio.wait({reading}, timeout=LINGER_S)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # whatever it says now comes after the end
+
+    # --- the task that reads ----------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        before = time.monotonic()
+        try:
+            await self._reply.source.pump(self._sink)
+        finally:
+            self._reply.waited_s += time.monotonic() - before - self._busy_s
+
+    async def _take(self) -> None:
+        lane = self._lane
+        assert isinstance(lane, Events)
+        async with aclosing(self._reply.events()) as batches:
+            async for batch in batches:
+                self._give(lane.take(batch), time.monotonic())
+                if lane.over:
+                    return
+                if lane.spoke:
+                    await self._free.wait()
+
+    def _sink(self, data: bytes) -> None:
+        before = time.monotonic()
+        self._give(self._lane.feed(data), before)
+        self._busy_s += time.monotonic() - before
+
+    def _give(self, data: bytes, now: float) -> None:
+        """Write one chunk, or keep what cannot be written without waiting and wake up the other task."""
+        transport = self._transport
+        if transport is None:
+            self._keep(data)
+        elif data:
+            if transport.is_closing():
+                raise ConnectionResetError("the client is gone")
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
+            self._pulse.last = now
+            if self._client.writing_paused:
+                self._transport = None
+                self._free.clear()
+                self._reply.source.pause()
+                self._news.set()
+        if self._lane.over:
+            self._news.set()
+
+    def _keep(self, data: bytes) -> None:
+        if data:
+            self._pending += data
+            self._free.clear()
+            if len(self._pending) > HELD_BYTES:
+                self._reply.source.pause()
+        if self._lane.spoke:
+            self._news.set()
+
+    def _beat(self) -> None:
+        self._silent = True
+        self._news.set()
+
+    # --- the task of the exchange -----------------------------------------------------------------------------------
+
+    async def _attend(self, reading: asyncio.Task[None]) -> None:
+        """Do what has to wait, until the stream is over."""
+        lane = self._lane
+        while not reading.done():
+            await self._news.wait()
+            self._news.clear()
+            if lane.over:
+                return
+            if lane.spoke or self._silent:
+                await self._commit()
+            if self._silent:
+                self._silent = False
+                await self._show_life()
+
+    async def _conclude(self, reading: asyncio.Task[None]) -> None:
+        lane = self._lane
+        if not lane.over:
+            error = reading.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            self._pending += lane.finish(error)
+        self._pending += await lane.settle()
+        if isinstance(lane.last, Fault):
+            if not (self._committed or lane.spoke):
+                raise lane.last.error
+            self._note(lane.last.error)
+        await self._commit()
+        _note_usage(self._exchange, lane.last, None)
+
+    async def _break_off(self, error: Exception) -> None:
+        shown = _visible(error, self._exchange)
+        self._note(shown)
+        self._pending += self._lane.fail(shown)
+        await self._commit()
+
+    def _note(self, error: GatewayError) -> None:
+        self._exchange.record.error, self._exchange.record.code = error.type, error.code
+
+    async def _commit(self) -> None:
+        """Send the headers, if that has not been done, and all that is kept, at the client's pace."""
+        reply = self._reply
+        if not self._committed:
+            self._committed = True
+            reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
+            reply.headers["Cache-Control"] = "no-cache"
+            reply.headers["X-Accel-Buffering"] = "no"
+            await reply.prepare(self._request)
+            self._exchange.record.wrote()
+        writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
+        assert writer is not None
+        while True:
+            await writer.drain()
+            if not self._pending:
+                break
+            data = bytes(self._pending)
+            self._pending.clear()
+            await reply.write(data)
+            self._pulse.last = time.monotonic()
+        if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
+            writer.send_headers()
+            self._transport = writer.transport
+        self._free.set()
+        reply.source.resume()
+
+    async def _show_life(self) -> None:
+        lasting = self._exchange.route.options.responses
+        as_comment = lasting.keepalive == "event" and time.monotonic() - self._pulse.last < lasting.event_s
+        await self._reply.write(KEEPALIVE if as_comment else self._lane.keepalive())
+
+
+def _visible(error: Exception, exchange: Exchange) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    LOG.error("exchange %s failed after its stream began", exchange.id, exc_info=error)
+    return Defect("The gateway failed while it streamed.", hint="The log has the reason under this request's id.")
+
+
+def _note_usage(exchange: Exchange, last: Event | None, reply: Reply | None) -> None:
+    if not isinstance(last, Finish) or last.usage is None:
+        return
+    usage = last.usage
+    record = exchange.record
+    record.note("input_tokens", usage.input_tokens)
+    record.note("output_tokens", usage.output_tokens)
+    source = "estimate" if usage.estimated else "backend"
+    record.note("usage_source", source)
+    if reply is not None:
+        reply.headers[USAGE_SOURCE] = source

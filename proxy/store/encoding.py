@@ -1,0 +1,75 @@
+"""What all stores share: a turn as bytes, how large it may be, and the key it is found by.
+
+Rules:
+
+1. A turn comes back as JSON gives it back: half a character is U+FFFD, as the client saw it; tuples inside are lists.
+2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
+3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and whatever a
+   client sends as an id (any length, any characters) is a valid look-up that finds nothing.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from ..protocols.wire import dump, load
+from .base import StoreUnavailable, Turn
+
+MAX_TURNS: Final = 10_000
+"""Turns that a store holds if nothing else is said (R12.1)."""
+MAX_TURN_BYTES: Final = 64 * 1024 * 1024
+"""Twice the default `limits.body_bytes`: what was let in as a request can be kept with its answer."""
+
+
+class TurnTooLarge(StoreUnavailable):
+    """The turn is larger than this store keeps. Trying again does not help."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"the response and its input have {size} bytes, the store keeps at most {limit}")
+
+
+def encode(turn: Turn, limit: int) -> bytes:
+    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot."""
+    text = dump(
+        {
+            "id": turn.id,
+            "owner": turn.owner,
+            "ancestors": turn.ancestors,
+            "input": turn.input,
+            "resource": turn.resource,
+            "created": turn.created,
+            "expires": turn.expires,
+        }
+    )
+    if len(text) > limit:
+        raise TurnTooLarge(len(text), limit)
+    return text
+
+
+def decode(text: bytes) -> Turn:
+    """The turn in what `encode` gave. Raises `StoreUnavailable` if it was damaged since."""
+    try:
+        kept = load(text)
+        return Turn(
+            id=kept["id"],
+            owner=kept["owner"],
+            ancestors=tuple(kept["ancestors"]),
+            input=tuple(kept["input"]),
+            resource=kept["resource"],
+            created=kept["created"],
+            expires=kept["expires"],
+        )
+    except (ValueError, KeyError, TypeError):
+        raise StoreUnavailable("a kept response is damaged and cannot be read") from None
+
+
+def key_of(turn_id: str, owner: str) -> str:
+    """What a turn is kept under: 64 hex digits."""
+    return sha256(f"{len(owner)}:{owner}{turn_id}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_bounds(*bounds: int) -> None:
+    """Raises `ValueError` unless each bound of a store is at least one."""
+    if min(bounds) < 1:
+        raise ValueError("the bounds of a store must be at least 1")

@@ -1,0 +1,294 @@
+"""Keeps turns in a file of SQLite, shared by the worker processes of one machine. The default store (R12.1).
+
+Rules of this module:
+
+1. One thread of its own does everything with the file, so the event loop never waits for a disk. Turns are encoded and
+   decoded there as well.
+2. Each change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait for
+   each other and never meet half-way. A put and what it pushes out are one change.
+3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power cut
+   may lose the last turns and never damages the file.
+4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
+5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another program
+   are refused untouched.
+
+Why, and what it costs: docs/adr/0005.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from .base import ResponseStore, StoreUnavailable, Turn
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
+
+T = TypeVar("T")
+
+MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
+BUSY_TIMEOUT_S: Final = 5.0
+"""How long a call waits while another process writes."""
+LOOK_AGAIN_S: Final = 0.005
+LOG_BYTES: Final = 16 * 1024 * 1024
+"""The write-ahead log is cut back to this size after a checkpoint."""
+
+APPLICATION: Final = 0x746F6F6C
+"""Marks the file as ours ("tool")."""
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        # `place` grows with each put, so the smallest is the oldest. Sizes are summed up by triggers: counting the rows
+        # in each put would cost more than the put.
+        """CREATE TABLE turns (
+            place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, expires REAL NOT NULL, bytes INTEGER NOT NULL, turn BLOB NOT NULL
+        )""",
+        "CREATE INDEX turns_by_expiry ON turns (expires)",
+        "CREATE TABLE total (turns INTEGER NOT NULL, bytes INTEGER NOT NULL)",
+        "INSERT INTO total VALUES (0, 0)",
+        """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
+            UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes;
+        END""",
+        """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
+            UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
+        END""",
+    ),
+)
+"""Statements that lead from version n to n + 1. The version of a new file is 0."""
+
+_FAULTS: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "the store's file or its folder is read-only",
+    sqlite3.SQLITE_CANTOPEN: "the store's file cannot be opened",
+    sqlite3.SQLITE_PERM: "the store's file may not be opened",
+    sqlite3.SQLITE_BUSY: "another program holds the store's file locked",
+    sqlite3.SQLITE_LOCKED: "another program holds the store's file locked",
+    sqlite3.SQLITE_NOTADB: "the store's file is not a database",
+    sqlite3.SQLITE_CORRUPT: "the store's file is damaged",
+    sqlite3.SQLITE_IOERR: "reading or writing the store's file failed",
+}
+_PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""After any other fault the file is opened anew: a connection may not get over it."""
+
+
+class SqliteStore(ResponseStore):
+    """Turns in the file `path`, whose folder is made if it is missing.
+
+    At most `max_turns`, and at most `max_bytes` of all together; the file itself is somewhat larger and does not shrink. `now`
+    gives Unix seconds. If `start` fails the store may be used all the same: each call tries to open the file again.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_turns: int = MAX_TURNS,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_turn_bytes: int = MAX_TURN_BYTES,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        check_bounds(max_turns, max_bytes, max_turn_bytes)
+        self._path = Path(path).expanduser()
+        self._max_turns = max_turns
+        self._max_bytes = max_bytes
+        self._max_turn_bytes = min(max_turn_bytes, max_bytes)
+        self._busy_timeout_s = busy_timeout_s
+        self._now = now
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolwire-store")
+        self._closed = False
+        self._db: sqlite3.Connection | None = None
+        """Opened, used and closed in the thread only."""
+
+    async def start(self) -> None:
+        await self._call(lambda _: None)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._hang_up)
+            finally:
+                self._thread.shutdown(wait=False)
+
+    async def put(self, turn: Turn) -> None:
+        await self._call(lambda db: self._put(db, turn))
+
+    async def get(self, turn_id: str, owner: str) -> Turn | None:
+        return await self._call(lambda db: self._get(db, turn_id, owner))
+
+    async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
+        return await self._call(lambda db: self._get_chain(db, turn_id, owner))
+
+    async def delete(self, turn_id: str, owner: str) -> bool:
+        return await self._call(lambda db: self._delete(db, turn_id, owner))
+
+    async def prune(self, now: float) -> int:
+        return await self._call(lambda db: self._prune(db, now))
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _put(self, db: sqlite3.Connection, turn: Turn) -> None:
+        text = encode(turn, self._max_turn_bytes)
+        key = key_of(turn.id, turn.owner)
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("DELETE FROM turns WHERE key = ?", (key,))
+            db.execute(
+                "INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)",
+                (key, turn.expires, len(text), text),
+            )
+            self._trim(db)
+
+    def _get(self, db: sqlite3.Connection, turn_id: str, owner: str) -> Turn | None:
+        row = db.execute(
+            "SELECT turn FROM turns WHERE key = ? AND expires > ?", (key_of(turn_id, owner), self._now())
+        ).fetchone()
+        return None if row is None else decode(row[0])
+
+    def _get_chain(self, db: sqlite3.Connection, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
+        turns: list[Turn] = []
+        with db:
+            db.execute("BEGIN")
+            last = self._get(db, turn_id, owner)
+            if last is None:
+                return None
+            for ancestor in last.ancestors:  # Look-ups here are microseconds, not round trips.
+                turn = self._get(db, ancestor, owner)
+                if turn is None:
+                    return None
+                turns.append(turn)
+        return (*turns, last)
+
+    def _delete(self, db: sqlite3.Connection, turn_id: str, owner: str) -> bool:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            gone = db.execute(
+                "DELETE FROM turns WHERE key = ? RETURNING expires > ?", (key_of(turn_id, owner), self._now())
+            ).fetchall()
+        return gone == [(1,)]
+
+    def _prune(self, db: sqlite3.Connection, now: float) -> int:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            expired = db.execute("DELETE FROM turns WHERE expires <= ?", (now,)).rowcount
+            return expired + self._trim(db)
+
+    def _trim(self, db: sqlite3.Connection) -> int:
+        """Remove the oldest beyond the bounds, never the one just put; how many."""
+        gone = 0
+        while True:
+            turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
+            if turns <= self._max_turns and size <= self._max_bytes:
+                return gone
+            if not db.execute("DELETE FROM turns WHERE place = (SELECT min(place) FROM turns)").rowcount:
+                raise StoreUnavailable(_FAULTS[sqlite3.SQLITE_CORRUPT])  # The sum speaks of turns that are not there.
+            gone += 1
+
+    # --- the connection ---------------------------------------------------------------------------------------------
+
+    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in the thread. Raises `StoreUnavailable`."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._db is None:
+                self._db = self._open()
+            return work(self._db)
+        except sqlite3.Error as error:
+            if not hasattr(error, "sqlite_errorcode"):
+                raise  # Not SQLite's word on the file but a wrong use of the module.
+            code = error.sqlite_errorcode & 0xFF
+            if code not in _PASSING:
+                self._hang_up()
+            raise StoreUnavailable(
+                _FAULTS.get(code, f"the store's file cannot be used ({error.sqlite_errorname})")
+            ) from error
+        except OSError as error:
+            raise StoreUnavailable(f"the store's file cannot be opened: {error.strerror}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        self._own_file()
+        db = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
+        try:
+            _check_ours(db)
+            self._use_log(db)
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            _migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _use_log(self, db: sqlite3.Connection) -> None:
+        give_up = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                mode = db.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                # Of processes that open a new file together one may win; to the others SQLite says so without waiting.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(LOOK_AGAIN_S)
+                continue
+            if mode != ("wal",):
+                raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
+            return
+
+    def _own_file(self) -> None:
+        """Make the file, or take it away from others. An existing one is never opened here: closing it would drop the locks
+        that another connection of this process has on it."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            if not self._path.is_file():
+                raise StoreUnavailable("the store's path is not that of a file") from None
+            with suppress(PermissionError):  # Somebody else's file: whether we may use it is theirs to say.
+                self._path.chmod(0o600)
+
+    def _hang_up(self) -> None:
+        if self._db is not None:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+
+def _check_ours(db: sqlite3.Connection) -> None:
+    """Raises `StoreUnavailable` for a database that we did not make; nothing is written before this."""
+    # In this order: a process that makes the file now writes both at once.
+    empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    if not empty and db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
+        raise StoreUnavailable("the store's file is the database of another program")
+    _version(db)
+
+
+def _version(db: sqlite3.Connection) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            f"the store's file has layout {version}, this version of the gateway knows {len(MIGRATIONS)} at most"
+        )
+    return version
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring the layout up to date. Takes the file for writing, so that a read-only one is noticed at once."""
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        version = _version(db)
+        for statements in MIGRATIONS[version:]:
+            for statement in statements:
+                db.execute(statement)
+        if version < len(MIGRATIONS):
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

@@ -1,0 +1,276 @@
+"""A request made fit for a backend (R5.1, R5.8a, R5.9, R5.10, C4, C13, R10.9, R10.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proxy.backends.adapt import CONTINUE, IMAGE_OMITTED, adapt, call_schema
+from proxy.backends.base import Capabilities
+from proxy.backends.presets import PRESETS, capabilities
+from proxy.config import BackendConfig
+from proxy.errors import ClientFault
+from proxy.formats.rendering import CUSTOM_PARAMETERS
+from proxy.model import (
+    Constraint,
+    Image,
+    Message,
+    ModelRequest,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
+
+
+def say(role: Any, text: str, **more: Any) -> Message:
+    return Message(role, (Text(text),), **more)
+
+
+def ask(*messages: Message, **more: Any) -> ModelRequest:
+    return ModelRequest("m", messages, **more)
+
+
+def shape(request: ModelRequest) -> list[tuple[str, str]]:
+    return [(m.role, m.text) for m in request.messages]
+
+
+def test_messages_that_fit_are_the_same_objects() -> None:
+    request = ask(say("system", "s"), say("user", "u"), say("assistant", "a"), say("user", "u2"))
+    assert adapt(request, Capabilities()).messages is not None
+    assert all(a is b for a, b in zip(adapt(request, Capabilities()).messages, request.messages, strict=True))
+
+
+def test_developer_becomes_system_only_where_it_must() -> None:
+    request = ask(say("developer", "d"), say("user", "u"))
+    assert shape(adapt(request, Capabilities())) == [("system", "d"), ("user", "u")]
+    assert shape(adapt(request, Capabilities(developer_role=True))) == [("developer", "d"), ("user", "u")]
+
+
+def test_without_system_role_it_heads_the_next_user_message() -> None:
+    takes = Capabilities(system_role=False)
+    request = ask(
+        say("system", "s"), say("developer", "d"), say("user", "u"), say("system", "late"), say("assistant", "a")
+    )
+    assert shape(adapt(request, takes)) == [("user", "s\n\nd\n\nu"), ("assistant", "a"), ("user", "late")]
+    assert shape(adapt(ask(say("system", "only")), takes)) == [("user", "only")]
+
+
+def test_system_text_before_an_image_stays_a_part_of_its_own() -> None:
+    picture = Message("user", (Image("data:x"), Text("what?")))
+    [message] = adapt(ask(say("system", "s"), picture), Capabilities(system_role=False, images=True)).messages
+    assert message.parts == (Text("s"), Image("data:x"), Text("what?"))
+
+
+def test_there_is_a_user_message_and_it_ends_with_one() -> None:
+    takes = Capabilities()
+    result = Message("tool", (ToolResult("c", (Text("42"),)),))
+    call = Message("assistant", (ToolUse("c", "f", "{}"),))
+    assert [m.role for m in adapt(ask(say("system", "s"), call, result), takes).messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+    ]
+    assert shape(adapt(ask(say("user", "u"), say("assistant", "a")), takes))[-1] == ("user", CONTINUE)
+    assert shape(adapt(ask(say("system", "s")), takes)) == [("system", "s"), ("user", CONTINUE)]
+
+
+def test_prefill_stays_last_where_the_backend_continues_it() -> None:
+    request = ask(say("user", "u"), say("assistant", "<tool"))
+    assert shape(adapt(request, Capabilities(continuation=True)))[-1] == ("assistant", "<tool")
+
+
+def test_neighbours_are_merged_but_tool_results_are_not() -> None:
+    takes = Capabilities(merge_roles=True)
+    results = [Message("tool", (ToolResult(c, (Text(c),)),)) for c in "ab"]
+    request = ask(say("user", "1"), say("user", "2", name="n"), say("assistant", "a"), *results)
+    out = adapt(request, takes).messages
+    assert [m.role for m in out] == ["user", "assistant", "tool", "tool"]
+    assert out[0].text == "1\n\n2"
+    assert out[0].name is None
+
+
+def test_images_are_kept_dropped_or_refused() -> None:
+    nested = Message("tool", (ToolResult("c", (Text("see"), Image("u"))),))
+    request = ask(say("user", "hi"), Message("user", (Text("a"), Image("u"), Text("b"))), nested)
+    assert adapt(request, Capabilities(images=True)).messages == request.messages
+    dropped = adapt(request, Capabilities(drop_images=True)).messages
+    assert dropped[0] is request.messages[0]
+    assert dropped[1].parts == (Text("a"), Text(IMAGE_OMITTED), Text("b"))
+    assert dropped[2].parts == (ToolResult("c", (Text("see"), Text(IMAGE_OMITTED))),)
+    with pytest.raises(ClientFault) as caught:
+        adapt(request, Capabilities())
+    assert (caught.value.status, caught.value.code, caught.value.param) == (
+        400,
+        "unsupported_content",
+        "messages[1].content",
+    )
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("drop", {}), ("list", {"top_k": 5}), ("all", {"top_k": 5, "wild": 1})])
+def test_unknown_fields(policy: Any, kept: dict[str, Any]) -> None:
+    request = ask(say("user", "u"), extra={"top_k": 5, "wild": 1})
+    assert dict(adapt(request, PRESETS["vllm"], forward_unknown=policy).extra) == kept
+
+
+def test_generic_backends_get_no_unknown_fields() -> None:
+    assert dict(adapt(ask(say("user", "u"), extra={"top_k": 5}), PRESETS["generic"]).extra) == {}
+
+
+def test_parameters_that_are_not_listed_are_left_out() -> None:
+    request = ask(
+        say("user", "u"),
+        sampling=Sampling(reasoning_effort="high", n=3, seed=1),
+        response_format={"type": "json_object"},
+    )
+    bare = adapt(request, Capabilities(response_format=False))
+    assert bare.sampling == Sampling(seed=1)
+    assert bare.response_format is None
+    full = adapt(request, Capabilities(reasoning_effort=True, multiple_choices=True))
+    assert full.sampling == request.sampling
+    assert full.response_format == request.response_format
+
+
+@pytest.mark.parametrize(("stream", "takes", "asked"), [(True, True, True), (True, False, False), (False, True, False)])
+def test_usage_is_asked_for_where_it_is_given(stream: bool, takes: bool, asked: bool) -> None:
+    request = ask(say("user", "u"), stream=stream)
+    assert adapt(request, Capabilities(stream_usage=takes)).include_usage is asked
+
+
+TOOL = ToolSpec(
+    "f", parameters={"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
+)
+OTHER = ToolSpec("g")
+
+
+@pytest.mark.parametrize(
+    ("feature", "fields"),
+    [
+        ("gbnf", {"grammar": 'root ::= "x"'}),
+        ("guided", {"structured_outputs": {"grammar": 'root ::= "x"'}}),
+        ("ebnf", {"ebnf": 'root ::= "x"'}),
+        ("format", {"format": call_schema([TOOL, OTHER])}),
+        ("none", {}),
+    ],
+)
+def test_constraint_becomes_the_servers_own_field(feature: str, fields: dict[str, Any]) -> None:
+    request = ask(
+        say("user", "u"),
+        constraint=Constraint('root ::= "x"', (TOOL, OTHER)),
+        response_format={"type": "json_object"},
+    )
+    out = adapt(request, Capabilities(constrain=feature))
+    assert out.constraint is None
+    assert dict(out.extra) == fields
+    assert out.response_format == (request.response_format if feature == "none" else None)
+
+
+def test_constraint_as_json_schema() -> None:
+    request = ask(say("user", "u"), constraint=Constraint("", (TOOL,)))
+    out = adapt(request, PRESETS["ollama"])
+    assert out.response_format is not None
+    assert out.response_format["json_schema"]["schema"] == call_schema([TOOL])
+
+
+@pytest.mark.parametrize("tools", [[TOOL], [OTHER, TOOL]])
+def test_call_schema_means_a_call_of_one_of_the_tools(tools: list[ToolSpec]) -> None:
+    validator = jsonschema.Draft202012Validator(call_schema(tools))
+    assert validator.is_valid({"name": "f", "arguments": {"x": 1}})
+    assert not validator.is_valid({"name": "f", "arguments": {"x": "1"}})  # the reference still points home
+    assert not validator.is_valid({"name": "h", "arguments": {}})
+    assert validator.is_valid({"name": "g", "arguments": {}}) is (OTHER in tools)
+
+
+def test_the_configuration_wins_over_the_preset() -> None:
+    takes = capabilities(
+        BackendConfig(preset="vllm", images="drop", constrain="none", extra_parameters=("a",), stream_usage=False)
+    )
+    assert (takes.images, takes.drop_images, takes.constrain, takes.stream_usage) == (False, True, "none", False)
+    assert takes.extra_parameters == {"a"}
+    assert takes.reasoning_effort is True
+    assert capabilities(BackendConfig(images="true")).images is True
+    assert capabilities(BackendConfig()) == Capabilities()
+
+
+@pytest.mark.parametrize("wrong", [BackendConfig(preset="gpt"), BackendConfig(constrain="magic")])
+def test_unknown_words_are_refused(wrong: BackendConfig) -> None:
+    with pytest.raises(ValueError, match="one of"):
+        capabilities(wrong)
+
+
+# --- tools that are not plain functions (R3.8, R8.9, R8.16) ---------------------------------------------------------
+
+PLAIN = ToolSpec("plain", parameters={"type": "object"})
+FREE = ToolSpec("free", "Takes text.", kind="custom", extra={"type": "custom", "name": "free"})
+GROUPED = ToolSpec("plain", namespace="group")
+FREE_GROUPED = ToolSpec("free", kind="custom", namespace="group")
+HOSTED = ToolSpec("web_search", kind="hosted", extra={"type": "web_search"})
+TOOLS = (PLAIN, FREE, GROUPED, FREE_GROUPED, HOSTED)
+WITH_CUSTOM = Capabilities(tool_types=frozenset({"function", "custom"}))
+
+
+def test_a_server_gets_tools_that_it_knows() -> None:
+    adapted = adapt(ask(say("user", "u"), tools=TOOLS), Capabilities())
+    assert [(tool.name, tool.kind, tool.namespace) for tool in adapted.tools] == [
+        ("plain", "function", None),
+        ("free", "function", None),
+        ("group__plain", "function", None),
+        ("group__free", "function", None),
+    ]
+    assert adapted.tools[0] is PLAIN
+    assert adapted.tools[1].parameters == adapted.tools[3].parameters == CUSTOM_PARAMETERS
+    assert adapted.tools[1].description == "Takes text."
+    adapted = adapt(ask(say("user", "u"), tools=TOOLS), WITH_CUSTOM)
+    assert [(tool.name, tool.kind) for tool in adapted.tools] == [
+        ("plain", "function"),
+        ("free", "custom"),
+        ("group__plain", "function"),
+        ("group__free", "custom"),
+    ]
+    assert adapted.tools[1] is FREE
+    searches = Capabilities(tool_types=frozenset({"function", "web_search"}))
+    assert adapt(ask(say("user", "u"), tools=TOOLS), searches).tools[-1] is HOSTED
+
+
+def test_earlier_calls_follow_their_tools() -> None:
+    said = Message(
+        "assistant",
+        (
+            ToolUse("c1", "plain", '{"a": 1}'),
+            ToolUse("c2", "free", 'x "y"', "custom"),
+            ToolUse("c3", "plain", "{}", namespace="group"),
+            ToolUse("c4", "free", "z", "custom", "group"),
+        ),
+    )
+    result = Message("tool", (ToolResult("c2", (Text("ok"),), kind="custom"),))
+    request = ask(say("user", "u"), said, result, tools=TOOLS)
+    assert adapt(request, Capabilities()).messages[1].parts == (
+        ToolUse("c1", "plain", '{"a": 1}'),
+        ToolUse("c2", "free", '{"input":"x \\"y\\""}'),
+        ToolUse("c3", "group__plain", "{}"),
+        ToolUse("c4", "group__free", '{"input":"z"}'),
+    )
+    assert adapt(request, WITH_CUSTOM).messages[1].parts[1] is said.parts[1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "fitted"),
+    [
+        (ToolChoice("required"), TOOLS, ToolChoice("required")),
+        (ToolChoice("named", "plain"), (PLAIN,), ToolChoice("named", "plain")),
+        (ToolChoice("named", "plain"), (GROUPED,), ToolChoice("named", "group__plain")),
+        (ToolChoice("named", "web_search"), (PLAIN, HOSTED), ToolChoice()),
+        (
+            ToolChoice("auto", allowed=("plain", "web_search")),
+            TOOLS,
+            ToolChoice("auto", allowed=("plain", "group__plain")),
+        ),
+    ],
+)
+def test_a_choice_names_what_is_there(choice: ToolChoice, tools: tuple[ToolSpec, ...], fitted: ToolChoice) -> None:
+    assert adapt(ask(say("user", "u"), tools=tools, tool_choice=choice), Capabilities()).tool_choice == fitted

@@ -1,0 +1,682 @@
+"""HTTP backends over real sockets: what is sent, what comes back, and every way in which it can fail (R10.3 to R10.9)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.backends.http import HttpBackend, HttpSource, base_url
+from proxy.backends.session_client import SessionAnswer
+from proxy.backends.wire_client import WireClient
+from proxy.config import BackendConfig, LimitsConfig, Pool, Timeouts
+from proxy.errors import BackendFault, GatewayError
+from proxy.events import Event, Fault, Finish, check, fold
+from proxy.model import Usage
+from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
+from tests.backends.conftest import Connect, ask
+
+SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def http_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def events_of(backend: HttpBackend, **request: Any) -> list[Event]:
+    source = await backend.open(ask(**request), request_id="r")
+    try:
+        events = [event async for batch in source.batches() for event in batch]
+    finally:
+        await source.close()
+    check(events)
+    return events
+
+
+async def fault_of(backend: HttpBackend) -> GatewayError:
+    last = (await events_of(backend))[-1]
+    assert isinstance(last, Fault)
+    return last.error
+
+
+# --- what is sent ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "base"),
+    [
+        ("http://h:1", "http://h:1/v1"),
+        ("http://h:1/", "http://h:1/v1"),
+        ("http://h:1/v1", "http://h:1/v1"),
+        ("http://h:1/v1/", "http://h:1/v1"),
+        ("http://h:1/v1/chat/completions", "http://h:1/v1"),
+        ("https://h/api", "https://h/api/v1"),
+        ("https://h/api/v3", "https://h/api/v3"),
+        ("https://h/v1beta/openai/", "https://h/v1beta/openai"),
+        ("http://[::1]:8080", "http://[::1]:8080/v1"),
+    ],
+)
+def test_base_url(given: str, base: str) -> None:
+    assert str(base_url(given, "/chat/completions")) == base
+
+
+@pytest.mark.parametrize("given", ["h:1", "ftp://h", "", "http://"])
+def test_what_is_no_url_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        base_url(given, "/chat/completions")
+
+
+def test_a_backend_needs_a_url_and_a_protocol() -> None:
+    with pytest.raises(ValueError, match="url"):
+        HttpBackend("b", BackendConfig(), LimitsConfig())
+    with pytest.raises(ValueError, match="protocol"):
+        HttpBackend("b", BackendConfig(kind="mine", url="http://h"), LimitsConfig())
+
+
+async def test_the_request_on_the_wire(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    backend = await connect(api_key="k1", headers={"X-Team": "blue"})
+    await events_of(backend)
+    asked = server.requests[0]
+    assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
+    assert asked.json["messages"] == [{"role": "user", "content": "hi"}]
+    assert asked.json["stream"] is True
+    assert asked.json["stream_options"] == {"include_usage": True}
+    wanted = {
+        "authorization": "Bearer k1",
+        "x-team": "blue",
+        "x-request-id": "r",
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "accept": "text/event-stream",
+    }
+    assert {name: asked.headers.get(name) for name in wanted} == wanted
+
+
+async def test_given_bytes_are_sent_as_they_are(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    backend = await connect()
+    raw = b'{ "model":"m","messages":[ ],  "stream":true, "x":1.0 }'
+    source = await backend.open(ask(), request_id="r", body=raw)
+    await source.close()
+    assert server.requests[0].body == raw
+
+
+async def test_no_key_no_header(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    await events_of(await connect())
+    assert "authorization" not in server.requests[0].headers
+
+
+async def test_proxy_variables_are_ignored(server: Upstream, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    server.script = [Say("ok")]
+    assert isinstance((await events_of(await connect(trust_env=False)))[-1], Finish)
+
+
+async def test_proxy_variables_are_used_on_request(
+    server: Upstream, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.script = [Say("ok")]
+    await events_of(await connect(url="http://model.invalid", trust_env=True))
+    assert server.requests[0].path == "http://model.invalid/v1/chat/completions"
+
+
+# --- what comes back ------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_as_events(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("Hel", "lo", usage=(5, 2))]
+    reply = fold(await events_of(await connect()))
+    assert reply.text == "Hello"
+    assert reply.usage == Usage(5, 2)
+
+
+async def test_a_stream_as_bytes_is_exact(server: Upstream, connect: Connect) -> None:
+    frames = [b": hello\n\n", frame(chunk({"content": "a"})), b'data: {"strange":  1.0}\r\n\r\n', b"data: [DONE]\n\n"]
+    server.script = [Answer(frames, headers={"Content-Type": "text/event-stream"})]
+    source = await (await connect()).open(ask(), request_id="r")
+    assert b"".join([data async for data in source.chunks()]) == b"".join(frames)
+    await source.close()
+
+
+async def test_reads_are_not_held_back(server: Upstream, connect: Connect) -> None:
+    gate = asyncio.Event()
+    server.script = [Say("first", gate, "second")]
+    source = await (await connect()).open(ask(), request_id="r")
+    reads = source.chunks()
+    seen = b""
+    while b"first" not in seen:
+        seen += await anext(reads)
+    assert b"second" not in seen
+    gate.set()
+    assert b"second" in b"".join([data async for data in reads])
+    await source.close()
+
+
+async def test_pumped_bytes_are_exact(server: Upstream, connect: Connect) -> None:
+    frames = [b": hello\n\n", frame(chunk({"content": "a"})), b'data: {"strange":  1.0}\r\n\r\n', b"data: [DONE]\n\n"]
+    server.script = [Answer(frames, headers={"Content-Type": "text/event-stream"})]
+    source = await (await connect()).open(ask(), request_id="r")
+    got: list[bytes] = []
+    await source.pump(got.append)
+    await source.close()
+    assert b"".join(got) == b"".join(frames)
+
+
+async def test_a_pump_can_be_paused(server: Upstream, connect: Connect) -> None:
+    gate, taken = asyncio.Event(), asyncio.Event()
+    server.script = [Say("first", gate, "second")]
+    source = await (await connect()).open(ask(), request_id="r")
+    got: list[bytes] = []
+
+    def sink(data: bytes) -> None:
+        got.append(data)
+        if b"first" in data:
+            source.pause()
+            taken.set()
+
+    pumping = asyncio.create_task(source.pump(sink))
+    await taken.wait()
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert b"second" not in b"".join(got)
+    source.resume()
+    await pumping
+    assert b"second" in b"".join(got)
+    await source.close()
+
+
+async def test_what_a_sink_raises_ends_the_pump(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a", hang=True)]
+    source = await (await connect()).open(ask(), request_id="r")
+
+    def sink(_: bytes) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await source.pump(sink)
+    await source.close()
+    async with asyncio.timeout(1):
+        await server.requests[0].dropped.wait()
+
+
+async def test_a_whole_answer(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("Hello", usage=(5, 2))]
+    backend = await connect()
+    source = await backend.open(ask(stream=False), request_id="r")
+    reply = await source.reply()
+    assert (reply.text, reply.usage) == ("Hello", Usage(5, 2))
+    source = await backend.open(ask(stream=False), request_id="r")
+    assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
+    assert server.connections == 1
+
+
+async def test_a_server_that_does_not_stream(server: Upstream, connect: Connect) -> None:
+    whole = Say("Hello")
+
+    def answer(asked: Any) -> Answer:
+        asked.body = b"{}"
+        return whole(asked)
+
+    server.script = [answer]
+    backend = await connect()
+    assert fold(await events_of(backend)).text == "Hello"
+    source = await backend.open(ask(), request_id="r")
+    data = b"".join([data async for data in source.chunks()])
+    assert b'"content":"Hello"' in data
+    assert data.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_server_that_streams_unasked(server: Upstream, connect: Connect) -> None:
+    def answer(asked: Any) -> Answer:
+        asked.body = b'{"stream":true}'
+        return Say("Hel", "lo")(asked)
+
+    server.script = [answer]
+    backend = await connect()
+    source = await backend.open(ask(stream=False), request_id="r")
+    assert (await source.reply()).text == "Hello"
+    source = await backend.open(ask(stream=False), request_id="r")
+    assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_compression_that_nobody_asked_for(server: Upstream, connect: Connect, stream: bool) -> None:
+    server.script = [Say("Hello", compressed=True)]
+    source = await (await connect()).open(ask(stream=stream), request_id="r")
+    if stream:
+        assert fold([e async for batch in source.batches() for e in batch]).text == "Hello"
+    else:
+        assert (await source.reply()).text == "Hello"
+    await source.close()
+
+
+async def test_a_stream_that_ends_with_its_connection(server: Upstream, connect: Connect) -> None:
+    said = Say("Hello")
+
+    def answer(asked: Any) -> Answer:
+        turn = said(asked)
+        return Answer(turn.steps, headers=turn.headers, framing="close")
+
+    server.script = [answer]
+    assert fold(await events_of(await connect())).text == "Hello"
+
+
+# --- statuses and failures ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "to", "code"),
+    [
+        (400, 400, "upstream_rejected"),
+        (401, 502, "upstream_auth"),
+        (403, 502, "upstream_auth"),
+        (404, 502, "upstream_error"),
+        (408, 504, "upstream_timeout"),
+        (413, 413, "request_too_large"),
+        (429, 429, "rate_limit_exceeded"),
+        (500, 502, "upstream_error"),
+        (503, 502, "upstream_error"),
+        (504, 504, "upstream_timeout"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_statuses(server: Upstream, connect: Connect, status: int, to: int, code: str, stream: bool) -> None:
+    server.script = [Refuse(status, "the reason at http://10.0.0.1:1/", headers={"Retry-After": "7"})]
+    backend = await connect()
+    with pytest.raises(GatewayError) as caught:
+        await backend.open(ask(stream=stream), request_id="r")
+    error = caught.value
+    assert (error.status, error.code) == (to, code)
+    assert "the reason at [address]" in error.message
+    assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
+
+
+async def test_redirects_are_not_followed(server: Upstream, connect: Connect) -> None:
+    server.script = [Refuse(307, headers={"Location": f"{server.url}/elsewhere"})]
+    with pytest.raises(BackendFault, match="redirect"):
+        await (await connect()).open(ask(), request_id="r")
+    assert len(server.requests) == 1
+
+
+async def test_the_key_never_comes_back(server: Upstream, connect: Connect) -> None:
+    server.script = [Refuse(401, "bad key topsecret123")]
+    with pytest.raises(BackendFault) as caught:
+        await (await connect(api_key="topsecret123")).open(ask(), request_id="r")
+    assert "topsecret123" not in caught.value.message
+
+
+async def test_nobody_listens(connect: Connect) -> None:
+    async with Upstream() as gone:
+        url = gone.url
+    with pytest.raises(BackendFault) as caught:
+        await (await connect(url=url)).open(ask(), request_id="r")
+    assert (caught.value.status, caught.value.code) == (502, "upstream_disconnected")
+    assert "127.0.0.1" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "upstream_disconnected"),
+        (b"HTTP/1.1 200", "upstream_disconnected"),
+        (b"\x00\x01 garbage\r\n\r\n", "upstream_invalid_response"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "upstream_invalid_response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\n", "upstream_invalid_response"),
+    ],
+)
+async def test_no_http_answer(server: Upstream, connect: Connect, raw: bytes, code: str) -> None:
+    server.script = [Raw(raw)]
+    with pytest.raises(BackendFault) as caught:
+        await (await connect()).open(ask(), request_id="r")
+    assert (caught.value.status, caught.value.code) == (502, code)
+    assert len(server.requests) == 1  # a new connection: nothing is sent twice
+
+
+async def test_a_stream_that_is_cut(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("Hel", cut=True)]
+    error = await fault_of(await connect())
+    assert (error.status, error.code) == (502, "upstream_disconnected")
+
+
+async def test_a_stream_that_is_cut_inside_a_frame(server: Upstream, connect: Connect) -> None:
+    half = frame(chunk({"content": "a"}))[:20]
+    server.script = [Answer([half], headers={"Content-Type": "text/event-stream"}, cut=True)]
+    assert (await fault_of(await connect())).code == "upstream_disconnected"
+
+
+async def test_a_stream_that_just_stops(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([frame(chunk({"content": "a"}))], headers={"Content-Type": "text/event-stream"})]
+    assert (await fault_of(await connect())).status == 502
+
+
+async def test_cut_bytes_raise(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("Hel", cut=True)]
+    source = await (await connect()).open(ask(), request_id="r")
+    with pytest.raises(BackendFault, match="closed"):
+        async for _ in source.chunks():
+            pass
+    await source.close()
+
+
+async def test_an_error_frame_inside_a_stream(server: Upstream, connect: Connect) -> None:
+    error = frame({"error": {"message": "out of memory on 10.0.0.7", "type": "server_error", "code": None}})
+    server.script = [Answer([error], headers={"Content-Type": "text/event-stream"})]
+    fault = await fault_of(await connect())
+    assert fault.status == 502
+    assert "out of memory on [address]" in fault.message
+
+
+async def test_frames_of_garbage(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b"data: {nonsense\n\n"], headers={"Content-Type": "text/event-stream"})]
+    assert (await fault_of(await connect())).code == "upstream_invalid_response"
+
+
+async def test_a_web_page_instead_of_a_stream(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b"<html></html>"], headers={"Content-Type": "text/html"})]
+    assert (await fault_of(await connect())).code == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"{", b'{"choices":[]}', b"<html>"])
+async def test_whole_answers_of_garbage(server: Upstream, connect: Connect, body: bytes) -> None:
+    server.script = [Answer([body], headers={"Content-Type": "application/json"}, framing="length")]
+    source = await (await connect()).open(ask(stream=False), request_id="r")
+    with pytest.raises(BackendFault) as caught:
+        await source.reply()
+    assert (caught.value.status, caught.value.code) == (502, "upstream_invalid_response")
+    await source.close()
+
+
+async def test_a_whole_answer_that_is_too_large(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("x" * 5000)]
+    source = await (await connect(LimitsConfig(reply_bytes=4000))).open(ask(stream=False), request_id="r")
+    with pytest.raises(BackendFault, match="4000 bytes"):
+        await source.body()
+    await source.close()
+
+
+async def test_a_frame_that_is_too_large(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("x" * 5000)]
+    error = await fault_of(await connect(LimitsConfig(frame_bytes=4000)))
+    assert error.status == 502
+
+
+async def test_a_whole_answer_that_is_cut(server: Upstream, connect: Connect) -> None:
+    body = b'{"id":"x"'
+    server.script = [Raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n" + body)]
+    source = await (await connect()).open(ask(stream=False), request_id="r")
+    with pytest.raises(BackendFault) as caught:
+        await source.reply()
+    assert caught.value.code == "upstream_disconnected"
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        http_chunk(frame(chunk({"content": "a"}))) + b"ZZ\r\nx\r\n",
+        b"5\r\nfar more than five bytes\r\n",
+        b"-1\r\nx\r\n",
+    ],
+)
+async def test_lying_chunk_sizes(server: Upstream, connect: Connect, lie: bytes) -> None:
+    server.script = [Raw(SSE + lie, hang=True)]
+    try:
+        error = await fault_of(await connect())
+    except BackendFault as raised:  # aiohttp may notice while it still reads the headers
+        error = raised
+    assert (error.status, error.code) == (502, "upstream_invalid_response")
+
+
+async def test_a_lying_chunk_size_in_a_later_read(server: Upstream, connect: Connect) -> None:
+    """aiohttp 3.14 lets a reader wait for ever here; the time limits are far away in this test."""
+    gate = asyncio.Event()
+    server.script = [Raw(SSE + http_chunk(frame(chunk({"content": "a"}))), gate, b"ZZ\r\nx\r\n", hang=True)]
+    source = await (await connect()).open(ask(), request_id="r")
+    batches = source.batches()
+    await anext(batches)
+    gate.set()
+    last = [event async for batch in batches for event in batch][-1]
+    assert isinstance(last, Fault)
+    assert last.error.code == "upstream_invalid_response"
+    await source.close()
+
+
+# --- time limits ----------------------------------------------------------------------------------------------------
+
+
+async def test_time_limit_for_the_headers(server: Upstream, connect: Connect) -> None:
+    server.script = [Raw(hang=True)]
+    backend = await connect(timeouts=Timeouts(first_byte_s=0.05))
+    with pytest.raises(BackendFault, match="first byte") as caught:
+        await backend.open(ask(), request_id="r")
+    assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+    await server.requests[0].dropped.wait()
+
+
+async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
+    error = await fault_of(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
+    assert (error.status, error.code) == (504, "upstream_timeout")
+    assert "first byte" in error.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_time_limit_for_silence(server: Upstream, connect: Connect, stream: bool) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    backend = await connect(timeouts=Timeouts(idle_s=0.1))
+    source = await backend.open(ask(stream=stream), request_id="r")
+    with pytest.raises(BackendFault, match="idle") as caught:
+        await source.body() if not stream else [data async for data in source.chunks()]
+    assert caught.value.code == "upstream_timeout"
+    await source.close()
+    await server.requests[0].dropped.wait()
+
+
+@pytest.mark.parametrize("client", ["wire"], indirect=True)
+async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    backend = await connect(timeouts=Timeouts(idle_s=0))
+    source = await backend.open(ask(), request_id="r")
+    reads = source.chunks()
+    await anext(reads)
+    assert isinstance(backend._client, WireClient)
+    for _ in range(3):
+        backend._client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
+    with pytest.raises(BackendFault, match="idle"):
+        await anext(reads)
+    await source.close()
+
+
+@pytest.mark.parametrize("client", ["session"], indirect=True)
+async def test_the_same_with_a_session(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    source = await (await connect(timeouts=Timeouts(idle_s=0))).open(ask(), request_id="r")
+    reads = source.chunks()
+    await anext(reads)
+    assert isinstance(source._answer, SessionAnswer)
+    source._answer._watch._look()
+    assert source._answer._watch.fault is None
+    with pytest.raises(BackendFault, match="idle"):
+        await anext(reads)
+    await source.close()
+
+
+async def test_time_limit_for_everything(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    assert "total" in (await fault_of(await connect(timeouts=Timeouts(total_s=0.2)))).message
+    server.script = [Raw(hang=True)]
+    with pytest.raises(BackendFault, match="total"):
+        await (await connect(timeouts=Timeouts(total_s=0.05))).open(ask(), request_id="r")
+
+
+async def test_time_limit_for_connecting(connect: Connect) -> None:
+    # A listening socket whose queue is full does not answer: the kernel drops further connection requests.
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        waiting = [socket.socket() for _ in range(8)]
+        try:
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            backend = await connect(url=f"http://127.0.0.1:{port}", timeouts=Timeouts(connect_s=0.1))
+            with pytest.raises(BackendFault, match="connecting") as caught:
+                await backend.open(ask(), request_id="r")
+            assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+        finally:
+            for client in waiting:
+                client.close()
+
+
+async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    none = Timeouts(connect_s=None, first_byte_s=None, idle_s=None, total_s=None)
+    assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
+
+
+# --- cancelling and connections -------------------------------------------------------------------------------------
+
+
+async def test_closing_early_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a", hang=True)]
+    source = await (await connect()).open(ask(), request_id="r")
+    await anext(source.chunks())
+    await source.close()
+    await source.close()
+    async with asyncio.timeout(1):
+        await server.requests[0].dropped.wait()
+
+
+async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a", hang=True)]
+    backend = await connect()
+    task = asyncio.create_task(events_of(backend))
+    asked = await server.next_request()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(1):
+        await asked.dropped.wait()
+
+
+async def test_cancelling_open_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Raw(hang=True)]
+    backend = await connect()
+    task = asyncio.create_task(backend.open(ask(), request_id="r"))
+    asked = await server.next_request()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(1):
+        await asked.dropped.wait()
+
+
+async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a")]
+    backend = await connect()
+    for stream in (True, False, True):
+        source = await backend.open(ask(stream=stream), request_id="r")
+        if stream:
+            async for batch in source.batches():
+                if isinstance(batch[-1], Finish):
+                    break  # as delivery does: nobody reads on after the end
+        else:
+            await source.body()
+        await source.close()
+    assert server.connections == 1
+
+
+async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
+    server.script = [Refuse(500), Say("a")]
+    backend = await connect(pool=Pool(connections=1))
+    with pytest.raises(BackendFault):
+        await backend.open(ask(), request_id="r")
+    await events_of(backend)
+
+
+async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a"), Raw(), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert fold(await events_of(backend)).text == "b"
+    assert [asked.connection for asked in server.requests] == [1, 1, 2]
+
+
+async def test_a_fresh_connection_that_dies_is_not_replaced(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a"), Raw(), Raw(), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    with pytest.raises(BackendFault):
+        await backend.open(ask(), request_id="r")
+    assert len(server.requests) == 3
+
+
+async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
+    server: Upstream, connect: Connect
+) -> None:
+    server.script = [Say("a"), Raw(SSE + http_chunk(frame(chunk({"content": "x"})))), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert (await fault_of(backend)).code == "upstream_disconnected"
+    assert len(server.requests) == 2
+
+
+async def test_many_streams_at_once(server: Upstream, connect: Connect) -> None:
+    gate = asyncio.Event()
+    server.script = [Say("a", gate, "b")]
+    backend = await connect()
+    sources: list[HttpSource] = await asyncio.gather(*(backend.open(ask(), request_id="r") for _ in range(150)))
+    assert server.connections == 150
+    gate.set()
+    for source in sources:
+        assert fold([e async for batch in source.batches() for e in batch]).text == "ab"
+        await source.close()
+
+
+async def test_unused_connections_are_bounded(server: Upstream, connect: Connect) -> None:
+    backend = await connect(pool=Pool(idle_connections=2))
+    for _ in range(2):
+        gate = asyncio.Event()
+        server.script = [Say("a", gate)]
+        streams = [asyncio.create_task(events_of(backend)) for _ in range(6)]
+        for _ in streams:
+            await server.next_request()
+        gate.set()
+        await asyncio.gather(*streams)
+    assert server.connections == 6 + 4
+
+
+# --- health ---------------------------------------------------------------------------------------------------------
+
+
+async def test_ready_and_models(server: Upstream, connect: Connect) -> None:
+    backend = await connect()
+    assert await backend.ready()
+    assert server.requests[-1].path == "/v1/models"
+    assert await backend.models() == ["m", "n"]
+    assert await (await connect(health_path="/health")).ready()
+    assert server.requests[-1].path == "/health"
+
+
+async def test_not_ready(connect: Connect) -> None:
+    async with Upstream() as gone:
+        url = gone.url
+    backend = await connect(url=url)
+    assert not await backend.ready()
+    assert await backend.models() == []
+
+
+async def test_a_backend_must_be_started() -> None:
+    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:1"), LimitsConfig())
+    await backend.close()
+    with pytest.raises(RuntimeError, match="not started"):
+        await backend.open(ask(), request_id="r")

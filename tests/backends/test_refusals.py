@@ -1,0 +1,127 @@
+"""R10.8 as a table, and what may be shown of a model server's own words."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, read_message, read_refusal
+from proxy.errors import BackendFault, ClientFault
+
+
+def said(message: str, **more: object) -> bytes:
+    return orjson.dumps({"error": {"message": message, "type": "x", "param": None, "code": None, **more}})
+
+
+@pytest.mark.parametrize(
+    ("status", "to", "code", "fault"),
+    [
+        (400, 400, "upstream_rejected", ClientFault),
+        (422, 400, "upstream_rejected", ClientFault),
+        (401, 502, "upstream_auth", BackendFault),
+        (403, 502, "upstream_auth", BackendFault),
+        (404, 502, "upstream_error", BackendFault),
+        (405, 502, "upstream_error", BackendFault),
+        (408, 504, "upstream_timeout", BackendFault),
+        (413, 413, "request_too_large", ClientFault),
+        (429, 429, "rate_limit_exceeded", ClientFault),
+        (500, 502, "upstream_error", BackendFault),
+        (502, 502, "upstream_error", BackendFault),
+        (503, 502, "upstream_error", BackendFault),
+        (504, 504, "upstream_timeout", BackendFault),
+        (301, 502, "upstream_error", BackendFault),
+        (307, 502, "upstream_error", BackendFault),
+        (204, 502, "upstream_error", BackendFault),
+    ],
+)
+def test_status_table(status: int, to: int, code: str, fault: type[Exception]) -> None:
+    error = read_refusal(status, {"Retry-After": "7"}, said("the reason"))
+    assert (error.status, error.code) == (to, code)
+    assert isinstance(error, fault)
+    if not 300 <= status < 400:
+        assert "the reason" in error.message
+    assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
+
+
+def test_rate_limit_without_a_pause() -> None:
+    assert read_refusal(429, {}, b"").headers == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        said("x", code="context_length_exceeded"),
+        said("x", type="exceed_context_size_error"),
+        said("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."),
+        said("The input (5000 tokens) is longer than the model's context length (4096 tokens)."),
+        said("the request exceeds the available context size, try increasing it"),
+        orjson.dumps({"object": "error", "message": "maximum context length is 8 tokens", "code": 400}),
+    ],
+)
+def test_context_length(body: bytes) -> None:
+    error = read_refusal(400, {}, body)
+    assert (error.status, error.code) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (said("plain"), "plain"),
+        (b'{"error":"a string"}', "a string"),
+        (b'{"message":"old style","code":400}', "old style"),
+        (b'{"detail":"not found"}', "not found"),
+        (b'{"detail":[{"loc":["body"],"msg":"bad"}]}', '[{"loc":["body"],"msg":"bad"}]'),
+        (b"short text", "short text"),
+        (b"<html><body>nginx</body></html>", ""),
+        (b"", ""),
+        (b"null", ""),
+        (b"[]", ""),
+        (b'{"error":{}}', ""),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+def test_read_message(body: bytes, message: str) -> None:
+    assert read_message(body)[0] == message
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Cannot reach http://10.0.0.5:8000/v1/x now", "Cannot reach [address] now"),
+        ("connect to 10.0.0.5:8000 failed", "connect to [address] failed"),
+        ("dial tcp [::1]:11434: refused", "dial tcp [address]: refused"),
+        ("host gpu-3.cluster.local:8000 is down", "host [address] is down"),
+        ("localhost:11434 refused", "[address] refused"),
+        ("Incorrect API key provided: sk-abcdef123456", "Incorrect API key provided: [key]"),
+        (
+            'Bad.\nTraceback (most recent call last):\n  File "/a/b.py", line 1\nValueError: no such role',
+            "Bad. no such role",
+        ),
+        ("Error: boom\n    at Server.handle (/app/x.js:1:2)\n    at next (y.js:2)", "Error: boom"),
+        ("panic\ngoroutine 1 [running]:\nmain.main()\n\t/src/main.go:3", "panic"),
+        (
+            "temperature must be in [0, 2], got 3.5: see ratio 1:20",
+            "temperature must be in [0, 2], got 3.5: see ratio 1:20",
+        ),
+        ("two\n  lines", "two lines"),
+    ],
+)
+def test_clean(text: str, shown: str) -> None:
+    assert clean(text) == shown
+
+
+def test_clean_hides_private_words_and_shortens() -> None:
+    assert clean("gpu-node says no", private=("gpu-node",)) == "[hidden] says no"
+    assert len(clean("x" * 10_000)) == MAX_MESSAGE_CHARS
+
+
+def test_cleaned_keeps_an_error_that_says_nothing_secret() -> None:
+    error = BackendFault("fine")
+    assert cleaned(error) is error
+    other = cleaned(BackendFault("at 10.1.1.1", code="upstream_timeout"))
+    assert (type(other), other.message, other.code, other.status) == (
+        BackendFault,
+        "at [address]",
+        "upstream_timeout",
+        504,
+    )

@@ -1,0 +1,428 @@
+"""What the fast client makes of the bytes of an answer, however they are cut and whatever they are (docs/adr/0007)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from proxy.backends.wire_answer import INBOX_BYTES, WireAnswer
+from proxy.backends.wire_connection import HEAD_BYTES, READ_BYTES, Connection
+from proxy.config import Pool, Timeouts
+from proxy.errors import BackendFault
+from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
+
+BODY = b'{"id":"x","choices":[{"message":{"content":"gr\xc3\xbc\xc3\x9fe"}}]}'
+STREAM = [b": hi\n\n", b'data: {"a":1}\n\n', b"data: [DONE]\n\n"]
+WHOLE = sized(BODY, b"Content-Type: application/json; charset=utf-8")
+PUSHED = CHUNKED + chunked(*STREAM)
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+
+
+async def post(peer: Peer, **config: Any) -> tuple[Any, WireAnswer]:
+    client = peer.client(**config)
+    return client, await client.post(b"{}", stream=True, request_id="r")
+
+
+async def fault_of(answer: WireAnswer) -> BackendFault:
+    with pytest.raises(BackendFault) as caught:
+        await answer.read(LIMIT)
+    return caught.value
+
+
+# --- cuts, over sockets ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wire", "body"),
+    [(WHOLE, BODY), (PUSHED, b"".join(STREAM)), (INTERIM + PUSHED, b"".join(STREAM))],
+    ids=["length", "chunked", "interim"],
+)
+async def test_every_cut_in_two(wire: bytes, body: bytes) -> None:
+    """All on one connection, so that the parser's next answer finds nothing of the last one."""
+    async with Peer(*([wire[:at], wire[at:]] for at in range(1, len(wire)))) as peer:
+        client = peer.client()
+        for at in range(1, len(wire)):
+            answer = await client.post(b"{}", stream=True, request_id="r")
+            got: list[bytes] = []
+            if at % 2:
+                await answer.pump(got.append)
+            else:
+                got.append(await answer.read(LIMIT))
+            assert (answer.status, b"".join(got)) == (200, body), at
+        await client.close()
+        assert peer.connections == 1
+
+
+@pytest.mark.parametrize("wire", [WHOLE, PUSHED], ids=["length", "chunked"])
+async def test_byte_by_byte(wire: bytes) -> None:
+    async with Peer([wire[i : i + 1] for i in range(len(wire))]) as peer:
+        client, answer = await post(peer)
+        assert b"".join([data async for data in answer.reads()]) == (BODY if wire is WHOLE else b"".join(STREAM))
+        await client.close()
+
+
+async def test_one_call_of_the_sink_for_each_read() -> None:
+    async with Peer([CHUNKED, chunked(*STREAM, end=False), chunked(*STREAM)]) as peer:
+        client, answer = await post(peer)
+        got: list[bytes] = []
+        await answer.pump(got.append)
+        assert got == [b"".join(STREAM)] * 2
+        await client.close()
+
+
+async def test_answers_do_not_mix() -> None:
+    """Many at once over few connections, each cut at another place; every answer holds what its request said."""
+
+    def echo(head: bytes, word: bytes) -> list[Step]:
+        wire = CHUNKED + chunked(*[word] * 5) if b"event-stream" in head else sized(word * 5)
+        cut = 1 + sum(word) % (len(wire) - 1)
+        return [wire[:cut], wire[cut:]]
+
+    async with Peer(echo) as peer:
+        client = peer.client(pool=Pool(connections=7))
+
+        async def ask(number: int) -> None:
+            word = b"<%d>" % number
+            answer = await client.post(word, stream=bool(number % 3), request_id="r")
+            if number % 2:
+                got: list[bytes] = []
+                await answer.pump(got.append)
+                assert b"".join(got) == word * 5
+            else:
+                assert await answer.read(LIMIT) == word * 5
+
+        await asyncio.gather(*(ask(number) for number in range(500)))
+        await client.close()
+        assert peer.connections == 7
+
+
+# --- cuts, without sockets ------------------------------------------------------------------------------------------
+
+
+class Reads:
+    """A connection whose reads are given by a test. In place of a client."""
+
+    timeouts = Timeouts()
+
+    def __init__(self) -> None:
+        self.transport = Transport()
+        self.connection = Connection(self, memoryview(bytearray(READ_BYTES)))
+        self.connection.connection_made(cast(asyncio.Transport, self.transport))
+        self.answer = WireAnswer(self, self.connection, 0.0)
+        self.connection.expect(self.answer)
+
+    def feed(self, data: bytes) -> None:
+        """One read."""
+        if not self.transport.closed:
+            self.connection.get_buffer(-1)[: len(data)] = data
+            self.connection.buffer_updated(len(data))
+
+    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
+        """As a client does that keeps nothing."""
+        connection.answer = None
+        self.transport.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """Nothing is kept."""
+
+
+class Transport:
+    """What a `Connection` asks of a transport."""
+
+    closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def cut(wire: bytes, places: Sequence[int]) -> list[bytes]:
+    """`wire` cut at these places, modulo its length, into pieces that are not empty."""
+    edges = sorted({0, len(wire), *(place % len(wire) for place in places)})
+    return [wire[a:b] for a, b in pairwise(edges)]
+
+
+async def outcome(answer: WireAnswer) -> BackendFault | None:
+    """How an answer ends that has ended."""
+    try:
+        await answer.head()
+        await answer.read(LIMIT)
+    except BackendFault as fault:
+        return fault
+    return None
+
+
+PLACES = st.lists(st.integers(0, 1 << 16), max_size=20)
+PIECES = st.lists(st.binary(min_size=1, max_size=200), max_size=10)
+
+
+@given(PIECES, PLACES, st.sampled_from(["chunked", "length", "close"]), st.sampled_from([None, "gzip", "deflate"]))
+def test_law_cuts_change_nothing(pieces: list[bytes], places: list[int], framing: str, coding: str | None) -> None:
+    async def check() -> None:
+        body = b"".join(pieces)
+        packed = {None: bytes, "gzip": gzip.compress, "deflate": zlib.compress}[coding](body)
+        fields = b"" if coding is None else b"Content-Encoding: %s\r\n" % coding.encode()
+        if framing == "chunked":
+            parts = cut(packed, [7, 70, 170]) if packed else []
+            wire = OK + fields + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*parts)
+        else:
+            length = b"Content-Length: %d\r\n" % len(packed) if framing == "length" else b""
+            wire = OK + fields + length + b"\r\n" + packed
+        reads = Reads()
+        got: list[bytes] = []
+        pump = asyncio.create_task(reads.answer.pump(got.append))
+        await asyncio.sleep(0)
+        segments = cut(wire, places)
+        for segment in segments:
+            reads.feed(segment)
+        reads.connection.connection_lost(None)
+        await pump
+        assert b"".join(got) == body
+        assert len(got) <= len(segments)
+
+    asyncio.run(check())
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40), PLACES, st.sampled_from([WHOLE, PUSHED]))
+@example(b"-", 84, 1, [], PUSHED)
+def test_law_nothing_waits_for_ever(noise: bytes, at: int, gone: int, places: list[int], wire: bytes) -> None:
+    """Whatever is put in place of some bytes: when the connection ends, so has the answer, well or with a known fault."""
+
+    async def check() -> None:
+        reads = Reads()
+        for segment in cut(wire[:at] + noise + wire[at + gone :] or b"x", places):
+            reads.feed(segment)
+        reads.connection.connection_lost(None)
+        assert reads.answer.ended
+        fault = await outcome(reads.answer)
+        assert fault is None or fault.code in ("upstream_invalid_response", "upstream_disconnected")
+
+    asyncio.run(check())
+
+
+# --- bad framing ----------------------------------------------------------------------------------------------------
+
+BAD_CHUNKS = {
+    "no number": b"ZZ\r\nx\r\n",
+    "negative": b"-1\r\nx\r\n",
+    "too much for its size": b"5\r\nfar more than five\r\n",
+    "overflow": b"f" * 20 + b"\r\n",
+    "hexadecimal prefix": b"0x5\r\nhello\r\n",
+    "empty": b"\r\n",
+}
+
+
+@pytest.mark.parametrize("read", ["first", "later"])
+@pytest.mark.parametrize("name", BAD_CHUNKS)
+async def test_bad_chunk_sizes(name: str, read: str) -> None:
+    """The server hangs and the time limits are far away: only the parser can end this."""
+    good = CHUNKED + chunked(b"good", end=False)
+    steps = [good + BAD_CHUNKS[name]] if read == "first" else [good, BAD_CHUNKS[name]]
+    async with Peer(steps, after="hang") as peer:
+        client, answer = await post(peer)
+        got: list[bytes] = []
+        with pytest.raises(BackendFault) as caught:
+            await answer.pump(got.append)
+        assert caught.value.code == "upstream_invalid_response"
+        assert b"".join(got).startswith(b"good")
+        await peer.all_closed()
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 2\r\nContent-Length: 3\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -2\r\n",
+        b"Content-Length: 99999999999999999999999\r\n",
+        b"No colon\r\n",
+    ],
+)
+async def test_bad_heads(head: bytes) -> None:
+    async with Peer([OK + head + b"\r\nhi"], after="hang") as peer:
+        client = peer.client()
+        with pytest.raises(BackendFault) as caught:
+            await client.post(b"{}", stream=False, request_id="r")
+        assert caught.value.code == "upstream_invalid_response"
+        await peer.all_closed()
+        await client.close()
+
+
+async def test_a_length_that_promises_too_much() -> None:
+    async with Peer([OK + b"Content-Length: 9\r\n\r\nshort"], after="close") as peer:
+        client, answer = await post(peer)
+        assert (await fault_of(answer)).code == "upstream_disconnected"
+        await client.close()
+
+
+@pytest.mark.parametrize("surplus", [b"XX", WHOLE, b"HTT"], ids=["noise", "another answer", "half of one"])
+@pytest.mark.parametrize("read", ["same", "later"])
+async def test_more_than_the_length_promised(surplus: bytes, read: str) -> None:
+    """The answer is what the length says; the rest is nobody's, and its connection is not used again."""
+    steps = [sized(b"ok") + surplus] if read == "same" else [sized(b"ok"), surplus]
+    async with Peer(steps, [sized(b"next")]) as peer:
+        client, answer = await post(peer)
+        assert await answer.read(LIMIT) == b"ok"
+        await peer.all_closed()
+        answer = await client.post(b"{}", stream=False, request_id="r")
+        assert await answer.read(LIMIT) == b"next"
+        assert peer.connections == 2
+        await client.close()
+
+
+async def test_a_request_to_switch_protocols() -> None:
+    steps = [b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nxx"]
+    async with Peer(steps, after="hang") as peer:
+        client = peer.client()
+        with pytest.raises(BackendFault) as caught:
+            await client.post(b"{}", stream=False, request_id="r")
+        assert caught.value.code == "upstream_invalid_response"
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("steps", "after", "body", "connections"),
+    [
+        ([OK + b"Upgrade: h2\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nok"], "keep", b"ok", 1),
+        ([b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"], "keep", b"ok", 2),
+        ([b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"], "keep", b"ok", 1),
+        ([OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok"], "keep", b"ok", 2),
+        ([OK + b"Content-Type: x/y\r\n\r\no", b"k"], "close", b"ok", 2),
+        ([OK + b"Transfer-Encoding: identity\r\n\r\nok"], "close", b"ok", 2),
+        ([CHUNKED + b"2;name=value\r\nok\r\n0\r\nX-Trailer: 1\r\n\r\n"], "keep", b"ok", 1),
+        ([CHUNKED + b"2  \r\nok\r\n0\r\n\r\n"], "keep", b"ok", 1),
+        ([b"HTTP/1.1 204 Nothing\r\n\r\n"], "keep", b"", 1),
+        ([b"\r\n" + sized(b"ok")], "keep", b"ok", 1),
+    ],
+)
+async def test_ways_to_frame_an_answer(steps: list[Step], after: str, body: bytes, connections: int) -> None:
+    async with Peer(steps, after=after) as peer:
+        client = peer.client()
+        for _ in range(2):
+            answer = await client.post(b"{}", stream=False, request_id="r")
+            assert await answer.read(LIMIT) == body
+        assert peer.connections == connections
+        await client.close()
+
+
+# --- too much -------------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "a long line": (OK + b"A: ", b"x" * 8192),
+    "many lines": (OK, b"A: b\r\n" * 1000),
+    "one field again and again": (OK, b"Set-Cookie: b\r\n" * 500),
+    "a long reason": (b"HTTP/1.1 200 ", b"x" * 8192),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 300),
+    "a long trailer": (CHUNKED + chunked(b"x", end=False) + b"0\r\nA: ", b"x" * 8192),
+    "a chunk extension": (CHUNKED + b"5;", b"x" * 8192),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+async def test_what_is_no_body_is_bounded(name: str) -> None:
+    first, more = BOMBS[name]
+    taken = 0
+    reads = Reads()
+    reads.feed(first or more)
+    while not reads.answer.ended:
+        reads.feed(more)
+        taken += len(more)
+        assert taken < 2 * HEAD_BYTES
+    fault = await outcome(reads.answer)
+    assert fault is not None
+    assert fault.code == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize("size", ["stated", "not stated"])
+async def test_a_whole_answer_beyond_the_limit(size: str) -> None:
+    body = b"x" * 5000
+    wire = sized(body) if size == "stated" else CHUNKED + chunked(body, end=False)
+    async with Peer([wire[:3000], wire[3000:]], after="hang") as peer:
+        client, answer = await post(peer)
+        with pytest.raises(BackendFault, match="4000 bytes"):
+            await answer.read(4000)
+        await client.close()
+
+
+async def test_a_slow_reader_holds_the_server_back() -> None:
+    """What nobody takes stays with the server: the inbox is bounded, and nothing is lost."""
+    parts = [bytes([i % 256]) * READ_BYTES for i in range(200)]
+    async with Peer([CHUNKED, *(chunked(part, end=False) for part in parts), b"0\r\n\r\n"]) as peer:
+        client, answer = await post(peer)
+        got = b""
+        async for data in answer.reads():
+            assert len(data) <= INBOX_BYTES + READ_BYTES
+            got += data
+            await asyncio.sleep(0.001)
+        assert got == b"".join(parts)
+        await client.close()
+
+
+# --- compression ----------------------------------------------------------------------------------------------------
+
+
+def packed(encoding: bytes, body: bytes) -> bytes:
+    return sized(body, b"Content-Encoding: " + encoding)
+
+
+def bare(data: bytes) -> bytes:
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflate.compress(data) + deflate.flush()
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        packed(b"gzip", gzip.compress(BODY)),
+        packed(b"GZip", gzip.compress(BODY[:9]) + gzip.compress(BODY[9:])),
+        packed(b"gzip", gzip.compress(BODY) + bytes(8)),
+        packed(b"deflate", zlib.compress(BODY)),
+        packed(b"deflate", bare(BODY)),
+        packed(b"identity", BODY),
+    ],
+)
+async def test_compressed_answers(wire: bytes) -> None:
+    async with Peer([wire], [wire[i : i + 1] for i in range(len(wire))]) as peer:
+        client = peer.client()
+        for _ in range(2):
+            answer = await client.post(b"{}", stream=False, request_id="r")
+            assert await answer.read(LIMIT) == BODY
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        packed(b"gzip", b"no gzip at all"),
+        packed(b"gzip", gzip.compress(BODY)[:-9]),
+        packed(b"gzip", gzip.compress(bytes(1 << 24))),
+        packed(b"br", b"\x0b\x02\x80"),
+        packed(b"gzip, br", gzip.compress(BODY)),
+    ],
+    ids=["none", "cut off", "bomb", "unknown", "twice"],
+)
+async def test_compression_that_cannot_be_undone(wire: bytes) -> None:
+    async with Peer([wire]) as peer:
+        client, answer = await post(peer)
+        fault = await fault_of(answer)
+        assert fault.code == "upstream_invalid_response"
+        assert "decoded" in fault.message
+        await client.close()

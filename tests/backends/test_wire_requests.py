@@ -1,0 +1,196 @@
+"""What the fast client sends, in the clear and over TLS, and how large requests go out (docs/adr/0007)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from yarl import URL
+
+from proxy.backends.wire_client import PIECE_BYTES, WireClient, request_head
+from proxy.config import BackendConfig, Timeouts
+from proxy.errors import BackendFault
+from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
+
+# --- TLS ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+    tls, _ = self_signed(tmp_path)
+    async with Peer(tls=tls) as peer:
+        client = peer.client()
+        fault = await fault_of(client)
+        assert (fault.code, "not trusted" in fault.message) == ("upstream_disconnected", True)
+        assert peer.heads == []
+        await client.close()
+
+
+@pytest.mark.parametrize("trust", ["not verified", "known"])
+async def test_answers_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
+    tls, certificate = self_signed(tmp_path)
+    names: list[str | None] = []
+    tls.sni_callback = lambda _, name, __: names.append(name)
+    if trust == "known":
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    push = [CHUNKED, chunked(b"a" * 100_000, end=False), chunked(b"b" * 100_000)]
+    async with Peer([sized(b"ok")], push, push, [OK + b"\r\nto the end", None], tls=tls) as peer:
+        client = WireClient(peer.url.with_host("localhost"), {}, BackendConfig(verify_tls=trust == "known"))
+        assert await ask(client) == b"ok"
+        got: list[bytes] = []
+        await (await post(client, stream=True)).pump(got.append)
+        assert b"".join(got) == b"a" * 100_000 + b"b" * 100_000
+        assert await ask(client) == b"".join(got)
+        assert peer.connections == 1
+        assert await ask(client) == b"to the end"
+        assert names == ["localhost"]
+        await client.close()
+        await peer.all_closed()
+
+
+async def test_a_certificate_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls, certificate = self_signed(tmp_path, "other.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with Peer(tls=tls) as peer:
+        client = peer.client()
+        assert "not trusted" in (await fault_of(client)).message
+        await client.close()
+
+
+async def test_tls_towards_a_server_without_it() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = URL(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        client = WireClient(url, {}, BackendConfig())
+        assert (await fault_of(client)).code == "upstream_disconnected"
+        await client.close()
+
+
+# --- large requests -------------------------------------------------------------------------------------------------
+
+LARGE = bytes(32 * 1024 * 1024)
+
+
+async def test_a_large_request_goes_out_in_pieces() -> None:
+    """Others get their turns meanwhile, and no more than a piece or two waits in the gateway."""
+    waiting: list[int] = []
+
+    async def watch(client: WireClient) -> None:
+        while True:
+            for answer in client._answers:
+                if answer._connection is not None:
+                    waiting.append(answer._connection.transport.get_write_buffer_size())
+            await asyncio.sleep(0)
+
+    async with Peer() as peer:
+        client = peer.client()
+        watching = asyncio.create_task(watch(client))
+        answer = await post(client, LARGE)
+        watching.cancel()
+        assert await answer.read(LIMIT) == b"ok"
+        assert peer.bodies == [LARGE]
+        assert len(waiting) >= len(LARGE) // PIECE_BYTES
+        assert max(waiting) <= 2 * PIECE_BYTES
+        assert await ask(client) == b"ok"
+        assert peer.connections == 1
+        await client.close()
+
+
+async def test_a_large_request_over_tls(tmp_path: Path) -> None:
+    tls, _ = self_signed(tmp_path)
+    body = os.urandom(3 * 1024 * 1024)
+    async with Peer(tls=tls) as peer:
+        client = peer.client(verify_tls=False)
+        assert await (await post(client, body)).read(LIMIT) == b"ok"
+        assert peer.bodies == [body]
+        await client.close()
+
+
+async def test_a_refusal_while_a_large_request_is_sent() -> None:
+    async with Peer([b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"], [sized(b"ok")]) as peer:
+        peer.takes = False
+        client = peer.client()
+        answer = await post(client, LARGE)
+        assert (answer.status, await answer.read(LIMIT)) == (413, b"no")
+        peer.takes = True
+        assert await ask(client) == b"ok"
+        assert peer.connections == 2
+        await client.close()
+
+
+@pytest.mark.parametrize("end", ["limit", "cancelled", "closed"])
+async def test_a_large_request_that_nobody_takes(end: str) -> None:
+    async with Peer([] if end == "closed" else [asyncio.Event()]) as peer:
+        peer.takes = False
+        peer.after = "close"
+        client = vigilant(peer)
+        task = asyncio.create_task(post(client, LARGE))
+        await peer.asked.acquire()
+        if end == "limit":
+            client.timeouts = Timeouts(first_byte_s=0)
+        if end == "cancelled":
+            task.cancel()
+        with pytest.raises((BackendFault, asyncio.CancelledError)) as caught:
+            await task
+        if end == "limit":
+            assert "first byte" in str(caught.value)
+        assert not client._answers
+        await client.close()
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_of_a_request() -> None:
+    given = {"user-agent": "x", "HOST": "other", "Authorization": "Bearer k", "accept": "ignored", "X-A": "ü\tb"}
+    head = request_head(URL("http://h:8000/v1/chat?a=%20b"), given, stream=True).decode()
+    line, *fields = head.split("\r\n")
+    assert line == "POST /v1/chat?a=%20b HTTP/1.1"
+    assert fields == [
+        "Host: other",
+        "Content-Type: application/json",
+        "Accept: text/event-stream",
+        "user-agent: x",
+        "Authorization: Bearer k",
+        "X-A: ü\tb",
+        "X-Request-Id: ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://h/", "h"),
+        ("http://h:80/", "h"),
+        ("https://h:8443/", "h:8443"),
+        ("http://[::1]:1/", "[::1]:1"),
+        ("http://grün.example/", "xn--grn-ioa.example"),
+    ],
+)
+def test_the_host_of_a_request(url: str, host: str) -> None:
+    assert f"\r\nHost: {host}\r\n".encode() in request_head(URL(url), {}, stream=False)
+
+
+def test_a_key_in_the_url() -> None:
+    word = b64encode(b"me:s:t").decode()
+    assert f"Authorization: Basic {word}\r\n".encode() in request_head(URL("http://me:s%3At@h/"), {}, stream=False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("A b", "x"), ("", "x"), ("A", "x\r\nB: y"), ("A", "x\0"), ("A:", "x")])
+def test_headers_that_cannot_be_sent(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="header"):
+        request_head(URL("http://h/"), {name: value}, stream=False)
+
+
+async def test_a_request_id_is_one_line() -> None:
+    async with Peer() as peer:
+        client = peer.client()
+        with pytest.raises(ValueError, match="request id"):
+            await client.post(b"{}", stream=False, request_id="a\r\nB: c")
+        await client.close()

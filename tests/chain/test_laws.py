@@ -1,0 +1,327 @@
+"""Laws of the whole chain, in-process: streamed or not is the same answer (R1.3), and what is not a call is text (R1.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+from proxy.app import create_app
+from proxy.backends.mock import Turn
+from proxy.model import ModelRequest
+from proxy.registry import registries
+from proxy.settings import load
+from proxy.testing import ScriptedBackend, WireAnswer
+from tests.e2e.conftest import CHAT, USER, function
+from tests.strategies import cuts
+
+TOOLS = [function("read_file", path="string"), function("list_files"), function("odd-Name_1", a="integer")]
+STRICT = [function("read_file", strict=True, path="string"), *TOOLS[1:]]
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "hermes": {"format": "hermes"},
+    "fenced_json": {"format": "fenced_json"},
+    "bare_json": {"format": "bare_json"},
+    "no trim": {"trim": "none"},
+    "no repair": {"repair": "off", "unclosed": "text"},
+    "unclosed is an error": {"unclosed": "error"},
+    "thinking first": {"reasoning": {"preopened": True}},
+    "calls in thinking": {"reasoning": {"scan_calls": True}},
+    "thinking is text": {"reasoning": {"field": "inline"}},
+    "no thinking": {"reasoning": {"tags": None}},
+    "rejected as text": {"strict_failure": "assistant_message"},
+    "no repeats": {"dedupe_calls": True},
+    "strings only": {"sentinel_arguments": "string"},
+    "a miss is an error": {"choice_miss": "error"},
+}
+"""Route options under which the laws hold; each is a route whose model has this name."""
+
+Ask = Callable[[Turn, dict[str, Any]], WireAnswer]
+
+
+class OneTurn(ScriptedBackend):
+    """Says `turn`, whatever it is asked."""
+
+    turn = Turn()
+
+    def choose(self, request: ModelRequest, number: int) -> Turn:
+        return self.turn
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """Send a request through one gateway for the whole module; the model answers with the turn."""
+    backend = OneTurn()
+    plugins = registries()
+    plugins.backends.register("one-turn", lambda name, config, limits: backend)
+    config = load(
+        None,
+        env={},
+        overrides={
+            "backends": {"one": {"kind": "one-turn"}},
+            "routes": [{"model": name, "backend": "one", "options": options} for name, options in OPTIONS.items()],
+        },
+    )
+
+    async def start() -> TestClient[Any, Any]:
+        client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
+        await client.start_server()
+        return client
+
+    async def send(turn: Turn, body: dict[str, Any]) -> WireAnswer:
+        backend.turn = turn
+        async with client.post(CHAT, json={"model": "default", "messages": USER, **body}) as response:
+            return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+    logger = logging.getLogger("toolwire")
+    logger.setLevel(logging.CRITICAL)  # thousands of warnings would hide what failed
+    with asyncio.Runner() as runner:
+        client = runner.run(start())
+        yield lambda turn, body: runner.run(send(turn, body))
+        runner.run(client.close())
+    logger.setLevel(logging.NOTSET)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a client has at the end, ids excepted. Of an error only its code: what came before it stays where it is."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    reason: str | None = None
+    error: str | None = None
+
+
+def of_whole(answer: WireAnswer) -> Outcome:
+    body = answer.json()
+    if "error" in body:
+        assert answer.status == 500
+        return Outcome(error=body["error"]["code"])
+    (choice,) = body["choices"]
+    message = choice["message"]
+    calls = message.get("tool_calls", [])
+    assert calls or "tool_calls" not in message
+    assert (message["content"] is None) == (bool(calls) and not message["content"])
+    for call in calls:
+        json.loads(call["function"]["arguments"])
+    return Outcome(
+        message["content"] or "",
+        message.get("reasoning_content", ""),
+        tuple((call["function"]["name"], call["function"]["arguments"]) for call in calls),
+        choice["finish_reason"],
+    )
+
+
+def of_stream(answer: WireAnswer) -> Outcome:
+    if answer.status != 200:
+        return Outcome(error=answer.json()["error"]["code"])
+    *chunks, done = answer.frames()
+    assert done == "[DONE]"
+    if "error" in chunks[-1]:
+        assert all(choice["finish_reason"] is None for chunk in chunks[:-1] for choice in chunk["choices"])
+        return Outcome(error=chunks[-1]["error"]["code"])
+    choices = [chunk["choices"][0] for chunk in chunks]
+    deltas = [choice["delta"] for choice in choices]
+    calls: list[tuple[str, str]] = []
+    for delta in deltas:
+        for call in delta.get("tool_calls", ()):
+            if "id" in call:
+                assert call["index"] == len(calls)
+                calls.append((call["function"]["name"], ""))
+            name, arguments = calls[call["index"]]
+            calls[call["index"]] = (name, arguments + call["function"]["arguments"])
+    assert deltas[0]["role"] == "assistant"
+    assert [choice["finish_reason"] is None for choice in choices] == [True] * (len(choices) - 1) + [False]
+    return Outcome(
+        "".join(delta.get("content") or "" for delta in deltas),
+        "".join(delta.get("reasoning_content") or "" for delta in deltas),
+        tuple(calls),
+        choices[-1]["finish_reason"],
+    )
+
+
+# --- texts that a model might write ---------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["read_file"] * 4 + ["list_files", "odd-Name_1", "unknown", ""])
+ARGUMENTS = st.sampled_from(
+    [
+        "{}",
+        '{"path": "a"}',
+        '{"path": "b"}',
+        '{"path":"</tool_call>"}',
+        '{"path":"<tool_call>","n":1e-07}',
+        '{"path": "\\u00fc 日本 🚀 \\"q\\" \\\\"}',
+        '{"a":1,"a":2}',
+        '{"path": "a",}',
+        "{'path': 'a'}",
+        '{"path": ',
+        "[1]",
+        "",
+        "no json",
+    ]
+)
+SPACE = st.sampled_from(["", " ", "\n", "\n\n  ", "\t"])
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> str:
+    """A call as some format teaches it, or nearly."""
+    name, arguments, pad = draw(NAMES), draw(ARGUMENTS), draw(SPACE)
+    value = json.dumps(arguments) if draw(st.booleans()) else arguments or "null"
+    inner = draw(
+        st.sampled_from(
+            [
+                f'{{"name": {json.dumps(name)}, "arguments": {value}}}',
+                f'{{"arguments":{value},"name":{json.dumps(name)},"extra":[1,{{}}]}}',
+                f'{{"tool_calls":[{{"name":{json.dumps(name)},"arguments":{value}}}]}}',
+                f'{{"name":{json.dumps(name)}}}',
+                f'```json\n{{"name":{json.dumps(name)},"arguments":{value}}}\n```',
+            ]
+        )
+    )
+    before, after = draw(
+        st.sampled_from(
+            [("<tool_call>", "</tool_call>")] * 3
+            + [("```json\n", "\n```"), ("", ""), ("<tool_call>", ""), ("", "</tool_call>")]
+        )
+    )
+    return before + pad + inner + pad + after
+
+
+FRAGMENTS = st.one_of(
+    blocks(),
+    st.sampled_from(
+        [
+            "<tool_call>",
+            "</tool_call>",
+            "<think>",
+            "</think>",
+            "<",
+            "<tool_",
+            "</",
+            "{",
+            "}",
+            '"',
+            "\\",
+            "```",
+            "```json\n",
+        ]
+    ),
+    SPACE,
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.sampled_from(["Hello, ", "world", "ü", "🚀", "\r\n", "\x00", "\u2028"]),
+)
+TEXTS = st.lists(FRAGMENTS, max_size=7).map("".join)
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
+    """A text and two ways of cutting it: anywhere, and into small pieces of one size."""
+    text = draw(TEXTS)
+    size = draw(st.integers(1, 9))
+    return text, draw(cuts(text)), [text[i : i + size] for i in range(0, len(text), size)]
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    answer=answers(),
+    options=st.sampled_from(list(OPTIONS)),
+    tools=st.sampled_from([TOOLS, TOOLS, STRICT]),
+    choice=st.sampled_from([None, "auto", "required", {"type": "function", "function": {"name": "read_file"}}]),
+    parallel=st.booleans(),
+    reason=st.sampled_from(["stop", "length", "content_filter"]),
+)
+def test_streamed_or_not_is_the_same_answer(
+    ask: Ask,
+    answer: tuple[str, list[str], list[str]],
+    options: str,
+    tools: list[Any],
+    choice: Any,
+    parallel: bool,
+    reason: str,
+) -> None:
+    """R1.3: same visible text, calls, order, argument bytes and finish reason, for any split."""
+    text, somewhere, small = answer
+    body = {"model": options, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
+    whole = of_whole(ask(Turn(text=text, finish=reason), body))
+    event(f"{options}: {whole.error or (whole.reason, len(whole.calls) > 0)}")
+    for pieces in (somewhere, small):
+        streamed = of_stream(ask(Turn(text=text, chunk=tuple(pieces), finish=reason), {**body, "stream": True}))
+        assert streamed == whole
+    if not parallel:
+        assert len(whole.calls) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    answer=answers(),
+    without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}]),
+    stream=st.booleans(),
+)
+def test_without_a_tool_to_call_everything_is_text(
+    ask: Ask, answer: tuple[str, list[str], list[str]], without: dict[str, Any], stream: bool
+) -> None:
+    """R1.7, whatever it looks like, thinking included: no scanner runs."""
+    text, pieces, _ = answer
+    got = ask(Turn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
+    assert (of_stream(got) if stream else of_whole(got)) == Outcome(text=text, reason="stop")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
+    values=st.lists(
+        st.dictionaries(st.sampled_from(["path", "x"]), st.text(st.characters(codec="utf-8")), max_size=2),
+        min_size=1,
+        max_size=3,
+    ),
+    size=st.integers(1, 7),
+)
+def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[Any], size: int) -> None:
+    """The other side of the law above: it is not kept by dropping everything."""
+    written = [json.dumps(value, ensure_ascii=False) for value in values]
+    blocks = [f'<tool_call>{{"name":"read_file","arguments":{json.dumps(text)}}}</tool_call>' for text in written]
+    assume("think>" not in before)
+    got = of_stream(ask(Turn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
+    assert got.calls == tuple(("read_file", text) for text in written)
+    assert (got.text, got.reason) == (before.rstrip(" \t\r\n") if before.strip(" \t\r\n") else "", "tool_calls")
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5))
+def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None:
+    """R6.6 through the whole gateway: text without an opener comes out as it went in."""
+    assume("<tool_call>" not in text and "think>" not in text)
+    got = of_stream(ask(Turn(text=text, chunk=size), {"tools": TOOLS, "stream": True}))
+    assert got == Outcome(text=text, reason="stop")
+
+
+@pytest.mark.parametrize("mode", ["length", "stop"])
+def test_a_block_that_was_cut_off(ask: Ask, mode: str) -> None:
+    """R6.8, C18: after a stop for length an unfinished block is never a call, not even a complete one without its closer."""
+    whole = '<tool_call>{"name":"list_files","arguments":"{}"}</tool_call>'
+    unclosed = whole.removesuffix("</tool_call>")
+    for stream, of in ((False, of_whole), (True, of_stream)):
+        body = {"tools": TOOLS, "stream": stream}
+        got = of(ask(Turn(text=unclosed, finish=mode), body))
+        assert got == (
+            Outcome(reason="length") if mode == "length" else Outcome("", "", (("list_files", "{}"),), "tool_calls")
+        )
+        kept = of(ask(Turn(text=whole + unclosed[:-3], finish="length"), body))
+        assert kept == Outcome("", "", (("list_files", "{}"),), "tool_calls")
+
+
+def test_the_wire_bytes_of_a_whole_answer_are_json(ask: Ask) -> None:
+    got = ask(Turn(text="\x00\u2028\ud800"), {"tools": TOOLS})
+    assert orjson.loads(got.body)["choices"][0]["message"]["content"] == "\x00\u2028\ufffd"

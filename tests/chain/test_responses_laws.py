@@ -1,0 +1,272 @@
+"""Laws of the whole chain for Responses: streamed or not is the same answer (R1.3), the last resource is the sum of the deltas
+(R8.11), what is stored is what was sent (R12), and Chat would have said the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+from proxy.app import create_app
+from proxy.backends.mock import Turn
+from proxy.registry import registries
+from proxy.settings import load
+from proxy.testing import WireAnswer
+from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, OneTurn, answers
+from tests.chain.test_laws import of_whole as of_chat
+from tests.e2e.conftest import CHAT, USER, function
+from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, of_stream, of_whole, outline
+
+ROUTES: dict[str, dict[str, Any]] = {
+    **OPTIONS,
+    "sequential": {"responses": {"ids": "sequential"}},
+    "no thinking shown": {"reasoning": {"field": "drop"}},
+}
+"""Route options under which the laws hold; each is a route whose model has this name."""
+MIXED = [
+    function("read_file", path="string"),
+    {"type": "custom", "name": "list_files"},
+    {
+        "type": "namespace",
+        "name": "odd",
+        "description": "Odd ones.",
+        "tools": [function("odd-Name_1", a="integer"), function("read_file")],
+    },
+    {"type": "web_search"},
+]
+CHANGING = ("id", "created_at", "completed_at", "output", "usage")
+"""Keys of a resource that are different every time, or are compared on their own."""
+
+
+class Ask(Protocol):
+    """Send a request; the model answers with `turn`."""
+
+    def __call__(self, turn: Turn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer: ...
+
+    def get(self, ident: str) -> Any:
+        """A stored response."""
+
+
+class Gateway:
+    """One gateway for the whole module."""
+
+    def __init__(self, runner: asyncio.Runner, backend: OneTurn, client: TestClient[Any, Any]) -> None:
+        self._runner = runner
+        self._backend = backend
+        self._client = client
+
+    def __call__(self, turn: Turn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer:
+        async def send() -> WireAnswer:
+            given = {"messages": USER} if path == CHAT else {"input": "hi"}
+            async with self._client.post(path, json={"model": "default", **given, **body}) as response:
+                return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+        self._backend.turn = turn
+        return self._runner.run(send())
+
+    def get(self, ident: str) -> Any:
+        async def send() -> Any:
+            async with self._client.get(f"{RESPONSES}/{ident}") as response:
+                assert response.status == 200
+                return await response.json()
+
+        return self._runner.run(send())
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    backend = OneTurn()
+    plugins = registries()
+    plugins.backends.register("one-turn", lambda name, config, limits: backend)
+    config = load(
+        None,
+        env={},
+        overrides={
+            "backends": {"one": {"kind": "one-turn"}},
+            "routes": [{"model": name, "backend": "one", "options": options} for name, options in ROUTES.items()],
+            "store": {"kind": "memory", "max_responses": 10},
+        },
+    )
+
+    async def start() -> TestClient[Any, Any]:
+        client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
+        await client.start_server()
+        return client
+
+    logger = logging.getLogger("toolwire")
+    logger.setLevel(logging.CRITICAL)  # thousands of warnings would hide what failed
+    with asyncio.Runner() as runner:
+        client = runner.run(start())
+        yield Gateway(runner, backend, client)
+        runner.run(client.close())
+    logger.setLevel(logging.NOTSET)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a client has at the end, ids excepted. Of an error only its code: what came before it stays where it is."""
+
+    said: tuple[Said, ...] = ()
+    statuses: tuple[str | None, ...] = ()
+    ended: Any = None
+    usage: Any = None
+    error: str | None = None
+
+
+def outcome(resource: Any) -> Outcome:
+    if resource["status"] == "failed":
+        return Outcome(error=resource["error"]["message"].partition(":")[0])
+    return Outcome(
+        tuple(outline(resource)),
+        tuple(item.get("status") for item in resource["output"]),
+        {key: value for key, value in resource.items() if key not in CHANGING},
+        resource["usage"],
+    )
+
+
+def whole_outcome(ask: Ask, answer: WireAnswer) -> Outcome:
+    """Of an answer that is not streamed, which is kept as it was sent."""
+    if answer.status != 200:
+        assert answer.status == 500
+        return Outcome(error=answer.json()["error"]["code"])
+    resource = of_whole(answer, schemas=False)
+    assert ask.get(resource["id"]) == resource
+    return outcome(resource)
+
+
+def stream_outcome(ask: Ask, answer: WireAnswer, *, schemas: bool = False) -> Outcome:
+    """Of a streamed answer, after every check of `of_stream`; its last resource is what is kept."""
+    if answer.status != 200:
+        return Outcome(error=answer.json()["error"]["code"])
+    streamed = of_stream(answer, schemas=schemas)
+    assert ask.get(streamed.resource["id"]) == streamed.resource
+    if streamed.resource["status"] == "failed":
+        assert streamed.kinds[-2:] == ["error", "failed"]
+    return outcome(streamed.resource)
+
+
+CHOICES = st.sampled_from([None, "auto", "required", {"type": "function", "name": "read_file"}])
+REASONS = st.sampled_from(["stop", "length", "content_filter"])
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    answer=answers(),
+    route=st.sampled_from(list(ROUTES)),
+    tools=st.sampled_from([TOOLS, STRICT, MIXED]),
+    choice=CHOICES,
+    parallel=st.booleans(),
+    reason=REASONS,
+)
+def test_streamed_or_not_is_the_same_answer(
+    ask: Ask,
+    answer: tuple[str, list[str], list[str]],
+    route: str,
+    tools: list[Any],
+    choice: Any,
+    parallel: bool,
+    reason: str,
+) -> None:
+    """R1.3: the same items with the same texts, arguments and states, for any split; the same resource around them."""
+    text, somewhere, small = answer
+    body = {"model": route, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
+    whole = whole_outcome(ask, ask(Turn(text=text, finish=reason), body))
+    event(f"{route}: {whole.error or [line[0] for line in whole.said]}")
+    for pieces in (somewhere, small):
+        turn = Turn(text=text, chunk=tuple(pieces), finish=reason)
+        assert stream_outcome(ask, ask(turn, {**body, "stream": True})) == whole
+    if not parallel:
+        assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(answer=answers(), tools=st.sampled_from([TOOLS, MIXED]), reason=REASONS)
+def test_every_event_has_the_published_form(
+    ask: Ask, answer: tuple[str, list[str], list[str]], tools: list[Any], reason: str
+) -> None:
+    if not PUBLISHED:
+        pytest.skip("the published schemas are not there; set TOOLWIRE_SHARED")
+    text, pieces, _ = answer
+    got = ask(Turn(text=text, chunk=tuple(pieces), finish=reason), {"tools": tools, "stream": True})
+    stream_outcome(ask, got, schemas=True)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    answer=answers(),
+    route=st.sampled_from([name for name in OPTIONS if name != "thinking is text"]),
+    tools=st.sampled_from([TOOLS, STRICT]),
+    reason=REASONS,
+)
+def test_chat_would_have_said_the_same(
+    ask: Ask, answer: tuple[str, list[str], list[str]], route: str, tools: list[Any], reason: str
+) -> None:
+    """One scanner and one judge for both. White space may differ: Chat has one text, Responses a message for each run."""
+    text, pieces, _ = answer
+    turn = Turn(text=text, chunk=tuple(pieces), finish=reason)
+    chat = of_chat(ask(replace(turn, chunk=4), {"model": route, "tools": tools}, CHAT))
+    got = stream_outcome(ask, ask(turn, {"model": route, "tools": tools, "stream": True}))
+    assert got.error == chat.error
+    if chat.error is None:
+        assert tuple(line[1:] for line in got.said if line[0] == "call") == chat.calls
+        for kind, said in (("text", chat.text), ("reasoning", chat.reasoning)):
+            joined = "".join("".join(line[1] for line in got.said if line[0] == kind).split())
+            assert joined == "".join(said.split())
+        word = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(chat.reason or "")
+        assert got.ended["incomplete_details"] == (None if word is None else {"reason": word})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    answer=answers(),
+    without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": MIXED, "tool_choice": "none"}]),
+    stream=st.booleans(),
+)
+def test_without_a_tool_to_call_everything_is_text(
+    ask: Ask, answer: tuple[str, list[str], list[str]], without: dict[str, Any], stream: bool
+) -> None:
+    """R1.7, whatever it looks like, thinking included: no scanner runs."""
+    text, pieces, _ = answer
+    answered = ask(Turn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
+    got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
+    assert got.said == ((("text", text),) if text else ())
+    assert got.ended["status"] == "completed"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
+    values=st.lists(
+        st.dictionaries(st.sampled_from(["path", "x"]), st.text(st.characters(codec="utf-8")), max_size=2),
+        min_size=1,
+        max_size=3,
+    ),
+    size=st.integers(1, 7),
+)
+def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[Any], size: int) -> None:
+    """The other side of the laws above: they are not kept by dropping everything."""
+    assume("think>" not in before)
+    written = [json.dumps(value, ensure_ascii=False) for value in values]
+    blocks = [f'<tool_call>{{"name":"read_file","arguments":{json.dumps(text)}}}</tool_call>' for text in written]
+    got = stream_outcome(ask, ask(Turn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
+    said = before.rstrip(" \t\r\n")
+    assert got.said == (*([("text", said)] if said else []), *(("call", "read_file", text) for text in written))
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5), stream=st.booleans())
+def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, stream: bool) -> None:
+    """R8.9: character for character, whatever it holds."""
+    inner = json.dumps({"input": text}, ensure_ascii=False)
+    block = f'<tool_call>{{"name":"list_files","arguments":{json.dumps(inner)}}}</tool_call>'
+    answered = ask(Turn(text=block, chunk=size), {"tools": MIXED, "stream": stream})
+    got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
+    assert got.said == (("custom", "list_files", text),)

@@ -1,0 +1,96 @@
+"""A gateway, and clients as processes of their own in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from tests.clients.npm import HERE, install
+from tests.clients.recorder import Recorder
+from tests.e2e.conftest import Gateway
+from tests.e2e.conftest import gateway as plain_gateway
+from tests.protocols.published import SHARED
+
+__all__ = ["plain_gateway"]
+
+TIMEOUT_S = 120
+"""Until a client that hangs is given up."""
+
+Node = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+async def gateway(plain_gateway: Gateway) -> AsyncIterator[Gateway]:
+    """Start gateways that are watched: at the end every answer is held against the published schemas, if they are there."""
+    recorders = []
+    async with AsyncExitStack() as stack:
+
+        async def start(*args: Any, **options: Any) -> TestServer:
+            recorder = Recorder(await plain_gateway(*args, **options))
+            recorders.append(recorder)
+            server = await stack.enter_async_context(TestServer(recorder.app()))
+            return server
+
+        yield start
+    if (SHARED / "spec").exists():
+        for recorder in recorders:
+            recorder.check_responses()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that outlives the run."""
+    return tmp_path_factory.getbasetemp().parent
+
+
+@pytest.fixture(scope="session")
+def scripts(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts beside the packages: node looks for packages from where a script stands."""
+    folder = tmp_path_factory.mktemp("sdks")
+    for script in (HERE / "sdks").glob("*.mjs"):
+        shutil.copy(script, folder)
+    folder.joinpath("node_modules").symlink_to(install("sdks", shared) / "node_modules")
+    return folder
+
+
+@pytest.fixture
+def node(scripts: Path) -> Node:
+    """`await node("openai_chat.mjs", server, ...)`: what the script reported. It fails with what the client said."""
+
+    async def run(script: str, server: TestServer, *arguments: str) -> dict[str, Any]:
+        status, out, err = await execute("node", script, str(server.make_url("/v1")), *arguments, cwd=scripts)
+        assert status == 0, err or out
+        report = json.loads(out)
+        assert isinstance(report, dict)
+        return report
+
+    return run
+
+
+async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=cwd,
+        env=env or dict(os.environ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()

@@ -1,0 +1,48 @@
+// npm `openai`, Responses. Arguments: base URL, way (`create` or `stream`), follow-up (`echo` or `previous`).
+import OpenAI from "openai";
+import { ASK, TOOLS, report, run } from "./task.mjs";
+
+const [baseURL, way, followUp] = process.argv.slice(2);
+const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+const tools = TOOLS.map(({ name, description, parameters }) => ({
+  type: "function", name, description, parameters, strict: true,
+}));
+const events = [];
+
+async function turn(request) {
+  if (way === "create") return client.responses.create(request);
+  const runner = client.responses.stream(request);
+  let deltas = "";
+  const given = {};
+  runner.on("event", (event) => events.push(event.type));
+  runner.on("response.output_text.delta", (event) => (deltas += event.delta));
+  runner.on("response.function_call_arguments.delta", (event) => (given[event.item_id] = event.snapshot));
+  const response = await runner.finalResponse();
+  if (deltas !== response.output_text) throw new Error(`deltas say ${deltas}, the response ${response.output_text}`);
+  for (const item of response.output)
+    if (item.type === "function_call" && item.arguments !== given[item.id])
+      throw new Error(`deltas of ${item.id} say ${given[item.id]}`);
+  return response;
+}
+
+let input = [{ role: "user", content: ASK }];
+let previous_response_id;
+const statuses = [];
+for (;;) {
+  const response = await turn({ model: "m", input, tools, ...(previous_response_id && { previous_response_id }) });
+  statuses.push(response.status);
+  const made = response.output.filter((item) => item.type === "function_call");
+  if (!made.length) {
+    report(response.output_text, { statuses, events });
+    break;
+  }
+  const results = made.map((call) => ({
+    type: "function_call_output", call_id: call.call_id, output: run(call.name, JSON.parse(call.arguments)),
+  }));
+  if (followUp === "previous") {
+    previous_response_id = response.id;
+    input = results;
+  } else {
+    input = [...input, ...response.output, ...results];
+  }
+}

@@ -1,0 +1,183 @@
+"""Codex, a coding agent that speaks only Responses: whole tasks by `codex exec`, with files at the end.
+
+It runs in a home of its own, and what it would fetch from elsewhere is turned off or sent to a port where nobody listens.
+With a model name that it does not know it edits by shell commands; for one that it knows it offers `apply_patch` as a
+tool with free text (R8.9).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from tests.clients.conftest import execute
+from tests.clients.npm import install
+from tests.clients.task import MODES, turn
+from tests.e2e.conftest import Gateway
+
+TASK = "Put the word of word.txt into greeting.txt and make a note.\n"
+WORD = "pamplemousse-7 ü\n"
+NOTE = 'the "note" </tool_call> \\n 🚀\n'
+DONE = "The greeting has its word."
+
+CONFIG = """
+model_provider = "gateway"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[features]
+apps = false
+plugins = false
+
+[model_providers.gateway]
+name = "gateway"
+base_url = "{url}"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+"""
+
+PATCH = f"""*** Begin Patch
+*** Update File: greeting.txt
+@@
+-hello
++hello {WORD.strip()}
+*** Add File: note.txt
++{NOTE.strip()}
+*** End Patch
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What `codex exec` left: `items` are the finished ones of its log, `files` the folder it worked in."""
+
+    status: int
+    items: list[dict[str, Any]]
+    errors: str
+    files: dict[str, str]
+
+    def kinds(self, *, but: str = "error") -> list[str]:
+        """Types of the items. Codex reports a model name that it does not know as an `error`, and goes on."""
+        return [item["type"] for item in self.items if item["type"] != but]
+
+
+Codex = Callable[..., Awaitable[Ran]]
+
+
+@pytest.fixture(scope="session")
+def program(shared: Path) -> Path:
+    return install("codex", shared) / "node_modules" / ".bin" / "codex"
+
+
+@pytest.fixture
+def codex(program: Path, tmp_path: Path) -> Codex:
+    """`await codex(server, model)`: do `TASK` in a folder with the files it speaks of."""
+
+    async def run(server: TestServer, model: str) -> Ran:
+        home, work = tmp_path / "home", tmp_path / "work"
+        (home / ".codex").mkdir(parents=True)
+        work.mkdir()
+        (home / ".codex" / "config.toml").write_text(CONFIG.format(url=server.make_url("/v1")))
+        (work / "word.txt").write_text(WORD)
+        (work / "greeting.txt").write_text("hello\n")
+        nowhere = "http://127.0.0.1:9"
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "CODEX_HOME": str(home / ".codex"),
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+            "NO_PROXY": "127.0.0.1",
+        }
+        command = (str(program), "exec", "--strict-config", "--skip-git-repo-check", "--json", "--model", model, TASK)
+        status, out, err = await execute(*command, cwd=work, env=env)
+        log = [json.loads(line) for line in out.splitlines()]
+        items = [entry["item"] for entry in log if entry["type"] == "item.completed"]
+        problems = [entry for entry in log if entry["type"] in ("error", "turn.failed")]
+        files = {path.name: path.read_text() for path in work.iterdir()}
+        return Ran(status, items, f"{problems} {err}", files)
+
+    return run
+
+
+def shell(command: str) -> tuple[str, dict[str, str]]:
+    return "exec_command", {"cmd": command}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_task_by_shell_commands(gateway: Gateway, codex: Codex, mode: str) -> None:
+    write = f"sed -i s/hello/'hello {WORD.strip()}'/ greeting.txt && cat > note.txt <<'EOF'\n{NOTE}EOF\n"
+    server = await gateway(
+        script=[
+            turn(mode, "I look first.", shell("cat word.txt")),
+            turn(mode, "Both at once.", shell(write), shell("echo second"), when=WORD.strip()),
+            turn(mode, DONE, when="second"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    ran = await codex(server, "some-model")
+    assert ran.status == 0, ran.errors
+    assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
+    assert ran.kinds() == [
+        "agent_message",
+        "command_execution",
+        "agent_message",
+        "command_execution",
+        "command_execution",
+        "agent_message",
+    ]
+    assert ran.items[-1]["text"] == DONE
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_task_with_free_text(gateway: Gateway, codex: Codex, mode: str) -> None:
+    server = await gateway(
+        script=[
+            turn(mode, "I look first.", shell("cat word.txt")),
+            turn(mode, "Now the patch.", ("apply_patch", {"input": PATCH}), when=WORD.strip()),
+            turn(mode, DONE, when="Success. Updated"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    ran = await codex(server, "gpt-5.5")
+    assert ran.status == 0, ran.errors
+    assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
+    assert ran.kinds() == ["agent_message", "command_execution", "agent_message", "file_change", "agent_message"]
+    assert ran.items[-1]["text"] == DONE
+
+
+async def test_a_tool_in_a_namespace(gateway: Gateway, codex: Codex) -> None:
+    """R8.16. Codex refuses a call whose namespace is missing as "unsupported call"; this one it tries."""
+    call = ("multi_agent_v1__close_agent", {"target": "nobody"})
+    server = await gateway(
+        script=[
+            turn("prompt", "I close it.", call),
+            {"text": "It was tried.", "when": "invalid agent id"},
+            "It was not even tried.",
+        ]
+    )
+    ran = await codex(server, "some-model")
+    assert ran.status == 0, ran.errors
+    assert ran.items[-1]["text"] == "It was tried."
+
+
+async def test_a_failure_is_shown(gateway: Gateway, codex: Codex) -> None:
+    """Codex takes the message of an error only from `response.failed`."""
+    server = await gateway(script=[{"text": "I begin, and", "error": {"message": "the model fell over", "after": 8}}])
+    ran = await codex(server, "some-model")
+    assert ran.status != 0
+    assert "the model fell over" in ran.errors

@@ -1,0 +1,50 @@
+"""Vercel `ai`, which checks every body and every event against schemas of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.testing import Say, Upstream
+from tests.clients.conftest import Node
+from tests.clients.task import CALLS, FINAL, MODES, SAID, script
+from tests.e2e.conftest import Gateway, upstream_config
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", ["generate", "stream"])
+@pytest.mark.parametrize("provider", ["chat", "compatible"])
+async def test_chat(gateway: Gateway, node: Node, provider: str, way: str, mode: str) -> None:
+    server = await gateway(script=script(mode), mode=mode)
+    agrees(await node("vercel.mjs", server, provider, way, "{}"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", ["generate", "stream"])
+@pytest.mark.parametrize("store", [True, False], ids=["kept", "not kept"])
+async def test_responses(gateway: Gateway, node: Node, store: bool, way: str, mode: str) -> None:
+    """The default of `@ai-sdk/openai`. It sends ids of what the gateway keeps, instead of the thing."""
+    server = await gateway(script=script(mode), mode=mode)
+    got = await node("vercel.mjs", server, "responses", way, json.dumps({"store": store}))
+    agrees(got)
+    assert ("item_reference" in got["sent"][-1]) is store
+
+
+async def test_a_reference_brings_the_text(gateway: Gateway, node: Node) -> None:
+    """What the client only names by its id, the model sees again."""
+    async with Upstream([Say(turn["text"]) for turn in script("prompt")[:3]]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        agrees(await node("vercel.mjs", server, "responses", "stream", "{}"))
+    for number, asked in enumerate(upstream.requests):
+        transcript = json.dumps(asked.json["messages"])
+        assert [transcript.count(said) for said in SAID[:2]] == [int(number > 0), int(number > 1)]
+
+
+def agrees(got: dict[str, Any]) -> None:
+    """The whole task was done, step by step, and every step had its reason and its usage."""
+    assert (got["calls"], got["files"]) == (CALLS, FINAL)
+    assert (got["said"], got["text"]) == (list(SAID), SAID[-1])
+    assert got["reasons"] == ["tool-calls", "tool-calls", "stop"]
+    assert got["usage"]

@@ -1,0 +1,424 @@
+"""What there is to know of each format beside its notation: where prose may stand, what ends what, what is data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tests.corpus import writers
+from tests.corpus.writers import Write
+
+THINK = ("<think>", "</think>")
+ANYWHERE = ("before", "between", "after")
+SECTION = ("before", "after")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format, or a version of one. `name` is the product's name for it, `title` tells versions apart.
+
+    `write` writes calls, in one of `variants`. `encoding` is that of arguments. `opener` begins a call (or a section of
+    them) and `starts` each single one; `closer` is the last literal of a single one, `end` that of the section.
+    `together`: several calls are one block, so that all of them are cut off where one is. `prose`: where text may stand.
+    `markers` are data inside string values. `empty`: ways to write no arguments.
+    `without_closer`: what a call is with nothing but its closer missing: whole, since brackets end it; repaired, unless the
+    answer was cut off; or text, since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
+    stand around prose. `mentions`: what a text may speak of without a call; none: the opener.
+    """
+
+    title: str
+    name: str
+    write: Write
+    encoding: Literal["json", "tagged", "own"]
+    opener: str = ""
+    starts: str = ""
+    closer: str = ""
+    end: str = ""
+    together: bool = False
+    parallel: bool = True
+    prose: tuple[str, ...] = ANYWHERE
+    separators: tuple[str, ...] = ("\n\n", "\n", " ", "")
+    variants: tuple[str, ...] = ("",)
+    reasoning: tuple[str, str] | None = THINK
+    markers: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ("{}",)
+    named: bool = False
+    without_closer: Literal["repaired", "whole", "text"] = "repaired"
+    value_closer: str = ""
+    wraps: tuple[tuple[str, str], ...] = (("", ""),)
+    ids: Literal["", "kimi", "mistral"] = ""
+    mentions: tuple[str, ...] = field(default=())
+
+    @property
+    def first(self) -> str:
+        """What every single call begins with."""
+        return self.starts or self.opener
+
+
+def _json(title: str, write: Write, opener: str = "", closer: str = "", **facts: object) -> Format:
+    """A format whose calls are objects with a name and arguments."""
+    facts = {
+        "name": title,
+        "named": True,
+        "empty": ("{}", "absent"),
+        "markers": tuple(filter(None, (opener, closer))),
+        **facts,
+    }
+    return Format(title=title, write=write, encoding="json", opener=opener, closer=closer, **facts)  # type: ignore[arg-type]
+
+
+def _tagged(title: str, write: Write, opener: str, closer: str, value_closer: str, **facts: object) -> Format:
+    facts = {"name": title, "markers": (opener, closer), **facts}
+    return Format(  # type: ignore[arg-type]
+        title=title,
+        write=write,
+        encoding="tagged",
+        opener=opener,
+        closer=closer,
+        value_closer=value_closer,
+        **facts,
+    )
+
+
+_DS = (
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁sep｜>",
+)
+_KIMI = ("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>")
+_SECTION = {"prose": SECTION}
+_LIST = {"together": True}
+_ALONE = {"prose": (), "together": True}
+
+FORMATS: Sequence[Format] = (
+    _json(
+        "sentinel",
+        writers.sentinel,
+        "<tool_call>",
+        "</tool_call>",
+        variants=("", "lines", "object"),
+        empty=("{}", "absent", '""', "null"),
+    ),
+    _json("hermes", writers.hermes, "<tool_call>", "</tool_call>", variants=("", "tight", "fence", "wide")),
+    _json(
+        "fenced_json",
+        writers.fenced_json,
+        "```json",
+        "```",
+        separators=("\n\n", "\n"),
+        variants=("", "openai", "quoted", "lines"),
+        **_LIST,
+    ),
+    _json(
+        "bare_json",
+        writers.bare_json,
+        variants=("", "one", "openai", "quoted", "lines"),
+        markers=("{", "}"),
+        mentions=("{",),
+        **_ALONE,
+    ),
+    _tagged(
+        "qwen3_coder",
+        writers.qwen3_coder,
+        "<tool_call>",
+        "</tool_call>",
+        "\n</parameter>\n",
+        variants=("", "tight", "no_opener", "open_parameters"),
+        markers=("<tool_call>", "</tool_call>", "<function=f>", "</function", "see <parameter=k>"),
+    ),
+    _tagged(
+        "glm45",
+        writers.glm45,
+        "<tool_call>",
+        "</tool_call>",
+        "</arg_value>\n",
+        without_closer="text",
+        markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>"),
+    ),
+    _tagged(
+        "glm47",
+        writers.glm47,
+        "<tool_call>",
+        "</tool_call>",
+        "</arg_value>",
+        without_closer="text",
+        markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>"),
+    ),
+    _json(
+        "llama3_json",
+        writers.llama3_json,
+        variants=("", "tag", "arguments", "tight"),
+        markers=("<|python_tag|>", "; "),
+        mentions=("<|python_tag|>", "{"),
+        **_ALONE,
+    ),
+    Format(
+        title="pythonic",
+        name="pythonic",
+        write=writers.pythonic,
+        encoding="own",
+        variants=("", "double", "tags", "raw_quotes"),
+        markers=("<|python_start|>", "<|python_end|>", "[", "f(a=1)"),
+        mentions=("<|python_start|>", "["),
+        prose=(),
+        together=True,
+    ),
+    Format(
+        title="olmo3",
+        name="olmo3",
+        write=writers.olmo3,
+        encoding="own",
+        opener="<function_calls>",
+        closer="</function_calls>",
+        variants=("", "json_words"),
+        markers=("<function_calls>", "</function_calls>"),
+        together=True,
+        without_closer="text",
+    ),
+    _json(
+        "mistral before v11",
+        writers.mistral_array,
+        "[TOOL_CALLS]",
+        name="mistral",
+        variants=("", "tight"),
+        together=True,
+        reasoning=("[THINK]", "[/THINK]"),
+    ),
+    Format(
+        title="mistral",
+        name="mistral",
+        write=writers.mistral,
+        encoding="json",
+        opener="[TOOL_CALLS]",
+        variants=("", "space"),
+        markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+        reasoning=("[THINK]", "[/THINK]"),
+        ids="mistral",
+    ),
+    Format(
+        title="deepseek_v3",
+        name="deepseek_v3",
+        write=writers.deepseek_v3,
+        encoding="json",
+        opener=_DS[0],
+        starts=_DS[1],
+        closer=_DS[2],
+        end=_DS[3],
+        variants=("", "tight"),
+        markers=(*_DS, "```"),
+        prose=SECTION,
+    ),
+    Format(
+        title="deepseek_v31",
+        name="deepseek_v31",
+        write=writers.deepseek_v31,
+        encoding="json",
+        opener=_DS[0],
+        starts=_DS[1],
+        closer=_DS[2],
+        end=_DS[3],
+        variants=("", "lines"),
+        markers=_DS,
+        prose=SECTION,
+    ),
+    *(
+        _tagged(
+            title,
+            writers.dsml(section),
+            f"<｜DSML｜{section}>",
+            "</｜DSML｜invoke>",
+            "</｜DSML｜parameter>",
+            name="deepseek_v32",
+            starts="<｜DSML｜invoke",
+            end=f"</｜DSML｜{section}>",
+            variants=("", "tight"),
+            without_closer="text",
+            markers=(
+                f"<｜DSML｜{section}>",
+                f"</｜DSML｜{section}>",
+                "<｜DSML｜invoke name=",
+                "</｜DSML｜invoke>",
+                "｜DSML｜",
+            ),
+            prose=SECTION,
+        )
+        for title, section in (
+            ("deepseek_v32", "function_calls"),
+            ("deepseek_v4", "tool_calls"),
+            ("deepseek_v41", " calls"),
+        )
+    ),
+    Format(
+        title="kimi_k2",
+        name="kimi_k2",
+        write=writers.kimi_k2,
+        encoding="json",
+        opener=_KIMI[0],
+        starts=_KIMI[1],
+        closer=_KIMI[2],
+        end=_KIMI[3],
+        variants=("", "space", "singular", "lines"),
+        markers=(*_KIMI, "<|tool_call_argument_begin|>"),
+        prose=SECTION,
+        ids="kimi",
+    ),
+    _tagged(
+        "minimax_m2",
+        writers.minimax_m2,
+        "<minimax:tool_call>",
+        "</invoke>",
+        "</parameter>",
+        starts="<invoke",
+        end="</minimax:tool_call>",
+        variants=("", "single", "bare", "tight"),
+        without_closer="text",
+        markers=("<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=", "</invoke>"),
+        prose=SECTION,
+    ),
+    _json(
+        "granite",
+        writers.granite,
+        "<|tool_call|>",
+        variants=("", "tag", "hermes", "function_call"),
+        markers=("<|tool_call|>", "<tool_call>", "<function_call>"),
+        prose=("before",),
+        together=True,
+    ),
+    _json("phi4_mini", writers.phi4_mini, "functools", separators=("\n\n", "\n"), markers=("functools[",), **_LIST),
+    _json(
+        "xlam",
+        writers.xlam,
+        variants=("", "fence", "mistral", "tag"),
+        markers=("```", "[TOOL_CALLS]", "<tool_call>"),
+        mentions=("[", "[TOOL_CALLS]", "<tool_call>"),
+        **_ALONE,
+    ),
+    Format(
+        title="lfm2",
+        name="lfm2",
+        write=writers.lfm2,
+        encoding="own",
+        opener="<|tool_call_start|>",
+        closer="<|tool_call_end|>",
+        variants=("", "single", "json"),
+        without_closer="whole",
+        markers=("<|tool_call_start|>", "<|tool_call_end|>"),
+        together=True,
+    ),
+    Format(
+        title="gemma4",
+        name="gemma4",
+        write=writers.gemma4,
+        encoding="own",
+        opener="<|tool_call>",
+        closer="<tool_call|>",
+        without_closer="whole",
+        markers=("<|tool_call>", "<tool_call|>", "call:f{"),
+        reasoning=("<|channel>thought\n", "<channel|>"),
+    ),
+    Format(
+        title="functiongemma",
+        name="functiongemma",
+        write=writers.functiongemma,
+        encoding="own",
+        opener="<start_function_call>",
+        closer="<end_function_call>",
+        without_closer="whole",
+        markers=("<start_function_call>", "<end_function_call>"),
+        reasoning=None,
+    ),
+    _json("hunyuan", writers.tool_calls_array, "<tool_calls>", "</tool_calls>", variants=("", "tight"), together=True),
+    _json(
+        "ernie",
+        writers.ernie,
+        "<tool_call>",
+        "</tool_call>",
+        wraps=(("", ""), ("<response>\n", "\n</response>")),
+        separators=("\n\n", "\n"),
+        markers=("<tool_call>", "</tool_call>", "<response>"),
+    ),
+    _tagged(
+        "seed_oss",
+        writers.seed_oss,
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        "\n</parameter>\n",
+        variants=("", "open_parameters"),
+        markers=("<seed:tool_call>", "</seed:tool_call>", "<function=f>", "see <parameter=k>"),
+        reasoning=("<seed:think>", "</seed:think>"),
+    ),
+    _tagged(
+        "step3",
+        writers.step3,
+        "<｜tool_calls_begin｜>",
+        "<｜tool_call_end｜>",
+        "</steptml:parameter>",
+        starts="<｜tool_call_begin｜>",
+        end="<｜tool_calls_end｜>",
+        variants=("", "tight"),
+        markers=("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<steptml:invoke"),
+        prose=SECTION,
+    ),
+    _json(
+        "internlm",
+        writers.internlm,
+        "<|action_start|><|plugin|>",
+        "<|action_end|>",
+        variants=("", "arguments", "tight"),
+        without_closer="whole",
+        parallel=False,
+        prose=SECTION,
+        markers=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
+    ),
+    _json(
+        "jamba",
+        writers.tool_calls_array,
+        "<tool_calls>",
+        "</tool_calls>",
+        variants=("", "tight"),
+        reasoning=None,
+        together=True,
+    ),
+    Format(
+        title="harmony",
+        name="harmony",
+        write=writers.harmony,
+        encoding="json",
+        opener="<|channel|>",
+        closer="<|call|>",
+        without_closer="whole",
+        variants=("", "json", "plain", "role", "analysis"),
+        markers=("<|channel|>", "<|call|>", "<|end|>", "<|message|>", "<|start|>assistant"),
+        reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
+        wraps=(("<|channel|>final<|message|>", "<|end|>"), ("<|channel|>commentary<|message|>", "<|end|>")),
+    ),
+)
+
+_WHOLE = "the whole answer is calls"
+_NO_NAME = "the name is not a key that could come second"
+_ONE_WAY = "it is written in one way only"
+CANNOT: dict[str, dict[str, str]] = {
+    "before": dict.fromkeys(("bare_json", "llama3_json", "pythonic", "xlam"), _WHOLE),
+    "between": {
+        **dict.fromkeys(("bare_json", "llama3_json", "pythonic", "xlam"), _WHOLE),
+        **dict.fromkeys(
+            ("deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "kimi_k2"),
+            "all calls stand in one section",
+        ),
+        **dict.fromkeys(("minimax_m2", "step3"), "all calls stand in one section"),
+        "granite": "its array runs to the end of the answer",
+        "internlm": "one call an answer",
+    },
+    "after": {
+        **dict.fromkeys(("bare_json", "llama3_json", "pythonic", "xlam"), _WHOLE),
+        "granite": "its array runs to the end of the answer",
+    },
+    "parallel": {"internlm": "one call an answer"},
+    "reversed": {format.title: _NO_NAME for format in FORMATS if not format.named},
+    "whitespace": {format.title: _ONE_WAY for format in FORMATS if len(format.variants) == 1},
+    "reasoning": {format.title: "its models do not think" for format in FORMATS if format.reasoning is None},
+}
+"""What a format cannot express, by case class, and why: every other pair of class and format must have cases."""

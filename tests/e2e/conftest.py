@@ -1,0 +1,106 @@
+"""A gateway on a real socket, and clients in front of it: the real SDK, and one that sees the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import openai
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.app import create_app
+from proxy.config import GatewayConfig
+from proxy.registry import Registries
+from proxy.settings import load
+from proxy.testing import WireAnswer
+
+CHAT = "/v1/chat/completions"
+USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+
+Gateway = Callable[..., Awaitable[TestServer]]
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    """Start gateways: `await gateway(script=[...])` for the built-in mock, or `await gateway(config)`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            config: GatewayConfig | None = None,
+            *,
+            script: Any = None,
+            plugins: Registries | None = None,
+            **options: Any,
+        ) -> TestServer:
+            if config is None:
+                config = mock_config(script, **options)
+            return await stack.enter_async_context(serving(config, plugins))
+
+        yield start
+
+
+@asynccontextmanager
+async def serving(config: GatewayConfig, plugins: Registries | None = None) -> AsyncIterator[TestServer]:
+    """A running gateway; everything of it is closed at the end."""
+    server = TestServer(create_app(config, plugins=plugins))
+    await server.start_server()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def mock_config(script: Any, **options: Any) -> GatewayConfig:
+    """One mock backend with a script; `options` are route options as in the file."""
+    return read_config({"backends": {"mock": {"kind": "mock", "script": script}}, "defaults": options})
+
+
+def upstream_config(url: str, *, backend: Mapping[str, Any] | None = None, **sections: Any) -> GatewayConfig:
+    """One HTTP backend at `url`; `sections` are those of the file."""
+    return read_config({"backends": {"up": {"url": url, **(backend or {})}}, **sections})
+
+
+def read_config(config: Mapping[str, Any]) -> GatewayConfig:
+    """A configuration as from the file; responses are kept in memory unless it says otherwise."""
+    return load(None, env={}, overrides={"store": {"kind": "memory"}, **config})
+
+
+@asynccontextmanager
+async def sdk(server: TestServer, **settings: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The real OpenAI client, without retries, so that a failure shows."""
+    settings = {"api_key": "none", "max_retries": 0, **settings}
+    async with openai.AsyncOpenAI(base_url=str(server.make_url("/v1")), **settings) as client:
+        yield client
+
+
+async def post(
+    server: TestServer,
+    body: Mapping[str, Any] | bytes,
+    *,
+    path: str = CHAT,
+    headers: Mapping[str, str] | None = None,
+) -> WireAnswer:
+    """One request, and what came back over the wire. A mapping without `model` gets one."""
+    raw = body if isinstance(body, bytes) else orjson.dumps({"model": "m", **body})
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(server.make_url(path), data=raw, headers=sent) as response,
+    ):
+        return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+
+def function(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:
+    """A function tool all of whose properties are required; a property is a JSON type's name or a schema."""
+    parameters = {
+        "type": "object",
+        "properties": {key: {"type": kind} if isinstance(kind, str) else kind for key, kind in properties.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    inner = {"name": name, "description": f"Does {name}.", "parameters": parameters}
+    return {"type": "function", "function": inner if strict is None else {**inner, "strict": strict}}

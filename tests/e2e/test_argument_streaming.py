@@ -1,0 +1,321 @@
+"""`argument_streaming: incremental` (R6.13) through the whole gateway."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from proxy.config import DEFAULT_CHAIN, GatewayConfig
+from proxy.errors import ModelFault
+from proxy.events import Call, Event, Kind
+from proxy.exchange import Exchange
+from proxy.middleware import Middleware
+from proxy.model import ToolUse
+from proxy.registry import registries
+from proxy.testing import Say, Upstream
+from tests.corpus.cases import Case
+from tests.e2e.agent import block
+from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
+from tests.e2e.responses_answers import of_stream
+from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, fits, response_parts, sample, wanted
+from tests.e2e.test_responses_faults import check_failed, stored
+
+WRITE = function("write", path="string", text="string")
+STRICT = function("note", strict=True, text="string")
+TOOLS = [WRITE, STRICT]
+FLAT = [{"type": "function", "strict": False, **WRITE["function"]}]
+CHAT: dict[str, Any] = {"messages": USER, "tools": TOOLS, "stream": True}
+ASKED: dict[str, Any] = {"input": "hi", "tools": FLAT, "stream": True}
+LONG = {"path": "a.txt", "text": 'some "longer" text, {with} brackets\n' * 280}
+ARGUMENTS = {"path": "a.txt", "text": "b, {c}"}
+FORMATS = ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"]
+
+
+def config(script: Any, *outer: str, url: str | None = None, **options: Any) -> GatewayConfig:
+    backend = {"kind": "mock", "script": script} if url is None else {"url": url}
+    defaults = {"argument_streaming": "incremental", **options}
+    return read_config({"backends": {"b": backend}, "defaults": defaults, "chain": [*outer, *DEFAULT_CHAIN]})
+
+
+def in_pieces(text: str) -> list[str]:
+    """Deltas of 1 to 8 characters."""
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        pieces.append(text[at : at + 1 + len(pieces) * 5 % 8])
+        at += len(pieces[-1])
+    return pieces
+
+
+def written(format: str, arguments: Any) -> str:
+    """A call as a model of that format writes it."""
+    return registries().formats.get(format).render_call(ToolUse("call_1", "write", json.dumps(arguments)))
+
+
+def turn(text: str, finish: str = "stop") -> dict[str, Any]:
+    return {"chunk": in_pieces(text), "finish": finish}
+
+
+def fragments(frames: list[Any]) -> list[str]:
+    """The arguments in the frames of a Chat stream."""
+    return [
+        call["function"]["arguments"]
+        for frame in frames
+        if "choices" in frame
+        for choice in frame["choices"]
+        for call in choice["delta"].get("tool_calls", ())
+        if "id" not in call
+    ]
+
+
+def reason(frames: list[Any]) -> Any:
+    return next(frame["choices"][0]["finish_reason"] for frame in reversed(frames) if "choices" in frame)
+
+
+# --- the same calls -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [case for case in sample() if "cut off" not in str(case.id)][::2])
+async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, case: Case) -> None:
+    reasoning = {"preopened": case.preopened, "scan_calls": case.scan_calls}
+    script = [{"text": case.text, "chunk": 3, "finish": "length" if case.truncated else "stop"}]
+    server = await gateway(config(script, format=case.format.name, reasoning=reasoning))
+    tools = [tool.spec() for tool in case.tools]
+    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in tools]
+    answer = await post(server, {"messages": USER, "tools": tools})
+    assert fits(case, chat_parts(answer.json())), (wanted(case), answer.json())
+    *chunks, done = (await post(server, {"messages": USER, "tools": tools, "stream": True})).frames()
+    assert done == "[DONE]"
+    assert fits(case, chat_stream_parts(chunks)), (wanted(case), chunks)
+    answer = await post(server, {"input": "hi", "tools": flat}, path=RESPONSES)
+    assert fits(case, response_parts(answer.json())), (wanted(case), answer.json())
+    frames = (await post(server, {"input": "hi", "tools": flat, "stream": True}, path=RESPONSES)).frames()
+    last = [frame for frame in frames if isinstance(frame, dict)][-1]
+    assert fits(case, response_parts(last["response"])), (wanted(case), last)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gateway, format: str) -> None:
+    server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format))
+    *chunks, done = (await post(server, CHAT)).frames()
+    found = fragments(chunks)
+    assert (len(found) > 1000, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
+    assert json.loads("".join(found)) == LONG
+    async with sdk(server) as client, client.chat.completions.stream(model="m", messages=USER, tools=[WRITE]) as stream:
+        choice = (await stream.get_final_completion()).choices[0]
+    assert choice.message.content == "So."
+    (call,) = choice.message.tool_calls or ()
+    assert json.loads(call.function.arguments) == LONG
+    async with sdk(server) as client, client.responses.stream(model="m", input="hi", tools=FLAT) as events:
+        deltas = [event.delta async for event in events if event.type == "response.function_call_arguments.delta"]
+        response = await events.get_final_response()
+    assert len(deltas) > 1000
+    assert json.loads("".join(deltas)) == LONG
+    assert json.loads(response.output[-1].arguments) == LONG
+
+
+@pytest.mark.parametrize("path", ["chat", "responses"])
+async def test_the_first_fragment_leaves_before_the_call_is_whole(gateway: Gateway, path: str) -> None:
+    """The model server hangs in the middle of the call."""
+    async with Upstream([Say('<tool_call>{"name":"write","arguments":"{\\"path\\":\\"a.', hang=True)]) as upstream:
+        server = await gateway(config(None, url=upstream.url))
+        async with sdk(server) as client:
+            if path == "chat":
+                async for chunk in await client.chat.completions.create(
+                    model="m", messages=USER, tools=TOOLS, stream=True
+                ):
+                    call = (chunk.choices[0].delta.tool_calls or [None])[0]
+                    if call is not None and call.function.arguments:
+                        assert call.function.arguments == '{"path":"a.'
+                        break
+            else:
+                async for event in await client.responses.create(model="m", input="hi", tools=FLAT, stream=True):
+                    if event.type == "response.function_call_arguments.delta":
+                        assert event.delta == '{"path":"a.'
+                        break
+
+
+async def test_text_and_calls_stay_in_order(gateway: Gateway) -> None:
+    text = f"One. {block('write', ARGUMENTS)} Two. {block('write', {'path': 'b'})}{block('note', {'text': 'c'})} Three."
+    server = await gateway(config([turn(text)]))
+    got = of_stream(await post(server, {**ASKED, "tools": [*FLAT, {**FLAT[0], "name": "note"}]}, path=RESPONSES))
+    output = got.resource["output"]
+    assert [item["type"] for item in output] == ["message", "function_call"] * 2 + ["function_call", "message"]
+    assert [item["arguments"] for item in output if item["type"] == "function_call"] == [
+        json.dumps(ARGUMENTS),
+        '{"path": "b"}',
+        '{"text": "c"}',
+    ]
+    assert {item["status"] for item in output} == {"completed"}
+    assert await stored(server, got.resource["id"]) == got.resource
+
+
+# --- calls that do not end well -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [ARGUMENTS, {}], ids=["some", "none"])
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_call_that_was_cut_off_has_no_arguments_that_can_be_read(
+    gateway: Gateway, format: str, arguments: dict[str, str]
+) -> None:
+    """C18, wherever the cut is: `length` and `incomplete`."""
+    text = written(format, arguments)
+    sizes = range(text.index("write") + 6, len(text), 3)
+    script = [{**turn(f"So. {text[:size]}", "length"), "when": f"<{size}>"} for size in sizes]
+    server = await gateway(config(script, format=format))
+    for size in sizes:
+        chunks = (await post(server, {**CHAT, "messages": [{"role": "user", "content": f"<{size}>"}]})).frames()[:-1]
+        calls = chat_stream_parts(chunks)[1:]
+        if reason(chunks) == "tool_calls":
+            assert format in ("mistral", "deepseek_v31", "kimi_k2", "qwen3_coder")  # nothing but framing is missing
+            assert json.loads(calls[0].text) == arguments
+            continue
+        assert reason(chunks) == "length"
+        for call in calls:
+            with pytest.raises(ValueError):
+                json.loads(call.text)
+        got = of_stream(await post(server, {**ASKED, "input": f"<{size}>"}, path=RESPONSES))
+        assert got.resource["status"] == "incomplete"
+        assert [item["status"] for item in got.resource["output"]][1:] == ["incomplete"] * len(calls)
+        assert await stored(server, got.resource["id"]) == got.resource
+
+
+async def test_a_whole_call_before_one_that_was_cut_off_counts(gateway: Gateway) -> None:
+    text = block("write", ARGUMENTS) + block("write", ARGUMENTS)[:-30]
+    server = await gateway(config([turn(text, "length")]))
+    assert reason((await post(server, CHAT)).frames()[:-1]) == "tool_calls"
+    got = of_stream(await post(server, ASKED, path=RESPONSES))
+    assert got.resource["status"] == "completed"
+    assert [item["status"] for item in got.resource["output"]] == ["completed", "incomplete"]
+    assert await stored(server, got.resource["id"]) == got.resource
+
+
+BAD = block("write", ARGUMENTS).replace("}<", "]<")
+
+
+@pytest.mark.parametrize("text", [BAD + " More.", block("write", ARGUMENTS)[:-20]], ids=["malformed", "unfinished"])
+async def test_a_call_that_turns_out_to_be_none_ends_the_answer(gateway: Gateway, text: str) -> None:
+    """What was sent is not taken back (R9.6). Whole answers are as when calls are held: it is text."""
+    server = await gateway(config([turn(text)]))
+    asked = {**CHAT, "tools": [WRITE]}
+    *chunks, error, done = (await post(server, asked)).frames()
+    assert (error["error"]["code"], done) == ("malformed_tool_arguments", "[DONE]")
+    assert fragments(chunks)
+    assert reason(chunks) is None
+    got = check_failed(await post(server, ASKED, path=RESPONSES), "malformed_tool_arguments")
+    assert got.resource["output"] == []
+    assert "output_item.done" not in got.kinds
+    assert await stored(server, got.resource["id"]) == got.resource
+    whole = (await post(server, {**asked, "stream": False})).json()["choices"][0]
+    assert (whole["message"]["content"], whole["finish_reason"]) == (text, "stop")
+
+
+async def test_the_server_breaks_off_in_the_middle_of_a_call(gateway: Gateway) -> None:
+    text = block("write", ARGUMENTS)
+    script = [{"chunk": in_pieces(text), "error": {"status": 500, "after": len(text) - 20}}]
+    server = await gateway(config(script))
+    *chunks, error, done = (await post(server, CHAT)).frames()
+    assert fragments(chunks)
+    assert (reason(chunks), set(error), done) == (None, {"error"}, "[DONE]")
+    got = of_stream(await post(server, ASKED, path=RESPONSES))
+    assert (got.kinds[-1], got.resource["output"]) == ("failed", [])
+
+
+async def test_a_slip_at_the_end_is_repaired(gateway: Gateway) -> None:
+    text = '<tool_call>{"name":"write","arguments":{"path":"a","text":"b", }}</tool_call>'
+    server = await gateway(config([turn(text)], format="hermes"))
+    chunks = (await post(server, CHAT)).frames()[:-1]
+    assert json.loads("".join(fragments(chunks))) == {"path": "a", "text": "b"}
+    assert reason(chunks) == "tool_calls"
+
+
+async def test_of_equal_keys_in_tags_the_last_one_wins_as_in_json(gateway: Gateway) -> None:
+    """R9.10, by whoever reads the arguments: both were sent."""
+    parameter = "<parameter=path>\n{}\n</parameter>\n"
+    text = f"<tool_call>\n<function=write>\n{parameter.format('a')}{parameter.format('b')}</function>\n</tool_call>"
+    server = await gateway(config([turn(text)], format="qwen3_coder"))
+    assert "".join(fragments((await post(server, CHAT)).frames()[:-1])) == '{"path":"a","path":"b"}'
+    calls = (await post(server, {**CHAT, "stream": False})).json()["choices"][0]["message"]["tool_calls"]
+    assert calls[0]["function"]["arguments"] == '{"path":"b"}'
+
+
+# --- who sees what ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_call_of_a_strict_tool_is_held(gateway: Gateway) -> None:
+    server = await gateway(config([turn(block("note", {"text": "a"}))]))
+    assert fragments((await post(server, CHAT)).frames()[:-1]) == ['{"text": "a"}']
+    server = await gateway(config([turn(block("note", {"other": "a"}))]))
+    answer = await post(server, CHAT)
+    assert (answer.status, answer.json()["error"]["code"]) == (500, "invalid_tool_arguments")
+
+
+async def test_what_is_counted(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="toolwire.access")
+    text = block("write", ARGUMENTS) + block("write", {"path": 1}) + block("write", ARGUMENTS)[:-30]
+    server = await gateway(config([turn(text, "length"), turn(BAD)]))
+    required = {**CHAT, "tool_choice": "required", "tools": [WRITE]}
+    chunks = (await post(server, required)).frames()[:-1]
+    assert reason(chunks) == "tool_calls"
+    second = [*USER, {"role": "assistant", "content": "So."}, *USER]
+    await post(server, {**CHAT, "messages": second, "tools": [WRITE]})
+    await server.close()
+    first, last = (record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access")
+    counters = ("calls", "schema_warnings", "truncated_calls", "choice_missed", "parse_failures", "withdrawn_calls")
+    assert [first.get(name, 0) for name in counters] == [2, 1, 1, 0, 0, 0]
+    assert [last.get(name, 0) for name in counters] == [0, 0, 0, 0, 1, 1]
+
+
+class Careful(Middleware):
+    """Refuses one path and changes another; wants whole calls."""
+
+    wants = Kind.FINISHED_CALL
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event | None:
+        assert isinstance(event, Call)
+        assert event.source == "", "found in text, not given by the backend"
+        arguments = json.loads(event.use.arguments)
+        if arguments["path"] == "secret":
+            return None
+        if arguments["path"] == "poison":
+            raise ModelFault("No.", code="invalid_tool_arguments")
+        return event
+
+
+@pytest.mark.parametrize(("path", "calls"), [("a", 1), ("secret", 0)])
+async def test_a_middleware_that_may_refuse_calls_holds_them(gateway: Gateway, path: str, calls: int) -> None:
+    plugins = registries()
+    plugins.middlewares.register("careful", Careful)
+    text = f"So. {block('write', {**LONG, 'path': path})} Then."
+    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
+    chunks = (await post(server, CHAT)).frames()[:-1]
+    assert [part.kind for part in chat_stream_parts(chunks)] == ["text"] + ["call"] * calls
+    assert reason(chunks) == ("tool_calls" if calls else "stop")
+
+
+async def test_a_middleware_that_ends_the_answer_before_the_call_was_seen(gateway: Gateway) -> None:
+    plugins = registries()
+    plugins.middlewares.register("careful", Careful)
+    text = f"So. {block('write', {'path': 'poison'})} Then."
+    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
+    *chunks, error, _ = (await post(server, CHAT)).frames()
+    assert (fragments(chunks), error["error"]["code"]) == ([], "invalid_tool_arguments")
+
+
+async def test_stopping_after_the_call(gateway: Gateway) -> None:
+    text = f"{block('write', ARGUMENTS)} and more {block('write', ARGUMENTS)}"
+    server = await gateway(config([turn(text)], stop_after_call=True))
+    chunks = (await post(server, {**CHAT, "parallel_tool_calls": False, "tools": [WRITE]})).frames()[:-1]
+    assert json.loads("".join(fragments(chunks))) == ARGUMENTS
+    assert [part.kind for part in chat_stream_parts(chunks)] == ["call"]
+
+
+async def test_native_calls_are_as_they_were(gateway: Gateway) -> None:
+    script = [{"calls": [{"name": "write", "arguments": ARGUMENTS}]}]
+    server = await gateway(config(script, mode="native"))
+    chunks = (await post(server, CHAT)).frames()[:-1]
+    assert json.loads("".join(fragments(chunks))) == ARGUMENTS
+    assert reason(chunks) == "tool_calls"

@@ -1,0 +1,225 @@
+"""Stored conversations over the wire: follow-ups, look-ups, isolation, and what happens when the store or the client is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.store.base import StoreUnavailable
+from proxy.stored import CONVERSATIONS
+from proxy.testing import Answer, Say, Upstream, chunk, frame
+from tests.e2e.conftest import Gateway, read_config, upstream_config
+
+RESPONSES = "/v1/responses"
+CALL = '<tool_call>{"name":"look","arguments":"{\\"at\\":\\"sky\\"}"}</tool_call>'
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+
+
+@asynccontextmanager
+async def client(server: TestServer, key: str = "k1") -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.make_url("/"), headers={"Authorization": f"Bearer {key}"}) as session:
+        yield session
+
+
+async def ask(session: aiohttp.ClientSession, status: int = 200, **body: Any) -> Any:
+    async with session.post(RESPONSES, json={"model": "m", **body}) as response:
+        answer = await response.json()
+        assert response.status == status, answer
+        return answer
+
+
+async def get(session: aiohttp.ClientSession, path: str, status: int = 200) -> Any:
+    async with session.get(f"{RESPONSES}/{path}") as response:
+        answer = await response.json()
+        assert response.status == status, answer
+        return answer
+
+
+def texts(request: Any) -> list[tuple[str, str]]:
+    return [(m["role"], m["content"]) for m in request.json["messages"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_goes_on_from_its_id(gateway: Gateway, stream: bool) -> None:
+    async with Upstream([Say(CALL), Say("It is blue."), Say("Bye.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            first = await ask(session, input="What colour?", instructions="Be brief.", tools=[LOOK])
+            (call,) = first["output"]
+            assert (call["type"], call["name"]) == ("function_call", "look")
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+            body = {"input": [result], "previous_response_id": first["id"], "stream": stream}
+            if stream:
+                async with session.post(RESPONSES, json={"model": "m", **body}) as response:
+                    wire = (await response.read()).decode()
+                assert "event: response.completed" in wire
+                ident = wire.split('"id":"resp_')[1][:32]
+                second = await get(session, f"resp_{ident}")
+            else:
+                second = await ask(session, **body)
+            assert second["previous_response_id"] == first["id"]
+            assert second["instructions"] is None
+            third = await ask(session, input="Thanks.", previous_response_id=second["id"])
+            assert third["output"][0]["content"][0]["text"] == "Bye."
+    said = texts(upstream.requests[2])
+    assert [role for role, _ in said] == ["user", "assistant", "user", "assistant", "user"]
+    assert said[0][1] == "What colour?"
+    assert f"call_id={call['call_id']}" in said[1][1]
+    assert said[2][1] == f"[function_call_output call_id={call['call_id']} output=blue]"
+    assert [text for _, text in said[3:]] == ["It is blue.", "Thanks."]
+
+
+async def test_every_look_up(gateway: Gateway) -> None:
+    server = await gateway(script=["Hello."])
+    async with client(server) as session:
+        made = await ask(session, input=[{"role": "user", "content": "one"}, {"role": "user", "content": "two"}])
+        assert await get(session, made["id"]) == made
+        listed = await get(session, f"{made['id']}/input_items?order=asc")
+        assert [item["content"][0]["text"] for item in listed["data"]] == ["one", "two"]
+        assert (listed["object"], listed["has_more"]) == ("list", False)
+        page = await get(session, f"{made['id']}/input_items?limit=1")
+        assert [item["content"][0]["text"] for item in page["data"]] == ["two"]
+        assert page["has_more"] is True
+        rest = await get(session, f"{made['id']}/input_items?after={page['last_id']}")
+        assert [item["content"][0]["text"] for item in rest["data"]] == ["one"]
+        for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nope"):
+            assert (await get(session, f"{made['id']}/input_items?{query}", 400))["error"]["param"] == query.split("=")[
+                0
+            ]
+        async with session.post(f"{RESPONSES}/{made['id']}/cancel") as response:
+            assert await response.json() == made
+        async with session.delete(f"{RESPONSES}/{made['id']}") as response:
+            assert await response.json() == {"id": made["id"], "object": "response", "deleted": True}
+        for path in (made["id"], f"{made['id']}/input_items", "resp_nope"):
+            assert (await get(session, path, 404))["error"]["code"] == "not_found"
+        gone = await ask(session, 400, input="x", previous_response_id=made["id"])
+        assert (gone["error"]["code"], gone["error"]["param"]) == (
+            "previous_response_not_found", "previous_response_id",
+        )  # fmt: skip
+
+
+async def test_somebody_elses_response_does_not_exist(gateway: Gateway) -> None:
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "auth": {"keys": ["k1", "k2"]}}
+    server = await gateway(read_config(config))
+    async with client(server) as mine, client(server, "k2") as other:
+        made = await ask(mine, input="hi")
+        await get(other, made["id"], 404)
+        await get(other, f"{made['id']}/input_items", 404)
+        async with other.delete(f"{RESPONSES}/{made['id']}") as response:
+            assert response.status == 404
+        async with other.post(f"{RESPONSES}/{made['id']}/cancel") as response:
+            assert response.status == 404
+        await ask(other, 400, input="x", previous_response_id=made["id"])
+        assert await get(mine, made["id"]) == made
+
+
+@pytest.mark.parametrize("store", [{"kind": "none"}, {"kind": "memory"}])
+async def test_what_is_not_kept_cannot_be_loaded(gateway: Gateway, store: dict[str, Any]) -> None:
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": store}
+    server = await gateway(read_config(config))
+    async with client(server) as session:
+        made = await ask(session, input="hi", store=False)
+        assert made["store"] is False
+        await get(session, made["id"], 404)
+        await ask(session, 400, input="x", previous_response_id=made["id"])
+        if store["kind"] == "none":
+            assert (await ask(session, input="hi"))["store"] is False
+
+
+async def test_a_running_response_can_be_seen_and_cancelled(gateway: Gateway) -> None:
+    gate = asyncio.Event()
+    async with Upstream([Answer([frame(chunk({"content": "slow"})), gate, b"data: [DONE]\n\n"])]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            async with session.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True}) as response:
+                head = (await response.content.readuntil(b"slow")).decode()
+                ident = "resp_" + head.split('"id":"resp_')[1][:32]
+                assert (await get(session, ident))["status"] == "in_progress"
+                await ask(session, 400, input="x", previous_response_id=ident)
+                async with session.post(f"{RESPONSES}/{ident}/cancel") as cancelled:
+                    assert (await cancelled.json())["status"] == "cancelled"
+                async with asyncio.timeout(5):
+                    rest = (await response.read()).decode()
+            assert rest.count("event: response.failed") == 1
+            kept = await get(session, ident)
+            assert kept["status"] == "cancelled"
+            assert kept["output"][0]["content"][0]["text"] == "slow"
+
+
+async def test_a_client_that_goes_leaves_a_cancelled_response(gateway: Gateway) -> None:
+    gate = asyncio.Event()
+    async with Upstream([Answer([frame(chunk({"content": "slow"})), gate, b"data: [DONE]\n\n"])]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            response = await session.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True})
+            head = (await response.content.readuntil(b"slow")).decode()
+            response.close()
+            ident = "resp_" + head.split('"id":"resp_')[1][:32]
+            for _ in range(100):
+                status = (await get(session, ident))["status"]
+                if status != "in_progress":
+                    break
+                await asyncio.sleep(0.05)
+            assert status == "cancelled"
+
+
+async def test_a_failed_response_is_kept_as_failed(gateway: Gateway) -> None:
+    async with Upstream([Say("half an ans", cut=True)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            async with session.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True}) as response:
+                wire = (await response.read()).decode()
+            ident = "resp_" + wire.split('"id":"resp_')[1][:32]
+            kept = await get(session, ident)
+            assert (kept["status"], kept["error"]["code"]) == ("failed", "server_error")
+
+
+async def test_a_store_that_is_away_spoils_no_answer(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await gateway(script=["Hello."])
+
+    async def broken(*args: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    async with client(server) as session:
+        made = await ask(session, input="hi")
+        for name in ("put", "get", "get_chain", "delete"):
+            monkeypatch.setattr(server.app[CONVERSATIONS], name, broken)
+        assert (await ask(session, input="hi"))["store"] is False
+        assert "the disk is full" in caplog.text
+        refused = await ask(session, 503, input="x", previous_response_id=made["id"])
+        assert refused["error"]["code"] == "store_unavailable"
+        await get(session, made["id"], 503)
+
+
+async def test_two_gateways_share_one_file(gateway: Gateway, tmp_path: Path) -> None:
+    config = read_config(
+        {
+            "backends": {"m": {"kind": "mock", "script": ["Hello.", "Again."]}},
+            "store": {"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")},
+        }
+    )
+    one, two = await gateway(config), await gateway(config)
+    async with client(one) as first, client(two) as second:
+        made = await ask(first, input="hi")
+        assert await get(second, made["id"]) == made
+        after = await ask(second, input="and?", previous_response_id=made["id"])
+        assert (await get(first, after["id"]))["output"][0]["content"][0]["text"] == "Again."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_the_middleware_earlier_turns_are_not_ignored(gateway: Gateway, stream: bool) -> None:
+    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
+    server = await gateway(read_config({"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "chain": chain}))
+    async with client(server) as session:
+        made = await ask(session, input="hi")
+        refused = await ask(session, 400, input="x", previous_response_id=made["id"], stream=stream)
+    assert refused["error"]["code"] == "previous_response_not_found"

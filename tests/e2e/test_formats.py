@@ -1,0 +1,111 @@
+"""What a model writes in any format comes out of the whole gateway as the same calls and text: Chat and Responses, streamed and
+not (R1.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.corpus.cases import CLASSES, Case, Part, cases
+from tests.corpus.formats import FORMATS
+from tests.e2e.conftest import USER, Gateway, post
+
+RESPONSES = "/v1/responses"
+SAMPLED = [kind for kind in CLASSES if kind not in ("large", "foreign")]
+
+
+def sample() -> list[Any]:
+    """The last case of a third of all pairs of format and class: every format, and every class in many formats."""
+    return [
+        pytest.param(found[-1], id=f"{format.title}-{kind}")
+        for row, format in enumerate(FORMATS)
+        for column, kind in enumerate(SAMPLED)
+        if (row + column) % 3 == 0 and (found := cases(format.title, kind))
+    ]
+
+
+def chat_parts(answer: Any) -> list[Part]:
+    """The parts of a Chat message; it has one text, in front of the calls."""
+    message = answer["choices"][0]["message"]
+    found = [
+        *([Part("reasoning", message["reasoning_content"])] if message.get("reasoning_content") else []),
+        *([Part("text", message["content"])] if message.get("content") else []),
+    ]
+    return [*found, *(_call(call["function"], call["id"]) for call in message.get("tool_calls", []))]
+
+
+def chat_stream_parts(chunks: list[Any]) -> list[Part]:
+    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    for chunk in chunks:
+        delta = chunk["choices"][0]["delta"]
+        for key in ("content", "reasoning_content"):
+            message[key] += delta.get(key) or ""
+        for call in delta.get("tool_calls", []):
+            if call["index"] == len(message["tool_calls"]):
+                message["tool_calls"].append({"id": call["id"], "function": dict(call["function"])})
+            else:
+                message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+    return chat_parts({"choices": [{"message": message}]})
+
+
+def response_parts(response: Any) -> list[Part]:
+    """The parts of a response, in the order of Chat."""
+    found: dict[str, list[Part]] = {"reasoning": [], "message": [], "function_call": []}
+    for item in response["output"]:
+        if item["type"] == "function_call":
+            found["function_call"].append(_call(item, item["call_id"]))
+        else:
+            texts = item["content"] if item["type"] == "message" else [*item["summary"], *item.get("content", [])]
+            found[item["type"]].append(Part("text", "".join(part["text"] for part in texts)))
+    reasoning = "".join(part.text for part in found["reasoning"])
+    text = "".join(part.text for part in found["message"])
+    return [
+        *([Part("reasoning", reasoning)] if reasoning else []),
+        *([Part("text", text)] if text else []),
+        *found["function_call"],
+    ]
+
+
+def _call(call: Any, id: str) -> Part:
+    return Part("call", call["arguments"], call["name"], id)
+
+
+def wanted(case: Case) -> list[Part]:
+    """The case's parts as a protocol with one text has them."""
+    found: list[Part] = []
+    for kind in ("reasoning", "text"):
+        text = "".join(part.text for part in case.parts if part.kind == kind)
+        found += [replace(part, text=text) for part in case.parts if part.kind == kind][:1]
+    return [*found, *(part for part in case.parts if part.kind == "call")]
+
+
+def fits(case: Case, found: list[Part]) -> bool:
+    expected = wanted(case)
+    return len(expected) == len(found) and all(a.fits(b) for a, b in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize("case", sample())
+async def test_the_same_calls_and_text_whatever_the_client_speaks(gateway: Gateway, case: Case) -> None:
+    turn = {"text": case.text, "chunk": 5, "finish": "length" if case.truncated else "stop"}
+    server = await gateway(
+        script=[turn],
+        format=case.format.name,
+        reasoning={"preopened": case.preopened, "scan_calls": case.scan_calls},
+    )
+    tools = [tool.spec() for tool in case.tools]
+    body = {"messages": USER, "tools": tools}
+    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in tools]
+    asked = {"input": "hi", "tools": flat}
+
+    answer = await post(server, body)
+    assert fits(case, chat_parts(answer.json())), (wanted(case), answer.json())
+    *chunks, done = (await post(server, {**body, "stream": True})).frames()
+    assert done == "[DONE]"
+    assert fits(case, chat_stream_parts(chunks)), (wanted(case), chunks)
+    answer = await post(server, asked, path=RESPONSES)
+    assert fits(case, response_parts(answer.json())), (wanted(case), answer.json())
+    frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
+    last = [frame for frame in frames if isinstance(frame, dict)][-1]
+    assert fits(case, response_parts(last["response"])), (wanted(case), last)

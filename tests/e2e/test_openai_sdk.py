@@ -1,0 +1,369 @@
+"""The real `openai` package against the gateway: whole tool loops, every choice, and the bytes under them.
+
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The same request
+goes once more without the SDK, so that every chunk can be held against the published schema.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from proxy.testing import Say, Upstream
+from tests.e2e.agent import block
+from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving
+from tests.protocols.published import validator
+
+READ = function("read_file", path="string")
+WRITE = function("write_file", path="string", content="string")
+LIST = function("list_files")
+TOOLS = [READ, WRITE, LIST]
+A = block("read_file", {"path": "a.txt"})
+B = block("write_file", {"path": "b.txt", "content": '</tool_call> "quoted" ü'})
+
+
+@dataclass(frozen=True)
+class Got:
+    """What a client has at the end."""
+
+    content: str | None
+    calls: tuple[tuple[str, str], ...]
+    reason: str | None
+
+    @classmethod
+    def of(cls, choice: Any) -> Got:
+        calls = tuple((call.function.name, call.function.arguments) for call in choice.message.tool_calls or ())
+        for call in choice.message.tool_calls or ():
+            assert call.type == "function"
+            assert call.id.startswith("call_")
+        return cls(choice.message.content or None, calls, choice.finish_reason)
+
+
+async def created(client: AsyncOpenAI, **request: Any) -> Got:
+    return Got.of((await client.chat.completions.create(model="m", **request)).choices[0])
+
+
+async def streamed(client: AsyncOpenAI, **request: Any) -> Got:
+    """Added up by hand, as the many clients do that know only deltas."""
+    content, reason = "", None
+    calls: dict[int, dict[str, str]] = {}
+    async for chunk in await client.chat.completions.create(model="m", stream=True, **request):
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            reason = choice.finish_reason or reason
+            for delta in choice.delta.tool_calls or ():
+                call = calls.setdefault(delta.index, {"id": "", "name": "", "arguments": ""})
+                call["id"] += delta.id or ""
+                call["name"] += delta.function.name or ""
+                call["arguments"] += delta.function.arguments or ""
+    assert all(call["id"].startswith("call_") and call["id"].count("call_") == 1 for call in calls.values())
+    assert list(calls) == list(range(len(calls)))
+    return Got(content or None, tuple((call["name"], call["arguments"]) for call in calls.values()), reason)
+
+
+async def followed(client: AsyncOpenAI, **request: Any) -> Got:
+    async with client.chat.completions.stream(model="m", **request) as events:
+        done = [event async for event in events if event.type == "tool_calls.function.arguments.done"]
+        got = Got.of((await events.get_final_completion()).choices[0])
+    assert tuple((event.name, event.arguments) for event in done) == got.calls
+    return got
+
+
+WAYS: dict[str, Callable[..., Any]] = {"create": created, "create streamed": streamed, "stream": followed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the model writes to a request, and what the client must get."""
+
+    text: str
+    got: Got
+    request: dict[str, Any]
+    taught: tuple[str, ...] = ("read_file", "write_file", "list_files")
+    """Names of the tools that the prompt must describe."""
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
+
+
+CALL_A = ("read_file", '{"path": "a.txt"}')
+CALL_B = ("write_file", json.dumps({"path": "b.txt", "content": '</tool_call> "quoted" ü'}, ensure_ascii=False))
+CASES = {
+    "auto, a call": Case(text=f"Reading.\n{A}", got=Got("Reading.", (CALL_A,), "tool_calls"), request={}),
+    "auto, text": Case(text="No need.", got=Got("No need.", (), "stop"), request={"tool_choice": "auto"}),
+    "none": Case(text=f"x {A}", got=Got(f"x {A}", (), "stop"), request={"tool_choice": "none"}, taught=()),
+    "required": Case(text=A, got=Got(None, (CALL_A,), "tool_calls"), request={"tool_choice": "required"}),
+    "named": Case(
+        text=A,
+        got=Got(None, (CALL_A,), "tool_calls"),
+        request={"tool_choice": named("read_file")},
+        taught=("read_file",),
+    ),
+    "named, another": Case(
+        text=B,
+        got=Got(B, (), "stop"),
+        request={"tool_choice": named("read_file")},
+        taught=("read_file",),
+    ),
+    "allowed_tools": Case(
+        text=f"{A} {B}",
+        got=Got(B, (CALL_A,), "tool_calls"),
+        request={"tool_choice": allowed("auto", "read_file", "list_files")},
+        taught=("read_file", "list_files"),
+    ),
+    "parallel": Case(
+        text=f"Both.\n{A}\n{B}\n{A}", got=Got("Both.", (CALL_A, CALL_B, CALL_A), "tool_calls"), request={}
+    ),
+    "not parallel": Case(
+        text=f"One.\n{A}\n{B}",
+        got=Got("One.", (CALL_A,), "tool_calls"),
+        request={"parallel_tool_calls": False},
+    ),
+    "no arguments": Case(
+        text='<tool_call>{"name":"list_files"}</tool_call>',
+        got=Got(None, (("list_files", "{}"),), "tool_calls"),
+        request={},
+    ),
+    "an object as arguments": Case(
+        text='<tool_call>{"name":"read_file","arguments":{"path": "a.txt"}}</tool_call>',
+        got=Got(None, (("read_file", '{"path":"a.txt"}'),), "tool_calls"),
+        request={},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", CASES)
+async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
+    case = CASES[name]
+    server = await gateway(script=[{"text": case.text, "chunk": 3}])
+    async with sdk(server) as client:
+        assert await WAYS[way](client, messages=USER, tools=TOOLS, **case.request) == case.got
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_every_chunk_fits_the_published_schema(gateway: Gateway, name: str) -> None:
+    case = CASES[name]
+    server = await gateway(script=[{"text": case.text, "chunk": 3, "usage": {"input": 9, "output": 4}}])
+    request = {"messages": USER, "tools": TOOLS, **case.request}
+    whole = await post(server, request)
+    validator("CreateChatCompletionResponse").validate(whole.json())
+    answer = await post(server, {**request, "stream": True, "stream_options": {"include_usage": True}})
+    *chunks, done = answer.frames()
+    assert done == "[DONE]"
+    for chunk in chunks:
+        validator("CreateChatCompletionStreamResponse").validate(chunk)
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+    *earlier, last = chunks
+    assert all(chunk["usage"] is None for chunk in earlier)
+    assert (last["choices"], last["usage"]["total_tokens"]) == ([], 13)
+    assert earlier[-1]["choices"][0]["finish_reason"] == case.got.reason
+    assert whole.json()["usage"] == last["usage"]
+    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-cache"
+    assert answer.headers["X-Accel-Buffering"] == "no"
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
+    """What the backend is asked: tools as text, and nothing of the tool parameters (R5.2, R5.3, R5.11)."""
+    case = CASES[name]
+    async with (
+        Upstream([Say(case.text)]) as upstream,
+        serving(read_config({"backends": {"up": {"url": upstream.url}}})) as server,
+    ):
+        await post(server, {"messages": USER, "tools": TOOLS, **case.request})
+    sent = upstream.requests[0].json
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(sent)
+    prompt = "".join(message["content"] for message in sent["messages"] if message["role"] == "system")
+    assert tuple(name for name in ("read_file", "write_file", "list_files") if f'"{name}"' in prompt) == case.taught
+    assert sent["messages"][-1] == USER[0]
+
+
+async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
+    """Two calls in one turn, their results echoed back, in order and with their ids (R5.8)."""
+    async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        messages: list[Any] = [*USER]
+        async with sdk(server) as client:
+            first = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+            calls = first.choices[0].message.tool_calls or []
+            messages.append(first.choices[0].message)
+            for number, call in enumerate(calls):
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result-{number}"})
+            last = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+    assert last.choices[0].message.content == "Both done."
+    transcript = json.dumps(upstream.requests[1].json["messages"])
+    places = [transcript.index(text) for text in (calls[0].id, "result-0", calls[1].id, "result-1")]
+    assert places == sorted(places)
+    assert [transcript.count(text) for text in ("result-0", "result-1")] == [1, 1]
+    assert upstream.requests[1].json["messages"][-1]["role"] == "user"
+
+
+async def test_ten_turns_of_talk_and_calls(gateway: Gateway) -> None:
+    """SC-002: ids match and nothing of the conversation is lost."""
+    turns = [Say(block("read_file", {"path": f"f{n}"})) if n % 2 == 0 else Say(f"answer-{n}") for n in range(10)]
+    async with Upstream(turns) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        messages: list[Any] = []
+        ids: list[str] = []
+        async with sdk(server) as client:
+            for n in range(10):
+                if n % 2 == 0:
+                    messages.append({"role": "user", "content": f"question-{n}"})
+                got = await client.chat.completions.create(model="m", messages=messages, tools=[READ])
+                message = got.choices[0].message
+                messages.append(message)
+                for call in message.tool_calls or []:
+                    ids.append(call.id)
+                    messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result-{n}"})
+    transcript = json.dumps(upstream.requests[-1].json["messages"])
+    said = [f"question-{n}" for n in range(0, 10, 2)] + [f"result-{n}" for n in range(0, 9, 2)]
+    said += [f"answer-{n}" for n in range(1, 9, 2)]
+    assert {text: transcript.count(text) for text in said} == dict.fromkeys(said, 1)
+    assert len(set(ids)) == 5
+    assert all(call_id in transcript for call_id in ids)
+
+
+async def test_strict_tools(gateway: Gateway) -> None:
+    strict = function("read_file", strict=True, path="string")
+    server = await gateway(script=[A])
+    async with sdk(server) as client:
+        for way in WAYS.values():
+            assert await way(client, messages=USER, tools=[strict]) == Got(None, (CALL_A,), "tool_calls")
+
+
+async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
+    """`pydantic_function_tool` makes strict schemas; `.stream()` parses the arguments with the model."""
+
+    class ReadFile(BaseModel):
+        path: str
+
+    server = await gateway(script=[block("ReadFile", {"path": "a.txt"})])
+    async with (
+        sdk(server) as client,
+        client.chat.completions.stream(
+            model="m",
+            messages=USER,
+            tools=[openai.pydantic_function_tool(ReadFile)],
+        ) as events,
+    ):
+        (call,) = (await events.get_final_completion()).choices[0].message.tool_calls or ()
+    assert call.function.parsed_arguments == ReadFile(path="a.txt")
+
+
+async def test_usage_is_there_only_if_asked_for(gateway: Gateway) -> None:
+    server = await gateway(script=[{"text": "hello", "usage": {"input": 5, "output": 2}}])
+    async with sdk(server) as client:
+        plain = [chunk async for chunk in await client.chat.completions.create(model="m", messages=USER, stream=True)]
+        asked = [
+            chunk
+            async for chunk in await client.chat.completions.create(
+                model="m", messages=USER, stream=True, stream_options={"include_usage": True}
+            )
+        ]
+        whole = await client.chat.completions.create(model="m", messages=USER)
+    assert all("usage" not in chunk.model_fields_set for chunk in plain)
+    assert [chunk.usage for chunk in asked[:-1]] == [None] * (len(asked) - 1)
+    assert (asked[-1].usage.prompt_tokens, asked[-1].usage.completion_tokens, asked[-1].usage.total_tokens) == (5, 2, 7)
+    assert whole.usage is not None
+    assert whole.usage.total_tokens == 7
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_reasoning_is_not_content(gateway: Gateway, way: str) -> None:
+    text = f"<think>Should I call? {A}</think>Yes.\n{A}"
+    server = await gateway(script=[{"text": text, "chunk": 4}])
+    async with sdk(server) as client:
+        assert await WAYS[way](client, messages=USER, tools=TOOLS) == Got("Yes.", (CALL_A,), "tool_calls")
+    answer = await post(server, {"messages": USER, "tools": TOOLS})
+    assert answer.json()["choices"][0]["message"]["reasoning_content"] == f"Should I call? {A}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_native_backend(gateway: Gateway, way: str) -> None:
+    """`mode: native`: the backend's own calls come out the same."""
+    calls = [{"name": "read_file", "arguments": '{"path": "a.txt"}'}, {"name": "list_files", "arguments": ""}]
+    server = await gateway(script=[{"text": "Reading.", "calls": calls}], mode="native")
+    async with sdk(server) as client:
+        got = await WAYS[way](client, messages=USER, tools=TOOLS)
+    assert got == Got("Reading.", (CALL_A, ("list_files", "{}")), "tool_calls")
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "stop", "eos"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_finish_reasons(gateway: Gateway, way: str, reason: str) -> None:
+    server = await gateway(script=[{"text": "some text", "finish": reason}])
+    async with sdk(server) as client:
+        try:
+            got = await WAYS[way](client, messages=USER, tools=TOOLS)
+        except (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError):
+            assert way == "stream"  # the SDK raises these itself
+            return
+    assert got == Got("some text", (), {"eos": "stop"}.get(reason, reason))
+
+
+async def test_the_list_of_models(gateway: Gateway) -> None:
+    config = read_config(
+        {
+            "backends": {"mock": {"kind": "mock"}},
+            "routes": [
+                {"model": "small", "aliases": ["tiny"], "backend": "mock"},
+                {"model": "gpt-*", "backend": "mock"},
+            ],
+        }
+    )
+    async with sdk(await gateway(config)) as client:
+        models = [model async for model in client.models.list()]
+        assert [(model.id, model.object) for model in models] == [("small", "model"), ("tiny", "model")]
+        assert (await client.models.retrieve("tiny")).id == "tiny"
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.models.retrieve("huge")
+    assert caught.value.code == "model_not_found"
+    validator("ListModelsResponse").validate({"object": "list", "data": [model.to_dict() for model in models]})
+
+
+async def test_the_synchronous_client() -> None:
+    """The same over its other transport, in a thread, while the loop serves it."""
+
+    def loop(base: str) -> tuple[str | None, str | None]:
+        with openai.OpenAI(base_url=base, api_key="none", max_retries=0) as client:
+            messages: list[Any] = [*USER]
+            with client.chat.completions.stream(model="m", messages=messages, tools=TOOLS) as events:
+                for _ in events:
+                    pass
+                message = events.get_final_completion().choices[0].message
+            messages.append(message.to_dict())
+            for call in message.tool_calls or ():
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": "contents"})
+            last = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+            return message.content, last.choices[0].message.content
+
+    async with serving(mock_config([f"Reading. {A}", "It says contents."])) as server:
+        assert await asyncio.to_thread(loop, str(server.make_url("/v1"))) == ("Reading.", "It says contents.")
+
+
+async def test_the_built_in_answer_closes_a_loop(gateway: Gateway) -> None:
+    """A mock without a script is enough for a first try: it calls the first tool, then says its result."""
+    server = await gateway()
+    messages: list[Any] = [*USER]
+    async with sdk(server) as client:
+        first = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+        (call,) = first.choices[0].message.tool_calls or ()
+        assert json.loads(call.function.arguments) == {"path": "example"}
+        messages += [first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "42"}]
+        last = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+    assert "42" in (last.choices[0].message.content or "")

@@ -1,0 +1,477 @@
+"""The faults of `test_faults`, and those of models, as a client of Responses sees them: a status before the first byte; after it
+`error`, then `response.failed`, and nothing else; never a call that was cut off. What was stored says the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.errors import CODES
+from proxy.events import Event, Kind
+from proxy.exchange import Exchange
+from proxy.middleware import Middleware
+from proxy.registry import registries
+from proxy.stored import CONVERSATIONS
+from proxy.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
+from tests.e2e.agent import block
+from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
+from tests.e2e.responses_answers import (
+    RESPONSES,
+    Streamed,
+    ask,
+    of_stream,
+    of_whole,
+    outline,
+    read_events,
+    tool,
+)
+from tests.e2e.test_faults import (
+    BEFORE,
+    CALL,
+    DURING,
+    ERROR,
+    GONE,
+    HANGS_S,
+    SHORT,
+    SSE,
+    check_envelope,
+    leaving_nothing,
+)
+from tests.e2e.test_responses_wire import calling, native
+
+READ = tool("read_file", path="string")
+STRICT = tool("read_file", strict=True, path="string")
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+LANES = pytest.mark.parametrize(
+    ("tools", "mode"), [([], "prompt"), ([READ], "prompt"), ([READ], "native")], ids=["plain", "scanned", "native"]
+)
+TELLS = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
+"""`response.error.code` by status, where it is not `server_error`."""
+
+
+def failing(upstream: Upstream, mode: str = "prompt", **responses: Any) -> Any:
+    """A gateway that is not patient with `upstream`."""
+    return upstream_config(upstream.url, backend=SHORT, defaults={"mode": mode, "responses": responses})
+
+
+async def stored(server: TestServer, ident: str) -> Any:
+    """The response as it was kept."""
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(f"{RESPONSES}/{ident}")) as answer:
+        assert answer.status == 200
+        return await answer.json()
+
+
+def check_failed(answer: WireAnswer, code: str) -> Streamed:
+    """A stream that ends as R9.6 and C33 say. Nothing of a call that was not whole is in it."""
+    got = of_stream(answer)
+    *_, error, failed = got.events
+    assert got.kinds.count("error") == 1
+    assert (error["type"], set(error)) == ("error", {"type", "sequence_number", "error"})
+    assert list(error["error"]) == ["type", "code", "message", "param"]
+    assert (error["error"]["code"], error["error"]["type"]) == (code, CODES[code].type)
+    assert failed["response"]["error"] == {
+        "code": "context_length_exceeded"
+        if code == "context_length_exceeded"
+        else TELLS.get(CODES[code].status, "server_error"),
+        "message": f"{code}: {error['error']['message']}",
+    }
+    assert (failed["response"]["completed_at"], failed["response"]["incomplete_details"]) == (None, None)
+    return got
+
+
+# --- faults of servers ----------------------------------------------------------------------------------------------------
+
+
+@LANES
+@WAYS
+@pytest.mark.parametrize("name", BEFORE)
+async def test_a_fault_before_the_first_event_is_a_status(
+    gateway: Gateway, name: str, tools: list[Any], mode: str, stream: bool
+) -> None:
+    turn, status, code = BEFORE[name]
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+        answer = await ask(await gateway(failing(upstream, mode)), tools=tools, stream=stream)
+    check_envelope(answer, status, code)
+    assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
+
+
+def _cut_native(*steps: Any, **more: Any) -> Callable[[Any], Answer]:
+    """Text, then a native call that does not get to its end."""
+    half = [
+        frame(chunk(delta)) for delta in ({"role": "assistant", "content": "Hel"}, *calling(0, "read_file", CALL)[:4])
+    ]
+
+    def turn(asked: Any) -> Answer:
+        if asked.json.get("stream"):
+            return Answer([*half, *steps], headers=SSE, **more)
+        return Answer(
+            [b'{"id":"x","choices":[{"message":{"content":"Hel'], headers={"Content-Type": "application/json"}
+        )
+
+    return turn
+
+
+LATER: dict[str, tuple[Script, str, int, str]] = {
+    **DURING,
+    "a native call, cut": (
+        _cut_native(cut=True), "upstream_disconnected", 502, "upstream_invalid_response"
+    ),
+    "a native call, silence": (_cut_native(hang=True), "upstream_timeout", 502, "upstream_invalid_response"),
+    "a native call, an error": (
+        _cut_native(frame(ERROR)), "upstream_error", 502, "upstream_invalid_response"
+    ),
+    "a native call, it just ends": (
+        _cut_native(), "upstream_disconnected", 502, "upstream_invalid_response"
+    ),
+}  # fmt: skip
+
+
+@LANES
+@pytest.mark.parametrize("name", LATER)
+async def test_a_fault_in_the_stream_is_a_failed_response(
+    gateway: Gateway, name: str, tools: list[Any], mode: str
+) -> None:
+    turn, code, *_ = LATER[name]
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+        server = await gateway(failing(upstream, mode))
+        got = check_failed(await ask(server, tools=tools, stream=True), code)
+        assert await stored(server, got.resource["id"]) == got.resource
+    if tools:
+        check_no_call(got)
+        if mode == "prompt":
+            assert "<tool_call>" not in str(got.events)
+    text = "".join(event["delta"] for event in got.events if event["type"] == "response.output_text.delta")
+    assert text.startswith("Hel")
+    assert got.resource["output"][0]["content"][0]["text"] == text
+    # The message is cut off, unless a call began after it.
+    ended = "native call" in name and not tools
+    assert [item["status"] for item in got.resource["output"]] == ["completed" if ended else "incomplete"]
+
+
+def check_no_call(got: Streamed) -> None:
+    """A call that was cut off may have begun to stream, but it is nowhere whole, and not in the answer."""
+    assert not [item for item in got.resource["output"] if "call" in item["type"]]
+    assert "function_call_arguments.done" not in got.kinds
+    done = [event["item"] for event in got.events if event["type"] == "response.output_item.done"]
+    assert not [item for item in done if item["type"] == "function_call"]
+
+
+@LANES
+@pytest.mark.parametrize("name", LATER)
+async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any], mode: str) -> None:
+    turn, _, status, code = LATER[name]
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+        answer = await ask(await gateway(failing(upstream, mode)), tools=tools)
+    check_envelope(answer, status, code)
+
+
+async def test_calls_before_the_break_stay(gateway: Gateway) -> None:
+    """They were whole, and the client may have run them already."""
+    async with asyncio.timeout(HANGS_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
+        server = await gateway(failing(upstream))
+        got = check_failed(await ask(server, tools=[READ], stream=True), "upstream_disconnected")
+        assert await stored(server, got.resource["id"]) == got.resource
+    assert outline(got.resource)[0] == ("call", "read_file", '{"path":"a"}')
+    assert [item["type"] for item in got.resource["output"]].count("function_call") == 1
+    assert got.resource["output"][0]["status"] == "completed"
+
+
+LATE_REFUSALS = {
+    "too long": (400, "This model's maximum context length is 4096 tokens", "context_length_exceeded", 400),
+    "too many": (429, "slow down", "rate_limit_exceeded", 429),
+}
+
+
+@pytest.mark.parametrize("name", LATE_REFUSALS)
+async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
+    """Codex reads `response.error.code`: the same words before the first byte and after it."""
+    status, message, code, seen = LATE_REFUSALS[name]
+    async with Upstream([Refuse(status, message)]) as upstream:
+        check_envelope(await ask(await gateway(failing(upstream)), stream=True), seen, code)
+    script = [{"text": "Hello there", "error": {"status": status, "code": code, "message": message, "after": 8}}]
+    got = check_failed(await ask(await gateway(script=script), stream=True), code)
+    assert got.resource["error"]["code"] == code
+    assert message in got.resource["error"]["message"]
+
+
+async def test_without_the_error_event(gateway: Gateway) -> None:
+    """`responses.error_event: false`: the terminal event alone."""
+    async with Upstream([DURING["cut between frames"][0]]) as upstream:
+        answer = await ask(await gateway(failing(upstream, error_event=False)), stream=True)
+    got = of_stream(answer)
+    assert got.resource["error"]["message"].startswith("upstream_disconnected: ")
+    assert "error" not in got.kinds
+
+
+async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
+    """The nested `error` event is what makes it raise (client-invariants)."""
+    async with Upstream([DURING["cut inside a frame"][0]]) as upstream:
+        server = await gateway(failing(upstream))
+        async with sdk(server) as client:
+            with pytest.raises(openai.APIError) as caught:
+                async for _ in await client.responses.create(model="m", input="hi", stream=True):
+                    pass
+    assert caught.value.code == "upstream_disconnected"
+
+
+# --- faults of models -----------------------------------------------------------------------------------------------------
+
+REJECTED = {
+    "malformed_tool_arguments": '<tool_call>{"name":"read_file","arguments":"{]"}</tool_call>',
+    "invalid_tool_arguments": block("read_file", {}),
+    "unknown_tool_call": block("rm", {"path": "a"}),
+}
+"""R9.1 to R9.4: what a model writes that a strict tool does not allow, by code."""
+
+
+@WAYS
+@pytest.mark.parametrize("code", REJECTED)
+async def test_a_strict_failure_at_once_is_a_status(gateway: Gateway, code: str, stream: bool) -> None:
+    server = await gateway(script=[REJECTED[code]])
+    answer = await ask(server, tools=[STRICT], stream=stream)
+    check_envelope(answer, 500, code)
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.json()["error"]["type"] == "model_error"
+
+
+@WAYS
+@pytest.mark.parametrize("code", REJECTED)
+async def test_a_strict_failure_later(gateway: Gateway, code: str, stream: bool) -> None:
+    """R9.6: what was good before it stays, the call is not there in any form."""
+    good = block("read_file", {"path": "a"})
+    server = await gateway(script=[{"text": f"Hm. {good}{REJECTED[code]} bye", "chunk": 5}])
+    answer = await ask(server, tools=[STRICT], stream=stream)
+    if not stream:
+        check_envelope(answer, 500, code)
+        assert answer.headers["x-should-retry"] == "false"
+        return
+    got = check_failed(answer, code)
+    assert outline(got.resource) == [("text", "Hm."), ("call", "read_file", '{"path": "a"}')]
+    assert got.resource["error"]["code"] == "server_error"
+    assert await stored(server, got.resource["id"]) == got.resource
+
+
+@WAYS
+@pytest.mark.parametrize("code", REJECTED)
+async def test_a_strict_failure_as_text(gateway: Gateway, code: str, stream: bool) -> None:
+    server = await gateway(script=[f"Hm. {REJECTED[code]}"], strict_failure="assistant_message")
+    answer = await ask(server, tools=[STRICT], stream=stream)
+    resource = of_stream(answer).resource if stream else of_whole(answer)
+    assert resource["status"] == "completed"
+    text = "".join(part[-1] for part in outline(resource))
+    assert f"[tool call rejected: {code}: " in text
+    assert [item["type"] for item in resource["output"]] == ["message"]
+
+
+@WAYS
+@pytest.mark.parametrize("text", ["I would rather not.", " \n"])
+async def test_a_missed_choice(gateway: Gateway, text: str, stream: bool) -> None:
+    """R9.9 as an error: known only at the end, so in a stream the text stands before it; white space is none."""
+    server = await gateway(script=[text], choice_miss="error")
+    answer = await ask(server, tools=[READ], tool_choice="required", stream=stream)
+    if stream:
+        got = check_failed(answer, "tool_choice_not_satisfied")
+        assert outline(got.resource) == ([("text", text)] if text.strip() else [])
+        assert await stored(server, got.resource["id"]) == got.resource
+    else:
+        check_envelope(answer, 500, "tool_choice_not_satisfied")
+
+
+CUT = {
+    "a block": ("prompt", Say("One.", CALL[:45], finish="length")),
+    "half the arguments": (
+        "native", native({"content": "One."}, *calling(0, "read_file", '{"path":"a"}')[:-1], finish="length")
+    ),
+    "no arguments yet": (
+        "native", native({"content": "One."}, *calling(0, "read_file", "{}")[:1], finish="length")
+    ),
+}  # fmt: skip
+
+
+@WAYS
+@pytest.mark.parametrize("name", CUT)
+async def test_an_answer_that_was_cut_by_its_limit(gateway: Gateway, name: str, stream: bool) -> None:
+    """C18: `response.incomplete`, and a call that is not whole is not there."""
+    mode, turn = CUT[name]
+    async with Upstream([turn]) as upstream:
+        answer = await ask(await gateway(failing(upstream, mode)), tools=[READ], stream=stream)
+    if stream:
+        got = of_stream(answer)
+        check_no_call(got)
+        resource = got.resource
+    else:
+        resource = of_whole(answer)
+    assert resource["status"] == "incomplete"
+    assert resource["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert outline(resource) == [("text", "One.")]
+    assert resource["output"][-1]["status"] == "incomplete"
+
+
+# --- faults of the gateway --------------------------------------------------------------------------------------------------
+
+
+class BreaksOnText(Middleware):
+    """Lets the first text pass and breaks on the second."""
+
+    wants = Kind.TEXT
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event:
+        seen = exchange.state.setdefault(BreaksOnText, [])
+        seen.append(event)
+        if len(seen) > 2:
+            raise RuntimeError("secret-in-event")
+        return event
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: str) -> None:
+    """R13.5, wherever it stands: one terminal event. What is kept is what `conversation` saw, so what breaks outside of it,
+    where nothing should change an answer, may be kept as an answer."""
+    plugins = registries()
+    plugins.middlewares.register("broken", BreaksOnText)
+    chain = ["conversation", "transformation", "injection", "forwarding"]
+    chain.insert(0 if place == "outside" else 1, "broken")
+    async with Upstream([Say("Hel", "lo", " there")]) as upstream:
+        config = read_config({"backends": {"up": {"url": upstream.url}}, "chain": chain})
+        server = await gateway(config, plugins=plugins)
+        answer = await ask(server, stream=True)
+        assert "secret" not in answer.body.decode()
+        got = check_failed(answer, "internal_error")
+        kept = await stored(server, got.resource["id"])
+    if place == "inside":
+        assert kept == got.resource
+    assert kept["status"] != "in_progress"
+    assert not server.app[CONVERSATIONS].running
+
+
+# --- signs of life ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["comment", "event", "event, later"])
+async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: str) -> None:
+    """R6.14: a comment, or `response.in_progress` again for clients that count events; nothing of the answer is lost."""
+    keepalive = {"keepalive": kind.partition(",")[0], "event_s": 0.05 if kind == "event" else 60.0}
+    sign = b"event: response.in_progress\n" if kind == "event" else b": keep-alive\n\n"
+    gate = asyncio.Event()
+    async with asyncio.timeout(HANGS_S), Upstream([Say("Hm. ", CALL[:30], gate, CALL[30:])]) as upstream:
+        config = upstream_config(upstream.url, server={"keepalive_s": 0.05}, defaults={"responses": keepalive})
+        server = await gateway(config)
+        body = {"model": "m", "input": "hi", "tools": [READ], "stream": True}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(server.make_url(RESPONSES), json=body) as response,
+        ):
+            read = b""
+            while read.partition(b"output_text.delta")[2].count(sign) < 2:
+                read += await response.content.readany()
+            assert b"function_call" not in read
+            gate.set()
+            read += await response.read()
+            headers = response.headers.copy()
+    got = of_stream(WireAnswer(status=200, headers=headers, body=read))
+    assert outline(got.resource) == [("text", "Hm."), ("call", "read_file", '{"path":"a"}')]
+    assert (got.kinds.count("in_progress") > 2) == (kind == "event")
+    assert (b": keep-alive" in read) == (kind != "event")
+
+
+@pytest.mark.parametrize("kind", ["comment", "event"])
+async def test_a_server_that_never_begins(gateway: Gateway, kind: str) -> None:
+    """A sign of life sends the status line, so the error comes in-band, of a response that begins for its sake."""
+    async with asyncio.timeout(HANGS_S), Upstream([BEFORE["headers and no byte"][0]]) as upstream:
+        config = upstream_config(
+            upstream.url,
+            backend={"timeouts": {"first_byte_s": 1.0}},
+            server={"keepalive_s": 0.05},
+            defaults={"responses": {"keepalive": kind, "event_s": 0.05}},
+        )
+        server = await gateway(config)
+        answer = await ask(server, stream=True)
+    assert answer.body.startswith(b": keep-alive\n\n")
+    got = check_failed(answer, "upstream_timeout")
+    assert got.kinds == ["created", "in_progress", "error", "failed"]
+
+
+async def test_no_sign_of_life_while_text_flows(gateway: Gateway) -> None:
+    async with Upstream([Say("a", "b")]) as upstream:
+        answer = await ask(await gateway(upstream_config(upstream.url)), tools=[READ], stream=True)
+    assert b": keep-alive" not in answer.body
+    assert of_stream(answer).kinds.count("in_progress") == 1
+
+
+# --- clients that go --------------------------------------------------------------------------------------------------------
+
+
+@LANES
+@WAYS
+@pytest.mark.parametrize("name", GONE)
+async def test_a_client_that_goes_takes_the_servers_work_along(
+    gateway: Gateway, name: str, tools: list[Any], mode: str, stream: bool
+) -> None:
+    async with Upstream([GONE[name]]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+        async with aiohttp.ClientSession() as session:
+            body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
+            asking = asyncio.create_task(session.post(server.make_url(RESPONSES), json=body))
+            async with asyncio.timeout(HANGS_S):
+                asked = await upstream.next_request()
+                if stream and callable(GONE[name]):
+                    response = await asking
+                    await response.content.readuntil(b"Hel")
+                    response.close()
+            asking.cancel()
+        async with asyncio.timeout(1):
+            await asked.dropped.wait()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+# --- nothing is left behind ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_faults_leave_nothing_behind(mode: str) -> None:
+    async with Upstream([Say("ok")]) as upstream, serving(failing(upstream, mode)) as server:
+        async with leaving_nothing(server, upstream):
+            for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in LATER.values())]:
+                for tools in ([], [READ]):
+                    for stream in (False, True):
+                        upstream.script = [turn]
+                        async with asyncio.timeout(HANGS_S):
+                            answer = await ask(server, tools=tools, stream=stream)
+                        if answer.status == 200:
+                            assert read_events(answer.body)[-1]["type"] == "response.failed"
+        assert not server.app[CONVERSATIONS].running
+        assert not server.app[CONVERSATIONS].cancelled
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+async def test_clients_that_go_leave_nothing_behind() -> None:
+    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        async with leaving_nothing(server, upstream):
+            upstream.script = [Say("Hel", hang=True)]
+            bodies = [{"model": "m", "input": "hi", "tools": tools, "stream": True} for tools in ([], [READ])] * 10
+            async with aiohttp.ClientSession() as session:
+                answers = await asyncio.gather(
+                    *(session.post(server.make_url(RESPONSES), json=body) for body in bodies)
+                )
+                for response in answers:
+                    response.close()
+            async with asyncio.timeout(HANGS_S):
+                for asked in upstream.requests[-len(bodies) :]:
+                    await asked.dropped.wait()
+        assert not server.app[CONVERSATIONS].running
+
+
+async def test_a_client_that_asks_for_nonsense_costs_the_server_nothing(gateway: Gateway) -> None:
+    """A refused request never reaches the model server."""
+    async with Upstream([Say("ok")]) as upstream:
+        answer = await post(await gateway(upstream_config(upstream.url)), {"input": 3}, path=RESPONSES)
+    assert answer.status == 400
+    assert upstream.requests == []

@@ -1,0 +1,438 @@
+"""Responses through the real `openai` package: tool loops, every choice, custom and grouped tools, and how answers end.
+
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. Every answer
+is held against the published schemas on its way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
+from pydantic import BaseModel
+
+from proxy.testing import Answer, Say, Upstream, chunk, frame
+from tests.clients.conftest import gateway as gateway
+from tests.clients.conftest import plain_gateway as plain_gateway
+from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
+from tests.e2e.agent import block
+from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
+
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+
+def tool(name: str, *, strict: bool | None = None, **properties: str) -> dict[str, Any]:
+    """A function tool in the flat shape of Responses."""
+    parameters = {
+        "type": "object",
+        "properties": {key: {"type": kind} for key, kind in properties.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    out = {"type": "function", "name": name, "description": f"Does {name}.", "parameters": parameters}
+    return out if strict is None else {**out, "strict": strict}
+
+
+READ = tool("read_file", path="string")
+WRITE = tool("write_file", path="string", content="string")
+LIST = tool("list_files")
+TOOLS = [READ, WRITE, LIST]
+PATCH = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Applies a patch.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'},
+}
+
+
+# --- three ways ------------------------------------------------------------------------------------------------------
+
+
+async def created(client: AsyncOpenAI, **request: Any) -> Response:
+    return await client.responses.create(model="m", **request)
+
+
+async def streamed(client: AsyncOpenAI, **request: Any) -> Response:
+    """The last resource, after adding up the deltas by hand, as the many clients do that keep no snapshot."""
+    events = [event async for event in await client.responses.create(model="m", stream=True, **request)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert [event.type for event in events if event.type in TERMINAL] == [events[-1].type]
+    added: list[Any] = []
+    done: list[Any] = []
+    texts: dict[str, str] = {}
+    for event in events[2:-1]:
+        match event.type:
+            case "response.output_item.added":
+                assert event.output_index == len(added) == len(done)  # one at a time, no gaps
+                added.append(event.item)
+                texts[event.item.id] = ""
+            case "response.output_item.done":
+                done.append(event.item)
+            case (
+                "response.output_text.delta"
+                | "response.function_call_arguments.delta"
+                | "response.custom_tool_call_input.delta"
+                | "response.reasoning_text.delta"
+            ):
+                assert event.item_id == added[-1].id
+                texts[event.item_id] += event.delta
+    response: Response = events[-1].response
+    assert events[0].response.id == events[1].response.id == response.id
+    assert [item.id for item in added] == [item.id for item in done]
+    assert [item.to_dict() for item in done] == [item.to_dict() for item in response.output]
+    assert texts == {item.id: content(item) for item in response.output}
+    return response
+
+
+async def followed(client: AsyncOpenAI, **request: Any) -> Response:
+    async with client.responses.stream(model="m", **request) as events:
+        async for _ in events:
+            pass
+        return await events.get_final_response()
+
+
+def content(item: Any) -> str:
+    """The text that an output item came to hold."""
+    match item.type:
+        case "function_call":
+            return str(item.arguments)
+        case "custom_tool_call":
+            return str(item.input)
+        case _:
+            return "".join(part.text for part in item.content)
+
+
+WAYS: dict[str, Callable[..., Any]] = {"create": created, "create streamed": streamed, "stream": followed}
+
+Said = tuple[str, ...]
+
+
+def outline(response: Response) -> list[Said]:
+    """The output, without what is different every time; those parts are checked."""
+    out: list[Said] = []
+    ids = [item.id for item in response.output] + [i.call_id for i in response.output if hasattr(i, "call_id")]
+    assert len(set(ids)) == len(ids)
+    assert response.id.startswith("resp_")
+    for item in response.output:
+        assert item.status == (None if item.type == "reasoning" else "completed")
+        match item.type:
+            case "message":
+                assert item.id.startswith("msg_")
+                out.append(("text", content(item)))
+            case "function_call":
+                assert item.id.startswith("fc_")
+                assert item.call_id.startswith("call_")
+                group = (item.namespace,) if getattr(item, "namespace", None) else ()
+                out.append(("call", *group, item.name, item.arguments))
+            case "custom_tool_call":
+                assert item.id.startswith("ctc_")
+                assert item.call_id.startswith("call_")
+                out.append(("custom", item.name, item.input))
+            case "reasoning":
+                assert item.id.startswith("rs_")
+                out.append(("reasoning", content(item)))
+            case other:
+                raise AssertionError(other)
+    return out
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("follow_up", ["echo", "echo without store", "previous"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str) -> None:
+    """The model sees every result, whether the client sends everything again or only what is new."""
+    server = await gateway(script=script(mode), mode=mode)
+    files = Files()
+    asked: list[Any] = [{"role": "user", "content": ASK}]
+    more: dict[str, Any] = {"store": False} if follow_up == "echo without store" else {}
+    async with sdk(server) as client:
+        for said, calls in zip(SAID, (*STEPS, ()), strict=True):
+            response = await WAYS[way](client, input=asked, tools=[READ, WRITE], **more)
+            assert response.status == "completed"
+            assert response.output_text == said
+            made = [item for item in response.output if item.type == "function_call"]
+            assert [(call.name, json.loads(call.arguments)) for call in made] == list(calls)
+            results = [
+                {
+                    "type": "function_call_output",
+                    "call_id": call.call_id,
+                    "output": files.run(call.name, json.loads(call.arguments)),
+                }
+                for call in made
+            ]
+            if follow_up == "previous":
+                more, asked = {"previous_response_id": response.id}, results
+            else:
+                asked += [*(item.to_dict() for item in response.output), *results]
+    assert (files.calls, files.files) == (CALLS, FINAL)
+
+
+@pytest.mark.parametrize("follow_up", ["echo", "previous"])
+async def test_what_the_model_is_asked(gateway: Gateway, follow_up: str) -> None:
+    """Both ways of going on ask the model the same: instructions first, every turn once and in order (R12.3)."""
+    async with Upstream([Say(f"Reading.\n{block('read_file', {'path': 'a.txt'})}"), Say("It says alpha.")]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        async with sdk(server) as client:
+            first = await client.responses.create(
+                model="m", input="What is in a.txt?", tools=[READ], instructions="Old."
+            )
+            (call,) = (item for item in first.output if item.type == "function_call")
+            result = {"type": "function_call_output", "call_id": call.call_id, "output": "alpha"}
+            if follow_up == "previous":
+                more: dict[str, Any] = {"previous_response_id": first.id, "input": [result]}
+            else:
+                asked = {"role": "user", "content": "What is in a.txt?"}
+                more = {"input": [asked, *(item.to_dict() for item in first.output), result]}
+            last = await client.responses.create(model="m", tools=[READ], instructions="New.", **more)
+    assert last.output_text == "It says alpha."
+    messages = upstream.requests[1].json["messages"]
+    assert messages[0]["role"] == "system"
+    assert "New." in messages[0]["content"]
+    transcript = json.dumps(messages)
+    assert "Old." not in transcript
+    places = [transcript.index(text) for text in ("What is in a.txt?", "Reading.", call.call_id, "alpha")]
+    assert places == sorted(places)
+    assert [transcript.count(text) for text in ("What is in a.txt?", "Reading.", "alpha")] == [1, 1, 1]
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the model writes to a request, and what the client must get."""
+
+    text: str
+    got: list[Said]
+    request: dict[str, Any]
+
+
+A = block("read_file", {"path": "a.txt"})
+B = block("write_file", {"path": "b.txt", "content": '</tool_call> "quoted" ü'})
+CALL_A: Said = ("call", "read_file", '{"path": "a.txt"}')
+CALL_B: Said = (
+    "call",
+    "write_file",
+    json.dumps({"path": "b.txt", "content": '</tool_call> "quoted" ü'}, ensure_ascii=False),
+)
+NAMED = {"type": "function", "name": "read_file"}
+CASES = {
+    "auto, a call": Case(text=f"Reading.\n{A}", got=[("text", "Reading."), CALL_A], request={}),
+    "auto, text": Case(text="No need.", got=[("text", "No need.")], request={"tool_choice": "auto"}),
+    "none": Case(text=f"x {A}", got=[("text", f"x {A}")], request={"tool_choice": "none"}),
+    "required": Case(text=A, got=[CALL_A], request={"tool_choice": "required"}),
+    "named": Case(text=A, got=[CALL_A], request={"tool_choice": NAMED}),
+    "named, another": Case(text=B, got=[("text", B)], request={"tool_choice": NAMED}),
+    "allowed_tools": Case(
+        text=f"{A} {B}",
+        got=[CALL_A, ("text", B)],
+        request={"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}},
+    ),
+    "parallel": Case(text=f"{A}\n{B}\n{A}", got=[CALL_A, CALL_B, CALL_A], request={}),
+    "not parallel": Case(text=f"{A}\n{B}", got=[CALL_A], request={"parallel_tool_calls": False}),
+    "no arguments": Case(
+        text='<tool_call>{"name":"list_files"}</tool_call>', got=[("call", "list_files", "{}")], request={}
+    ),
+    "strict": Case(text=A, got=[CALL_A], request={"tools": [tool("read_file", strict=True, path="string")]}),
+    "custom": Case(
+        text=block("apply_patch", {"input": "*** Begin\n+</tool_call> ü\n"}),
+        got=[("custom", "apply_patch", "*** Begin\n+</tool_call> ü\n")],
+        request={"tools": [READ, PATCH]},
+    ),
+    "custom, named": Case(
+        text=block("apply_patch", {"input": "x"}),
+        got=[("custom", "apply_patch", "x")],
+        request={"tools": [READ, PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}},
+    ),
+    "groups": Case(
+        text=f"{block('b__read_file', {'path': '1'})}{block('a__read_file', {'path': '2'})}{A}",
+        got=[
+            ("call", "b", "read_file", '{"path": "1"}'),
+            ("call", "a", "read_file", '{"path": "2"}'),
+            CALL_A,
+        ],
+        request={
+            "tools": [
+                {"type": "namespace", "name": "a", "description": "A.", "tools": [READ]},
+                {"type": "namespace", "name": "b", "description": "B.", "tools": [READ]},
+                READ,
+            ]
+        },
+    ),
+    "types that are not ours": Case(
+        text=A,
+        got=[CALL_A],
+        request={"tools": [{"type": "web_search"}, READ, {"type": "local_shell"}]},
+    ),
+    "reasoning": Case(
+        text=f"<think>Should I? {A}</think>Yes.\n{A}",
+        got=[("reasoning", f"Should I? {A}"), ("text", "Yes."), CALL_A],
+        request={},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", CASES)
+async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
+    case = CASES[name]
+    server = await gateway(script=[{"text": case.text, "chunk": 3}])
+    async with sdk(server) as client:
+        response = await WAYS[way](client, input="hi", **{"tools": TOOLS, **case.request})
+    assert outline(response) == case.got
+    assert (response.status, response.error, response.incomplete_details) == ("completed", None, None)
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("kind", ["custom", "namespace"])
+async def test_what_is_not_a_plain_function_comes_back(gateway: Gateway, kind: str) -> None:
+    """R8.9, R8.16: the call is echoed with its result, and the model goes on from it."""
+    tools = {"custom": [PATCH], "namespace": [{"type": "namespace", "name": "a", "description": "A.", "tools": [READ]}]}
+    call = {"custom": block("apply_patch", {"input": "+x\n"}), "namespace": block("a__read_file", {"path": "1"})}
+    server = await gateway(script=[call[kind], "No result came.", {"when": "the result", "text": "Seen."}])
+    async with sdk(server) as client:
+        first = await client.responses.create(model="m", input="go", tools=tools[kind])
+        (made,) = first.output
+        output = {"type": made.type + "_output", "call_id": made.call_id, "output": "the result"}
+        echoed: list[Any] = [{"role": "user", "content": "go"}, made.to_dict(), output]
+        last = await client.responses.create(model="m", input=echoed, tools=tools[kind])
+        same = await client.responses.create(
+            model="m", input=[output], tools=tools[kind], previous_response_id=first.id
+        )
+    assert (last.output_text, same.output_text) == ("Seen.", "Seen.")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_server_that_knows_only_functions(gateway: Gateway, way: str) -> None:
+    """`mode: native`: whatever the client offers, the server is asked for functions, and its calls come back as what was
+    offered (R3.8, R8.9, R8.16)."""
+    made = [("a__read_file", '{"path": "1"}'), ("apply_patch", '{"input": "+x\\n"}')]
+    calls = [
+        {"index": n, "id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for n, (name, arguments) in enumerate(made)
+    ]
+    whole = {"role": "assistant", "content": None, "tool_calls": [{k: c[k] for k in c if k != "index"} for c in calls]}
+    choice = {"index": 0, "message": whole, "finish_reason": "tool_calls"}
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    steps = [frame(chunk({"tool_calls": calls})), frame(chunk({}, "tool_calls")), frame("[DONE]")]
+    answer = (
+        Answer([json.dumps(body).encode()], headers={"Content-Type": "application/json"})
+        if way == "create"
+        else Answer(steps, headers={"Content-Type": "text/event-stream"})
+    )
+    tools = [{"type": "namespace", "name": "a", "description": "A.", "tools": [READ]}, PATCH, {"type": "web_search"}]
+    async with Upstream([answer]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+        async with sdk(server) as client:
+            response = await WAYS[way](client, input="go", tools=tools)
+    assert outline(response) == [("call", "a", "read_file", '{"path": "1"}'), ("custom", "apply_patch", "+x\n")]
+    asked = upstream.requests[0].json["tools"]
+    assert [(tool["type"], tool["function"]["name"]) for tool in asked] == [
+        ("function", "a__read_file"),
+        ("function", "apply_patch"),
+    ]
+
+
+# --- the store, as the SDK sees it -------------------------------------------------------------------------------------
+
+
+async def test_what_was_answered_can_be_had_again(gateway: Gateway) -> None:
+    server = await gateway(script=[f"Reading.\n{A}"])
+    async with sdk(server) as client:
+        made = await client.responses.create(model="m", input="What is in a.txt?", tools=TOOLS, metadata={"k": "v"})
+        again = await client.responses.retrieve(made.id)
+        assert again.to_dict() == made.to_dict()
+        (item,) = [item async for item in client.responses.input_items.list(made.id)]
+        assert (item.type, item.role, item.content[0].text) == ("message", "user", "What is in a.txt?")
+        await client.responses.delete(made.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(made.id)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_going_on_from_what_is_not_there(gateway: Gateway, way: str) -> None:
+    """R12.2: an unknown id, and one of an answer that was not to be kept."""
+    server = await gateway(script=["Hello."])
+    async with sdk(server) as client:
+        unkept = await WAYS[way](client, input="hi", store=False)
+        for gone in (unkept.id, "resp_0123456789abcdef0123456789abcdef"):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await WAYS[way](client, input="and?", previous_response_id=gone)
+            assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+# --- how answers end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+async def test_an_answer_cut_short(gateway: Gateway, finish: str, reason: str) -> None:
+    server = await gateway(script=[{"text": "some text", "finish": finish}])
+    async with sdk(server) as client:
+        for way in (created, streamed):
+            response = await way(client, input="hi")
+            assert (response.status, response.output_text) == ("incomplete", "some text")
+            assert response.incomplete_details is not None
+            assert response.incomplete_details.reason == reason
+            assert [item.status for item in response.output] == ["incomplete"]
+
+
+async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
+    server = await gateway(script=[{"text": "some text", "error": {"message": "it fell over", "after": 4}}])
+    async with sdk(server) as client:
+        for way in (streamed, followed):
+            with pytest.raises(openai.APIError, match="it fell over"):
+                await way(client, input="hi")
+        with pytest.raises(openai.InternalServerError, match="it fell over"):
+            await created(client, input="hi")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_failure_before_the_stream_has_its_status(gateway: Gateway, way: str) -> None:
+    server = await gateway(script=[{"error": {"status": 429, "code": "rate_limit_exceeded", "message": "slow down"}}])
+    async with sdk(server) as client:
+        with pytest.raises(openai.RateLimitError, match="slow down"):
+            await WAYS[way](client, input="hi")
+
+
+# --- what the SDK does by itself ------------------------------------------------------------------------------------------
+
+
+class Point(BaseModel):
+    """A place."""
+
+    x: int
+    y: int
+
+
+async def test_structured_output(gateway: Gateway) -> None:
+    """`text.format` with a strict schema, as `parse` and `.stream(text_format=...)` send it."""
+    server = await gateway(script=['{"x": 1, "y": -2}'])
+    async with sdk(server) as client:
+        parsed = await client.responses.parse(model="m", input="where?", text_format=Point)
+        assert parsed.output_parsed == Point(x=1, y=-2)
+        async with client.responses.stream(model="m", input="where?", text_format=Point) as events:
+            async for _ in events:
+                pass
+            assert (await events.get_final_response()).output_parsed == Point(x=1, y=-2)
+
+
+async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
+    """`pydantic_function_tool` makes strict schemas; `.stream()` parses the arguments with the model."""
+    server = await gateway(script=[block("Point", {"x": 1, "y": -2})])
+    async with (
+        sdk(server) as client,
+        client.responses.stream(model="m", input="hi", tools=[openai.pydantic_function_tool(Point)]) as events,
+    ):
+        (call,) = (await events.get_final_response()).output
+    assert call.parsed_arguments == Point(x=1, y=-2)

@@ -1,0 +1,108 @@
+"""What the format tests share: the formats, what they cannot say, a scanner for each, and tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.events import Finish, Start, fold
+from proxy.fastparse import CallScanner
+from proxy.formats.base import ToolFormat
+from proxy.formats.shapes import FUNCTION_STOPS
+from proxy.formats.values import Number, read_object
+from proxy.judge import Judge
+from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
+from proxy.registry import FORMATS as PATHS
+from proxy.registry import registries
+
+NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[name]) == list(PATHS).index(name))
+"""Every format, under its first name."""
+
+FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
+
+STOPS: Final[dict[str, tuple[str, ...]]] = {
+    "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),
+    "seed_oss": tuple(stop.strip() for stop in FUNCTION_STOPS),
+    "glm45": ("</arg_value>",),
+    "glm47": ("</arg_value>",),
+    "minimax_m2": ("</parameter>",),
+    "step3": ("</steptml:parameter>",),
+    "minicpm5": ("</param>",),
+    "deepseek_v32": ("</｜DSML｜parameter>",),
+    "kimi_k3": ("<|close|>argument<|sep|>",),
+    "gemma4": ('<|"|>',),
+    "functiongemma": ("<escape>",),
+    "pythonic": (),
+    "lfm2": (),
+    "olmo3": (),
+}
+"""The formats that do not write arguments as JSON, and what no string can hold in them."""
+
+WEATHER = ToolSpec(
+    "get_weather",
+    "Get the weather.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+SEARCH = ToolSpec("search", None, None)
+
+
+def scan(tool_format: ToolFormat, tools: Sequence[ToolSpec], pieces: Iterable[str]) -> tuple[Part, ...]:
+    """The parts that an answer made of these pieces is read as."""
+    judge = Judge(
+        tools,
+        choice=ToolChoice(),
+        parallel=True,
+        options=RouteOptions(repair="off", unclosed="text"),
+        limits=LimitsConfig(),
+        count=lambda name: None,
+    )
+    scanner = CallScanner(tool_format.grammar, judge, reasoning=tool_format.grammar.reasoning)
+    events = [Start("r", "m", 0)]
+    for piece in pieces:
+        events += scanner.feed(piece)
+    return fold([*events, *scanner.finish(), Finish()]).choices[0].parts
+
+
+def bare(parts: Iterable[Part]) -> list[Part | tuple[str, str]]:
+    """Calls as name and arguments, without their fresh ids."""
+    return [(part.name, part.arguments) if isinstance(part, ToolUse) else part for part in parts]
+
+
+def valued(parts: Iterable[Part]) -> list[Part | tuple[str, Any]]:
+    """Calls as name and the value of their arguments, numbers as text."""
+    return [(part.name, apart(read_object(part.arguments))) if isinstance(part, ToolUse) else part for part in parts]
+
+
+def apart(value: Any) -> Any:
+    """A value in which nothing of one type equals anything of another."""
+    match value:
+        case dict():
+            return {key: apart(inner) for key, inner in value.items()}
+        case list():
+            return [apart(inner) for inner in value]
+        case bool() | Number():
+            return (type(value).__name__, str(value))
+    return value
+
+
+def described(name: str, arguments: str) -> ToolSpec:
+    """A tool whose schema gives each of the arguments its type."""
+    types: dict[type, str] = {dict: "object", list: "array", bool: "boolean", Number: "number", str: "string"}
+    properties = {key: {"type": types.get(type(value), "null")} for key, value in json_object(arguments).items()}
+    return ToolSpec(name, None, {"type": "object", "properties": properties})
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object that `text` is."""
+    value = read_object(text)
+    assert value is not None, text
+    return value
+
+
+def expressible(tool_format: ToolFormat, arguments: str) -> bool:
+    """Whether the format can say these arguments, as far as strings go."""
+    stops = STOPS.get(tool_format.name, ())
+    shown = json.dumps(json.loads(arguments), ensure_ascii=False)
+    return not any(json.dumps(stop, ensure_ascii=False)[1:-1] in shown for stop in stops)

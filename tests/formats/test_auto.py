@@ -1,0 +1,180 @@
+"""`format: auto`: whatever a model was trained on is read, and the model's name says what to teach (R6.12)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy._plan import plan
+from proxy.app import ROUTER, create_app
+from proxy.formats import auto
+from proxy.formats.base import ToolFormat
+from proxy.formats.families import format_for
+from proxy.model import Text, ToolUse
+from proxy.registry import FORMATS as PATHS
+from proxy.registry import registries
+from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, scan
+
+UNION = auto.FORMAT
+NOT_READ = {"phi4_mini", "gigachat"}
+"""Their openers are plain words, for which every answer would be held up."""
+
+USES = (ToolUse("functions.search:0", "search", '{"q":"x"}'), ToolUse("b", "get_weather", '{"city":"Oslo"}'))
+CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
+
+
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("scan_calls", [False, True])
+def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) -> None:
+    grammar = tool_format.grammar
+    for tags in ((), grammar.reasoning, tuple(dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")]))):
+        assert plan(grammar, tags, scan_calls).stops.keys() == set(grammar.shapes)
+
+
+@pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in NOT_READ], ids=lambda f: f.name)
+@settings(max_examples=10)
+@given(cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_the_union_reads_what_each_format_writes(tool_format: ToolFormat, cuts: list[int]) -> None:
+    assert tool_format.render_calls is not None
+    text = tool_format.render_calls(USES)
+    edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    for answer in ([text[a:b] for a, b in pairwise(edges)], list(text)):
+        assert bare(scan(UNION, (SEARCH, WEATHER), answer)) == CALLS
+
+
+def test_the_first_call_decides() -> None:
+    """A model writes one format: openers of the others are text once it has called."""
+    first, second = '<tool_call>{"name":"search","arguments":{}}</tool_call>', '[TOOL_CALLS]search[ARGS]{"q":1}'
+    tools = (SEARCH, WEATHER)
+    assert bare(scan(UNION, tools, [f"{first}\n{second}"])) == [("search", "{}"), Text(second)]
+    assert bare(scan(UNION, tools, [f"{second}\n{first}"])) == [("search", '{"q":1}'), Text(first)]
+    assert bare(scan(UNION, tools, [f"{first}{first}"])) == [("search", "{}")] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('<tool_call>{"name":"search","arguments":{"q":"x"}}</tool_call>', '{"q":"x"}'),
+        ('<tool_call>[{"name":"search","arguments":{"q":"x"}}]', '{"q":"x"}'),
+        ("<tool_call><function=search><parameter=q>x</parameter></function></tool_call>", '{"q":"x"}'),
+        ("<tool_call>search<arg_key>q</arg_key><arg_value>x</arg_value></tool_call>", '{"q":"x"}'),
+        ('[TOOL_CALLS] [{"name":"search","arguments":{"q":"x"}}]', '{"q":"x"}'),
+        ('[TOOL_CALLS]search[CALL_ID]abc123def[ARGS]{"q":"x"}', '{"q":"x"}'),
+        ('[TOOL_CALLS]search{"q":"x"}', '{"q":"x"}'),
+        ('{"name":"search","parameters":{"q":"x"}}', '{"q":"x"}'),
+        ('{"tool_calls":[{"name":"search","arguments":{"q":"x"}}]}', '{"q":"x"}'),
+        ('[search(q="x")]', '{"q":"x"}'),
+        ('[{"name":"search","arguments":{"q":"x"}}]', '{"q":"x"}'),
+        ('```json\n[{"name":"search","arguments":{"q":"x"}}]\n```', '{"q":"x"}'),
+        ('```json\n{"tool_calls":[{"name":"search","arguments":{"q":"x"}}]}\n```', '{"q":"x"}'),
+        ("<｜DSML｜ calls><｜DSML｜invoke name=\"search\"></｜DSML｜invoke></｜DSML｜ calls>", "{}"),
+    ],
+)  # fmt: skip
+def test_what_follows_an_opener_tells_formats_apart(written: str, arguments: str) -> None:
+    for answer in ([written], list(written)):
+        assert bare(scan(UNION, (SEARCH,), answer)) == [("search", arguments)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "functools.partial(f) and functools[0] and function call",
+        '{"city": "Oslo"}',
+        "[1, 2, 3]",
+        "[link](https://example.com/?a=[b])",
+        "```json\n{\"a\": 1}\n```",
+        "<response>ok</response> <|end|>",
+        "The <tool_call> tag, the [TOOL_CALLS] token and <function=f> are markers.",
+    ],
+)  # fmt: skip
+def test_other_text_comes_back(text: str) -> None:
+    for answer in ([text], list(text)):
+        assert scan(UNION, (SEARCH,), answer) == (Text(text),)
+
+
+MODELS = {
+    "hermes": "Qwen/Qwen2.5-7B-Instruct qwen3:8b NousResearch/Hermes-3-Llama-3.1-8B ibm-granite/granite-4.0-h-small granite4:micro",
+    "qwen3_coder": "unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4_K_M qwen3-coder:30b qwen3.5:9b stepfun-ai/Step-3.5-Flash",
+    "glm45": "zai-org/GLM-4.5-Air glm-4.6 accounts/fireworks/models/glm-4p5",
+    "glm47": "glm-4.7-flash GLM-5",
+    "llama3_json": "meta-llama/Llama-3.1-8B-Instruct llama3.2:3b us.meta.llama3-1-70b-instruct-v1:0 Llama-3.3-70B-Instruct.Q4_K_M.gguf",
+    "pythonic": "meta-llama/Llama-4-Scout-17B-16E llama4:scout",
+    "mistral": "mistralai/Mistral-Small-3.2-24B-Instruct-2506 mistral-small3.2 devstral:24b Magistral-Small-2509 ministral-3",
+    "mistral_v3": "mistral:7b mistral mistralai/Mistral-7B-Instruct-v0.3 mistral-nemo mixtral:8x7b mistral-small:24b",
+    "deepseek_v3": "deepseek-ai/DeepSeek-V3 DeepSeek-V3-0324 deepseek-r1 deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "deepseek_v31": "deepseek-v3.1-terminus accounts/fireworks/models/deepseek-v3p1",
+    "deepseek_v32": "deepseek-ai/DeepSeek-V3.2-Exp deepseek-v4",
+    "kimi_k2": "moonshotai/Kimi-K2-Instruct kimi-k2.5",
+    "kimi_k3": "kimi-k3",
+    "minimax_m2": "MiniMaxAI/MiniMax-M2 minimax-m2:cloud",
+    "granite": "ibm-granite/granite-3.3-8b-instruct granite3.3:8b",
+    "phi4_mini": "microsoft/Phi-4-mini-instruct phi4-mini",
+    "xlam": "Salesforce/Llama-xLAM-2-8b-fc-r",
+    "lfm2": "LiquidAI/LFM2-1.2B-GGUF lfm2.5",
+    "gemma4": "google/gemma-4-27b-it",
+    "functiongemma": "google/functiongemma-270m-it",
+    "hunyuan": "tencent/Hunyuan-A13B-Instruct",
+    "ernie": "baidu/ERNIE-4.5-21B-A3B-PT",
+    "seed_oss": "ByteDance-Seed/Seed-OSS-36B-Instruct",
+    "step3": "stepfun-ai/step3",
+    "internlm": "internlm/internlm2_5-7b-chat internlm/Intern-S1",
+    "jamba": "ai21labs/AI21-Jamba-1.5-Mini",
+    "harmony": "openai/gpt-oss-20b gpt-oss:120b",
+    "olmo3": "allenai/Olmo-3-7B-Think",
+    "nemotron": "nvidia/Llama-3.1-Nemotron-Nano-8B-v1",
+    "cohere": "CohereLabs/c4ai-command-r7b-12-2024 command-a-03-2025",
+    "longcat": "meituan-longcat/LongCat-Flash-Chat",
+    "apertus": "swiss-ai/Apertus-8B-Instruct-2509",
+    "minicpm5": "openbmb/MiniCPM5-8B",
+    "gigachat": "ai-sage/GigaChat3-10B-A1.8B",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_models_say_their_format(name: str) -> None:
+    assert {model: format_for(model) for model in MODELS[name].split()} == dict.fromkeys(MODELS[name].split(), name)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["", "gpt-4o", "claude-3", "smollm2", "gemma3:4b", "deepseek-r1:8b", "DeepSeek-R1-Distill-Qwen-7B", "x" * 10**6],
+)
+def test_other_names_say_nothing(model: str) -> None:
+    assert format_for(model) is None
+
+
+def test_every_family_is_a_format_and_every_format_a_name() -> None:
+    assert MODELS.keys() <= PATHS.keys()
+    assert len({f.name for f in FORMATS}) == len(FORMATS)
+    assert [registries().formats.get(name).name for name in NAMES] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [("qwen_xml", "qwen3_coder"), ("llama3", "llama3_json"), ("dsml", "deepseek_v32"), ("gemma", "gemma4")],
+)
+def test_aliases(alias: str, name: str) -> None:
+    assert registries().formats.get(alias) is registries().formats.get(name)
+
+
+def test_a_route_with_auto_asks_the_name() -> None:
+    backends = {"mock": {"kind": "mock"}}
+    routes = [
+        {"model": "alias", "upstream_model": "org/Qwen3-Coder-30B"},
+        {"model": "glm-4.6", "upstream_model": "served"},
+        {"model": "set", "upstream_model": "qwen3", "options": {"format": "mistral"}},
+        {"model": "*"},
+    ]
+    routes = [{**route, "backend": "mock"} for route in routes]
+    router = create_app({"backends": backends, "routes": routes, "defaults": {"format": "auto"}})[ROUTER]
+    for model, name in {
+        "alias": "qwen3_coder",
+        "glm-4.6": "glm45",
+        "set": "mistral",
+        "kimi-k2": "kimi_k2",
+        "x": "auto",
+    }.items():
+        assert router.find(model).format_for(model).name == name

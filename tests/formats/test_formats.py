@@ -1,0 +1,298 @@
+"""The built-in formats as text: what is rendered is read back, and data never looks like a call (R5.2, R5.6, R6.12)."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from proxy._grammar import Shape
+from proxy.formats import rendering
+from proxy.formats.base import ToolFormat
+from proxy.formats.rendering import RESULT_MARKERS, Escaping, taught_name
+from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from tests.formats.cases import (
+    FORMATS,
+    SEARCH,
+    STOPS,
+    WEATHER,
+    apart,
+    bare,
+    described,
+    expressible,
+    json_object,
+    scan,
+    valued,
+)
+from tests.strategies import json_objects, texts
+
+MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", *RESULT_MARKERS)
+pieces = st.sampled_from(
+    [*MARKERS, "<", "\\", "`", "/", "tool_call>", "<\\tool_call>", "<\\\\/tool_call>", "\n", "é", " x"]
+)
+hostile = st.lists(pieces | texts, max_size=12).map("".join)
+compact_objects = json_objects.map(lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+hostile_arguments = st.dictionaries(hostile, hostile, max_size=3).map(
+    lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+)
+every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+in_json = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in STOPS], ids=lambda f: f.name)
+in_own_syntax = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name in STOPS], ids=lambda f: f.name)
+
+
+def literals(tool_format: ToolFormat) -> list[str]:
+    """Everything that the format's shapes look for, whole and without its last character."""
+    found = [*tool_format.grammar.markers, "".join(tool_format.grammar.markers)]
+    found += [b.literal for shape in tool_format.grammar.shapes for place in shape.places for b in place if b.literal]
+    return [*dict.fromkeys(found), *dict.fromkeys(literal[:-1] for literal in found)]
+
+
+def reads(shape: Shape) -> bool:
+    return any(branch.field for place in shape.places for branch in place)
+
+
+def hostile_for(tool_format: ToolFormat) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(literals(tool_format)) | pieces | texts, max_size=8).map("".join)
+
+
+def split(text: str, cuts: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+cut_places = st.lists(st.integers(0, 400), max_size=5)
+some = settings(max_examples=25)
+"""There are many formats, and each shares most of what it does with others."""
+
+
+@in_json
+@some
+@given(arguments=compact_objects | hostile_arguments, cuts=cut_places)
+def test_a_rendered_call_is_read_back_at_every_split(tool_format: ToolFormat, arguments: str, cuts: list[int]) -> None:
+    text = tool_format.render_call(ToolUse("call_1", "search", arguments))
+    for answer in ([text], split(text, cuts), list(text)):
+        assert bare(scan(tool_format, (SEARCH,), answer)) == [("search", arguments)]
+
+
+@every_format
+@some
+@given(data=st.data(), cuts=cut_places)
+def test_arguments_have_their_values_at_every_split(
+    tool_format: ToolFormat, data: st.DataObject, cuts: list[int]
+) -> None:
+    strings = hostile_for(tool_format)
+    number = st.sampled_from(["1.0", "1e-07", "-0", "12345678901234567890", "0.10", "-1.5E+3", "7"])
+    leaf = (
+        strings.map(lambda s: json.dumps(s, ensure_ascii=False)) | number | st.sampled_from(["true", "false", "null"])
+    )
+    inner_keys = texts.map(lambda s: json.dumps(s, ensure_ascii=False))
+
+    def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        lists = st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        maps = st.dictionaries(inner_keys, inner, max_size=3)
+        return lists | maps.map(lambda m: f"{{{','.join(f'{k}:{v}' for k, v in m.items())}}}")
+
+    keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,11}|[é_]ß", fullmatch=True)
+    drawn = data.draw(st.dictionaries(keys, st.recursive(leaf, joined, max_leaves=5), max_size=4))
+    arguments = f"{{{','.join(f'{json.dumps(k, ensure_ascii=False)}:{v}' for k, v in drawn.items())}}}"
+    assume(expressible(tool_format, arguments))
+    tool = described(data.draw(st.sampled_from(["search", "get-it", "a", "functions_x", "name"])), arguments)
+    text = tool_format.render_call(ToolUse("call_1", tool.name, arguments))
+    for answer in ([text], split(text, cuts), list(text)):
+        assert valued(scan(tool_format, (tool,), answer)) == [(tool.name, apart(json_object(arguments)))], text
+
+
+@in_own_syntax
+@some
+@given(data=st.data())
+def test_what_the_syntax_cannot_say_stays_a_call(tool_format: ToolFormat, data: st.DataObject) -> None:
+    """Text that would end a value, and names that are none: written so that nothing else is cut off (R5.6)."""
+    value = data.draw(hostile_for(tool_format))
+    key = data.draw(hostile_for(tool_format).filter(str.strip))
+    arguments = json.dumps({key: value, "last": 1}, ensure_ascii=False)
+    tool = ToolSpec("search", None, {"type": "object", "properties": {"last": {"type": "integer"}}})
+    (call,) = scan(tool_format, (tool,), [tool_format.render_call(ToolUse("call_1", "search", arguments))])
+    assert isinstance(call, ToolUse)
+    assert json.loads(call.arguments)["last"] == 1
+
+
+@every_format
+@some
+@given(cuts=cut_places)
+def test_several_calls_of_one_answer_are_read_back(tool_format: ToolFormat, cuts: list[int]) -> None:
+    uses = [
+        ToolUse("a", "search", '{"q":1}'),
+        ToolUse("b", "get_weather", '{"city":"Oslo"}'),
+        ToolUse("c", "search", "{}"),
+    ]
+    assert tool_format.render_calls is not None
+    text = tool_format.render_calls(uses)
+    for answer in ([text], split(text, cuts), list(text)):
+        assert bare(scan(tool_format, (WEATHER, SEARCH), answer)) == [(use.name, use.arguments) for use in uses]
+
+
+@every_format
+def test_text_around_calls_is_kept(tool_format: ToolFormat) -> None:
+    """Reading goes on behind a call, unless calls are the whole answer."""
+    if tool_format.alone:
+        return
+    call = tool_format.render_call(ToolUse("a", "search", '{"q":1}'))
+    parts = bare(scan(tool_format, (SEARCH,), [f"Let me see.\n{call}\nDone."]))
+    assert parts == [Text("Let me see."), ("search", '{"q":1}'), Text("Done.")]
+
+
+@every_format
+@some
+@given(text=texts | hostile, cuts=cut_places)
+def test_text_without_an_opener_comes_back(tool_format: ToolFormat, text: str, cuts: list[int]) -> None:
+    tags = [tag for pair in tool_format.grammar.reasoning for tag in pair]
+    assume(not any(marker in text for marker in (*tool_format.grammar.markers, *tags)))
+    assert scan(tool_format, (SEARCH,), split(text, cuts)) == ((Text(text),) if text else ())
+
+
+@every_format
+def test_a_mention_of_an_opener_stays_text(tool_format: ToolFormat) -> None:
+    framing = {shape.opener for shape in tool_format.grammar.shapes if not reads(shape)}
+    for shape in tool_format.grammar.shapes:
+        if shape.opener and shape.opener not in framing:
+            text = f"The marker {shape.opener} begins a call."
+            assert "".join(p.text for p in scan(tool_format, (SEARCH,), [text]) if isinstance(p, Text)) == text
+
+
+@in_json
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("", "{}"), ("  ", "{}"), ('{"n":1.0,"big":12345678901234567890,"n":2}', None), (' {"a":1} ', '{"a":1}')],
+)
+def test_arguments_keep_their_text(tool_format: ToolFormat, written: str, read: str | None) -> None:
+    text = tool_format.render_call(ToolUse("a", "search", written))
+    ((_, arguments),) = bare(scan(tool_format, (SEARCH,), [text]))
+    assert arguments.strip() == (read or written)
+
+
+@every_format
+@pytest.mark.parametrize("broken", ['{"a":', "no json", "[1]", '{"a": "</tool_call>', "\x00"])
+def test_a_call_with_broken_arguments_is_still_a_block(tool_format: ToolFormat, broken: str) -> None:
+    """As a string that stands for the arguments, or as the only argument where they must be an object."""
+    tool = ToolSpec("search", None, {"properties": {"arguments": {"type": "string"}}})
+    text = tool_format.render_call(ToolUse("a", "search", broken))
+    if f'":{json.dumps(broken)}' not in text:
+        assert valued(scan(tool_format, (tool,), [text])) == [("search", {"arguments": broken})]
+
+
+@every_format
+def test_a_custom_tool_is_taught_with_one_input(tool_format: ToolFormat) -> None:
+    tool = ToolSpec("patch", "Apply a patch.", None, kind="custom")
+    shown = json.loads(tool_format.render_tools((tool,)))
+    assert shown["parameters"]["properties"] == {"input": {"type": "string"}}
+    text = tool_format.render_call(ToolUse("a", "patch", '*** Begin\n"x" </tool_call>', kind="custom"))
+    (call,) = scan(tool_format, (tool,), [text])
+    assert isinstance(call, ToolUse)
+    assert (call.kind, call.arguments) == ("custom", '*** Begin\n"x" </tool_call>')
+
+
+@every_format
+def test_tools_are_listed_one_a_line_in_order(tool_format: ToolFormat) -> None:
+    lines = tool_format.render_tools((SEARCH, WEATHER)).splitlines()
+    assert lines[0] == '{"name":"search","parameters":{"type":"object","properties":{}}}'
+    assert json.loads(lines[1]) == {
+        "name": "get_weather",
+        "description": "Get the weather.",
+        "parameters": WEATHER.parameters,
+    }
+    assert len(lines) == 2
+
+
+def test_equal_names_in_two_groups_stay_apart() -> None:
+    tools = [ToolSpec("read", namespace=space) for space in (None, "a", "b")]
+    assert [taught_name(tool) for tool in tools] == ["read", "a__read", "b__read"]
+
+
+@every_format
+@some
+@given(text=hostile)
+def test_no_marker_survives_in_data(tool_format: ToolFormat, text: str) -> None:
+    tool = ToolSpec("t", text, {"type": "object", "properties": {text: {"enum": [text], "description": text}}})
+    listed = tool_format.render_tools((tool,))
+    assert not any(marker in listed for marker in (*tool_format.grammar.markers, *RESULT_MARKERS))
+    shown = json.loads(listed)
+    assert shown["parameters"] == tool.parameters
+    assert shown.get("description", "") == text
+
+    result = tool_format.render_result(ToolResult(text or "id", (Text(text),), name=text))
+    assert result.startswith("<tool_response call_id=")
+    inside = result.removeprefix("<tool_response").removesuffix("</tool_response>")
+    assert not any(marker in inside for marker in (*tool_format.grammar.markers, *RESULT_MARKERS))
+    assert scan(tool_format, (tool,), [result]) == (Text(result),)
+
+
+@given(text=hostile)
+def test_escaping_is_reversible(text: str) -> None:
+    escaping = Escaping(MARKERS)
+    escaped = escaping.text(text)
+    assert escaping.restore(escaped) == text
+    assert not any(marker in escaped for marker in MARKERS)
+    quoted = json.dumps(text, ensure_ascii=False)
+    assert json.loads(escaping.json(quoted)) == text
+    assert not any(marker in escaping.json(quoted) for marker in MARKERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("</tool_call>", "<\\/tool_call>"),
+        ("<tool_call>", "<\\tool_call>"),
+        ("<\\/tool_call>", "<\\\\/tool_call>"),
+        ("````", "`\\`\\``"),
+        ("a < b, `c` and <tool>", "a < b, `c` and <tool>"),
+    ],
+)
+def test_how_escapes_look(text: str, escaped: str) -> None:
+    assert Escaping(MARKERS).text(text) == escaped
+
+
+@given(text=hostile | st.text(st.sampled_from("<`\\json"), max_size=40))
+def test_long_texts_are_escaped_in_slices(text: str) -> None:
+    whole = Escaping(MARKERS).text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "SLICE_CHARS", 3)
+        assert Escaping(MARKERS).text(text) == whole
+
+
+def test_without_markers_nothing_is_escaped() -> None:
+    assert Escaping(()).text("<tool_call>") == Escaping(()).json("<tool_call>") == "<tool_call>"
+
+
+@every_format
+def test_results_name_their_call(tool_format: ToolFormat) -> None:
+    render = tool_format.render_result
+    assert render(ToolResult("call_1", (Text("a"), Text("b")))) == "<tool_response call_id=call_1>ab</tool_response>"
+    assert (
+        render(ToolResult("x y>", (), name="get-it", is_error=True))
+        == '<tool_response call_id="x y>" name=get-it error=true></tool_response>'
+    )
+    parts = (Text("see "), Image("data:x"), Opaque("chat", {"a": [1]}), Refusal(" no"))
+    assert render(ToolResult("c", parts)) == '<tool_response call_id=c>see [image]{"a":[1]} no</tool_response>'
+
+
+@every_format
+def test_instructions_show_the_form_that_is_read(tool_format: ToolFormat) -> None:
+    use = ToolUse("a", "TOOL", '{"KEY":"VALUE"}')
+    assert tool_format.render_call(use) in tool_format.instructions
+    assert "fence" in tool_format.instructions
+
+
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
+    form = {"type": "grammar", "syntax": "lark", "definition": "start: BEGIN </tool_call>"}
+    for extra in ({"format": form}, {"custom": {"format": {"type": "grammar", "grammar": form}}}):
+        tool = ToolSpec("apply_patch", "Edits files.", kind="custom", extra=extra)
+        shown = tool_format.render_tools([tool])
+        assert "Edits files." in shown
+        assert "(lark)" in shown
+        assert "start: BEGIN" in shown
+        assert not any(marker in shown for marker in tool_format.grammar.markers)
+    assert "(lark)" not in tool_format.render_tools([ToolSpec("f", "x", extra={"format": form})])

@@ -1,0 +1,230 @@
+"""Bodies that are nearly right, through the whole gateway: an answer or a clear 4xx, never a 5xx, always an envelope."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from proxy.app import create_app
+from proxy.errors import CODES
+from proxy.testing import WireAnswer
+from tests.e2e.conftest import CHAT, function, mock_config
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
+VALID: list[dict[str, Any]] = [
+    {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "ann"},
+            {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "call_2"}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "one"},
+            {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "two"}]},
+        ],
+        "tools": [function("read_file", path="string"), function("strict", strict=True, a="integer")],
+        "tool_choice": "auto",
+        "parallel_tool_calls": False,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "max_completion_tokens": 9,
+        "stop": ["a"],
+        "seed": 1,
+        "n": 1,
+        "response_format": {"type": "text"},
+        "metadata": {"a": "b"},
+    },
+    {
+        "model": "m",
+        "messages": [{"role": "developer", "content": "x"}, {"role": "user", "content": "y"}],
+        "tools": [
+            {
+                "type": "function",
+                "name": "flat",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"a": {"$ref": "#/$defs/b"}},
+                    "$defs": {"b": {"enum": [1, "x"]}},
+                },
+            }
+        ],
+        "tool_choice": {"type": "function", "function": {"name": "flat"}},
+    },
+    {
+        "model": "m",
+        "messages": [{"role": "user", "content": "y"}],
+        "functions": [{"name": "old", "parameters": {"type": "object"}}],
+        "function_call": {"name": "old"},
+    },
+]
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.sampled_from(
+        [
+            "user",
+            "assistant",
+            "tool",
+            "function",
+            "text",
+            "image_url",
+            "auto",
+            "required",
+            "none",
+            "call_1",
+            "read_file",
+            "object",
+            "<tool_call>",
+            "#",
+            "allowed_tools",
+            "custom",
+        ]
+    ),
+)
+KEYS = st.text(max_size=4) | st.sampled_from(
+    [
+        "type",
+        "content",
+        "role",
+        "name",
+        "function",
+        "parameters",
+        "tools",
+        "properties",
+        "$ref",
+        "pattern",
+        "enum",
+        "required",
+        "items",
+        "tool_calls",
+        "id",
+        "text",
+        "url",
+        "stream",
+        "additionalProperties",
+    ]
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=6
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every place in a JSON value, as (container, key)."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            found.append((value, key))
+            found += places(value[key])
+    return found
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> Any:
+    """A valid body with a few places changed, taken away, doubled, or put somewhere else."""
+    body = copy.deepcopy(draw(st.sampled_from(VALID)))
+    for _ in range(draw(st.integers(0, 4))):
+        known = places(body)
+        if not known:
+            break
+        container, key = draw(st.sampled_from(known))
+        match draw(st.sampled_from(["replace", "remove", "double", "move", "add"])):
+            case "replace":
+                container[key] = draw(VALUES)
+            case "remove":
+                del container[key]
+            case "double" if isinstance(container, list):
+                container.append(copy.deepcopy(container[key]))
+            case "move":
+                other, place = draw(st.sampled_from(known))
+                if isinstance(other, dict) or place < len(other):
+                    other[place] = copy.deepcopy(container[key])
+            case _:
+                if isinstance(container, dict):
+                    container[draw(KEYS)] = draw(VALUES)
+    return body
+
+
+Send = Callable[[bytes], WireAnswer]
+
+
+@pytest.fixture(scope="module", params=["prompt", "native"])
+def send(request: pytest.FixtureRequest) -> Iterator[Send]:
+    """One gateway with the built-in answer for the whole module."""
+
+    async def start() -> TestClient[Any, Any]:
+        client: TestClient[Any, Any] = TestClient(TestServer(create_app(mock_config(None, mode=request.param))))
+        await client.start_server()
+        return client
+
+    async def post(raw: bytes) -> WireAnswer:
+        async with asyncio.timeout(10):
+            async with client.post(CHAT, data=raw, headers={"Content-Type": "application/json"}) as response:
+                return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+    logger = logging.getLogger("toolwire")
+    logger.setLevel(logging.CRITICAL)
+    with asyncio.Runner() as runner:
+        client = runner.run(start())
+        yield lambda raw: runner.run(post(raw))
+        runner.run(client.close())
+    logger.setLevel(logging.NOTSET)
+
+
+def check(answer: WireAnswer) -> None:
+    event(f"{answer.status}")
+    assert answer.status == 200 or 400 <= answer.status < 500, answer.body
+    if answer.status == 200:
+        if answer.headers["Content-Type"].startswith("text/event-stream"):
+            assert answer.frames()[-1] == "[DONE]"
+            assert not any("error" in frame for frame in answer.frames()[:-1])
+        else:
+            assert answer.json()["choices"][0]["finish_reason"]
+        return
+    assert set(answer.json()) == {"error"}
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], answer.status) == (CODES[error["code"]].type, CODES[error["code"]].status)
+    assert isinstance(error["message"], str)
+    assert 0 < len(error["message"]) < 1000
+    assert error["param"] is None or (isinstance(error["param"], str) and error["param"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(body=bodies())
+def test_bodies_that_are_nearly_right(send: Send, body: Any) -> None:
+    check(send(json.dumps(body).encode()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    body=st.sampled_from(VALID),
+    changes=st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=3), st.integers(0, 4)), max_size=4),
+)
+def test_bytes_that_are_nearly_right(send: Send, body: Any, changes: list[tuple[int, bytes, int]]) -> None:
+    """Bytes put in, changed and taken away anywhere."""
+    raw = json.dumps(body).encode()
+    for at, new, gone in changes:
+        at %= len(raw) + 1
+        raw = raw[:at] + new + raw[at + gone :]
+    check(send(raw))
+
+
+@settings(max_examples=40, deadline=None)
+@given(raw=st.binary(max_size=40))
+def test_any_bytes(send: Send, raw: bytes) -> None:
+    check(send(raw))

@@ -1,0 +1,24 @@
+"""Every test that takes `twin` runs on both implementations; its id says which."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+import pytest
+
+MODULES = {"compiled": "proxy._fastparse", "python": "proxy._pyparse"}
+
+
+@pytest.fixture(params=list(MODULES), scope="session")
+def twin(request: pytest.FixtureRequest) -> ModuleType:
+    """The module of one implementation: `CallScanner` and `SseFramer`."""
+    return load(request.param)
+
+
+def load(implementation: str) -> ModuleType:
+    """The module of that implementation. Only `TOOLWIRE_NO_EXTENSIONS=1` excuses the absence of the compiled one."""
+    if implementation == "compiled" and os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
+        pytest.skip("TOOLWIRE_NO_EXTENSIONS is set")
+    return importlib.import_module(MODULES[implementation])

@@ -1,0 +1,50 @@
+"""A judge for tests of the scanners: what a block becomes depends on plain words in its body, so that any text can reach
+any verdict. The product's own judge has its own tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from proxy._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
+from proxy.errors import GatewayError, ModelFault
+
+
+@dataclass
+class WordJudge:
+    """`x` in the body makes a call, `xx` two, `d` drops, `r` puts a text in its place; else strict fails, soft is text."""
+
+    strict: bool = False
+    log: list[tuple[object, ...]] = field(default_factory=list)
+
+    def block(self, block: Block) -> Verdict:
+        body = block.body
+        self.log.append((block.shape.opener, body, block.pieces, block.closed, block.broken))
+        call = Found("f", f"call_{len(self.log)}", body.strip())
+        if "xx" in body:
+            return Verdict(calls=(call, Found("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source")))
+        if "x" in body:
+            return Verdict(calls=(call,))
+        if "d" in body:
+            return DROPPED
+        if "r" in body:
+            return Verdict(replacement=" [rejected] ")
+        return Verdict(error=ModelFault("no call")) if self.strict else AS_TEXT
+
+    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+        return None
+
+    def withdrawn(self, opened: Found) -> GatewayError:
+        return ModelFault(f"{opened.name} was withdrawn")
+
+    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+        self.log.append((shape.opener, body, why))
+        if why == "truncated":
+            return DROPPED
+        return Verdict(error=ModelFault("no end")) if self.strict else AS_TEXT
+
+
+class KeepingJudge(WordJudge):
+    """`x` in the body makes one call; everything else is text."""
+
+    def block(self, block: Block) -> Verdict:
+        return Verdict(calls=(Found("f", "call_1", block.body),)) if "x" in block.body else AS_TEXT

@@ -1,0 +1,53 @@
+"""`setup.py`: a package without a compiler, and a build that must not pass without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build the extension in a copy of the package, with a compiler that always fails."""
+    (where / "proxy").mkdir()
+    sources = (path.relative_to(ROOT) for path in (ROOT / "proxy").glob("*.p[xy][xi]"))
+    for name in ("setup.py", "proxy/__init__.py", *sources):
+        shutil.copy(ROOT / name, where / name)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TOOLWIRE_")}
+    return subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--inplace"],
+        cwd=where,
+        env={**clean, "CC": "false", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_a_compiler_the_build_goes_on_and_says_so(tmp_path: Path) -> None:
+    result = build(tmp_path)
+    assert result.returncode == 0
+    assert 'building extension "proxy._fastparse" failed' in result.stdout + result.stderr
+
+
+def test_where_the_extension_is_required_the_build_fails(tmp_path: Path) -> None:
+    assert build(tmp_path, TOOLWIRE_REQUIRE_EXTENSIONS="1").returncode != 0
+
+
+def test_where_it_is_turned_off_nothing_is_compiled(tmp_path: Path) -> None:
+    result = build(tmp_path, TOOLWIRE_NO_EXTENSIONS="1")
+    assert result.returncode == 0
+    assert not (tmp_path / "build" / "cython").exists()
+
+
+def test_turned_off_and_required_at_once_is_refused(tmp_path: Path) -> None:
+    result = build(tmp_path, TOOLWIRE_NO_EXTENSIONS="1", TOOLWIRE_REQUIRE_EXTENSIONS="1")
+    assert result.returncode != 0
+    assert "contradict" in result.stderr

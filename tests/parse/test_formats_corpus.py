@@ -1,0 +1,158 @@
+"""Every format, every case class, every way to cut the text: the same right result. The texts are those of tests/corpus."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from types import ModuleType
+from typing import Literal
+
+import pytest
+
+from proxy import open_scanner
+from proxy.config import ReasoningConfig, RouteOptions
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
+from proxy.formats.base import ToolFormat
+from proxy.registry import registries
+from proxy.repair import parses
+from tests.corpus.cases import CLASSES, Case, Part, cases
+from tests.corpus.chunkings import CHUNKINGS, Pieces
+from tests.corpus.formats import CANNOT, FORMATS
+
+TITLES = [format.title for format in FORMATS]
+NOT_AUTO = {"phi4_mini": "its opener is a plain word"}
+"""Formats that `auto` does not look for."""
+
+
+@cache
+def format_of(name: str) -> ToolFormat:
+    """Looking a name up means looking for installed plug-ins."""
+    return registries().formats.get(name)
+
+
+def read(twin: ModuleType, case: Case, pieces: Pieces, format: str) -> list[Part]:
+    """What the scanner finds."""
+    return parts(scan(twin, case, pieces, format))
+
+
+def scan(
+    twin: ModuleType,
+    case: Case,
+    pieces: Pieces,
+    format: str,
+    streaming: Literal["buffered", "incremental"] = "buffered",
+) -> list[Event]:
+    reasoning = ReasoningConfig(preopened=case.preopened, scan_calls=case.scan_calls)
+    options = RouteOptions(reasoning=reasoning, argument_streaming=streaming)
+    tools = [tool.spec() for tool in case.tools]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.scanner.CallScanner", twin.CallScanner)
+        scanner = open_scanner(format_of(format), tools, options=options)
+    events: list[Event] = []
+    for piece in pieces:
+        events += scanner.feed(piece)
+    return [*events, *scanner.finish(case.truncated)]
+
+
+def parts(events: list[Event]) -> list[Part]:
+    """The blocks of a stream; texts with nothing but framing between them are one."""
+    opened: dict[int, Open] = {}
+    texts: dict[int, list[str]] = {}
+    for event in events:
+        assert not isinstance(event, Fault), event
+        if isinstance(event, Open):
+            opened[event.block] = event
+            texts[event.block] = []
+        elif isinstance(event, Delta):
+            texts[event.block].append(event.text)
+    found: list[Part] = []
+    for block, open in opened.items():
+        text = "".join(texts[block])
+        if open.kind is BlockKind.TOOL_CALL:
+            found.append(Part("call", text, open.name or "", open.call_id))
+        elif found and found[-1].kind == open.kind.value:
+            found[-1] = Part(found[-1].kind, found[-1].text + text)
+        else:
+            found.append(Part("reasoning" if open.kind is BlockKind.REASONING else "text", text))
+    return found
+
+
+def check(twin: ModuleType, case: Case, format: str, chunkings: list[str]) -> None:
+    for name in chunkings:
+        found = read(twin, case, CHUNKINGS[name](case.text), format)
+        fits = len(found) == len(case.parts) and all(a.fits(b) for a, b in zip(case.parts, found, strict=True))
+        assert fits, explain(case, found, name)
+
+
+def explain(case: Case, found: list[Part], chunking: str) -> str:
+    def shown(value: object) -> str:
+        text = repr(value)
+        return text if len(text) < 2000 else f"{text[:800]} ... {text[-800:]}"
+
+    end = ", truncated" if case.truncated else ""
+    wanted = "\n  ".join(map(shown, case.parts))
+    got = "\n  ".join(map(shown, found))
+    return f"{case.format.title}, {chunking}{end}: {shown(case.text)}\nwanted:\n  {wanted}\nfound:\n  {got}"
+
+
+def chunkings_of(kind: str) -> list[str]:
+    return ["whole", "tokens", "random 0"] if kind == "large" else list(CHUNKINGS)
+
+
+@pytest.mark.parametrize("kind", list(CLASSES))
+@pytest.mark.parametrize("title", TITLES)
+def test_the_right_result_however_it_is_cut(twin: ModuleType, title: str, kind: str) -> None:
+    found = cases(title, kind)
+    assert bool(found) != (title in CANNOT.get(kind, {}))
+    for case in found:
+        check(twin, case, case.format.name, chunkings_of(kind))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "large"])
+@pytest.mark.parametrize("title", [title for title in TITLES if title not in NOT_AUTO])
+def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str, kind: str) -> None:
+    for case in cases(title, kind):
+        if case.known and not case.text.startswith(" to="):  # harmony whose header began in the prompt
+            check(twin, case, "auto", ["whole", "tokens", "random 1"])
+
+
+@pytest.mark.parametrize("title", [title for title in TITLES if title not in NOT_AUTO])
+def test_auto_stays_with_the_first_format(twin: ModuleType, title: str) -> None:
+    """What follows the first call in another family's notation is text."""
+    for other in ("hermes", "mistral", "kimi_k2"):
+        first, second = cases(title, "numbers")[0], cases(other, "empty")[0]
+        if first.format.opener == second.format.opener or not first.format.prose:
+            continue
+        text = f"{first.text}\n\n{second.text}"
+        parts = (*first.parts, Part("text", second.text))
+        both = replace(first, text=text, parts=parts, tools=(*first.tools, *second.tools))
+        check(twin, both, "auto", ["whole", "bytes"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "large"])
+@pytest.mark.parametrize("title", TITLES)
+def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: str, kind: str) -> None:
+    """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a limit of
+    length did it; what came of its arguments cannot be read."""
+    for case in cases(title, kind):
+        for name in ("whole", "tokens", "random 1"):
+            events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, "incremental")
+            cut = next(
+                (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None
+            )
+            if cut is None:
+                found = parts(events)
+                fits = len(found) == len(case.parts)
+            else:
+                assert kind == "cut off"
+                assert case.truncated or isinstance(events[-1], Fault)
+                assert len(events) == cut + (1 if case.truncated else 2)
+                *found, half = parts(events[:cut])
+                fits = half.kind == "call" and not parses(half.text)
+            fits = fits and all(a.fits(b) for a, b in zip(case.parts, found, strict=False))
+            assert fits, explain(case, found, name)
+
+
+def is_cut_call(events: list[Event], closed: Close) -> bool:
+    opened = next(event for event in events if isinstance(event, Open) and event.block == closed.block)
+    return is_live(opened) and closed.status == "truncated"

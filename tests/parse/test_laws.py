@@ -1,0 +1,165 @@
+"""The laws: both twins agree event for event, the splitting is never observable, the oracle reads the same (R1.3, R6.5)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, note
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from proxy._grammar import Grammar
+from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, check, normalise
+from tests.parse import oracle
+from tests.parse.conftest import load
+from tests.parse.judges import KeepingJudge, WordJudge
+from tests.parse.oracle import Settings, valid
+from tests.parse.texts import GRAMMARS, cuts, texts, texts_of
+from tests.parse.texts import settings as any_settings
+
+FRAMED = ("section", "families")
+"""Grammars with framing, which vanishes."""
+
+law = profile(max_examples=250, deadline=None)
+
+
+def scan(
+    module: ModuleType, grammar: Grammar, judge: WordJudge, settings: Settings, pieces: Any, truncated: bool = False
+) -> tuple[list[Event], list[Any]]:
+    """All events, and what could be seen at each step."""
+    scanner = module.CallScanner(grammar, judge, **asdict(settings))
+    events: list[Event] = []
+    seen: list[Any] = []
+    for piece in pieces:
+        found = scanner.feed(piece)
+        events += found
+        seen.append((found, scanner.state, scanner.held, scanner.next_block))
+    found = scanner.finish(truncated)
+    seen.append((found, scanner.state, scanner.held, scanner.next_block))
+    return events + found, seen
+
+
+@law
+@pytest.mark.parametrize("name", list(GRAMMARS))
+@given(st.data(), any_settings, st.booleans(), st.booleans())
+def test_twins_and_oracle_agree_for_every_split(
+    name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool
+) -> None:
+    grammar, judge = GRAMMARS[name], WordJudge(strict)
+    text = data.draw(st.one_of(texts_of(grammar), texts_of(grammar), texts))
+    note(repr(text))
+    expected = oracle.parse(text, grammar, judge, settings, truncated)
+    pieces = data.draw(cuts(text))
+    for module in modules():
+        own = WordJudge(strict)
+        events, _ = scan(module, grammar, own, settings, pieces, truncated)
+        assert normalise(events) == expected
+        assert own.log == judge.log
+        stream = [Start("", "", 0), *events]
+        check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
+
+
+def modules() -> list[ModuleType]:
+    """Both twins; only the Python one where the compiled one is turned off."""
+    return [load(name) for name in ("python", "compiled") if name == "python" or not turned_off()]
+
+
+def turned_off() -> bool:
+    return bool(os.environ.get("TOOLWIRE_NO_EXTENSIONS"))
+
+
+@pytest.mark.skipif(turned_off(), reason="TOOLWIRE_NO_EXTENSIONS is set")
+@law
+@given(st.data(), texts, st.sampled_from(list(GRAMMARS)), any_settings, st.booleans(), st.booleans())
+def test_twins_show_the_same_at_every_step(
+    data: st.DataObject, text: str, name: str, settings: Settings, strict: bool, truncated: bool
+) -> None:
+    """Not only the same events: in the same pieces, with the same state and the same text held back."""
+    pieces = data.draw(cuts(text))
+    arguments = (GRAMMARS[name], settings, pieces, truncated)
+    python, compiled = (
+        scan(load(which), arguments[0], WordJudge(strict), *arguments[1:]) for which in ("python", "compiled")
+    )
+    assert python == compiled
+
+
+@pytest.mark.parametrize("name", list(GRAMMARS))
+@profile(max_examples=50, deadline=None)
+@given(st.data(), any_settings)
+def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: Settings) -> None:
+    """R1.4: outside blocks nothing but pending whitespace and less than a marker."""
+    grammar = GRAMMARS[name]
+    tags = [tag for pair in settings.reasoning for tag in pair]
+    longest = max(len(marker.encode()) for marker in [*(shape.opener for shape in grammar.shapes), *tags, " "])
+    pieces = data.draw(cuts(data.draw(texts_of(grammar))))
+    for module in modules():
+        _, seen = scan(module, grammar, WordJudge(), settings, pieces)
+        for _, state, held, _ in seen:
+            if state in ("text", "reasoning"):
+                assert len(held.lstrip(" \t\r\n").encode()) < longest
+
+
+@pytest.mark.parametrize("name", [name for name in GRAMMARS if name not in FRAMED])
+@profile(max_examples=100, deadline=None)
+@given(st.data(), st.booleans())
+def test_nothing_is_lost(name: str, data: st.DataObject, trim: bool) -> None:
+    """Visible text and the sources of calls are the whole input, but for whitespace beside calls."""
+    text = data.draw(texts_of(GRAMMARS[name]))
+    note(repr(text))
+    pieces = data.draw(cuts(text))
+    for module in modules():
+        events, _ = scan(module, GRAMMARS[name], KeepingJudge(), Settings(trim_edges=trim), pieces)
+        calls = {e.block: e.extra["source"] for e in events if isinstance(e, Open) and e.kind is BlockKind.TOOL_CALL}
+        found = "".join(
+            calls[e.block] if isinstance(e, Open) else e.text
+            for e in events
+            if (isinstance(e, Open) and e.block in calls) or (isinstance(e, Delta) and e.block not in calls)
+        )
+        assert "".join(found.split()) == "".join(valid(text).split())
+
+
+@profile(max_examples=150, deadline=None)
+@given(st.data(), st.text(), any_settings)
+def test_text_without_an_opener_comes_back_byte_for_byte(data: st.DataObject, text: str, settings: Settings) -> None:
+    pieces = data.draw(cuts(text.replace("<", "")))
+    settings = Settings(settings.block_bytes, settings.trim_edges, (("<think>", "</think>"),))
+    for module in modules():
+        events, _ = scan(module, GRAMMARS["sentinel"], WordJudge(), settings, pieces)
+        assert "".join(e.text for e in events if isinstance(e, Delta)) == valid(text.replace("<", ""))
+
+
+def test_a_delta_of_prose_goes_out_as_it_came(twin: ModuleType) -> None:
+    """One event a delta, holding the very object that was fed."""
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge(), reasoning=(("<think>", "</think>"),))
+    first, second = "".join(["one", " two"]), "".join([" three", " föur"])
+    opened, delta = scanner.feed(first)
+    assert isinstance(opened, Open)
+    assert opened.kind is BlockKind.TEXT
+    assert delta.text is first
+    (delta,) = scanner.feed(second)
+    assert delta.text is second
+    assert delta == Delta(0, " three föur")
+
+
+def test_every_split_of_a_real_answer_in_two(twin: ModuleType) -> None:
+    text = (
+        "<think>Hm: <tool_call>{}</tool_call>?</think>\n\nIch lese „übung“ 😀 <tool_call> nennt man so.\n"
+        '<tool_call>\n{"name":"x","arguments":"{\\"p\\":\\"</tool_call>\\\\u00e9\\"}"}\n</tool_call>\n'
+        '<tool_call>{"x": [1, {"y": null},],}</tool_call> und fertig. \n'
+    )
+    settings = Settings(reasoning=(("<think>", "</think>"),))
+    expected = oracle.parse(text, GRAMMARS["sentinel"], WordJudge(), settings)
+    assert [e.kind.value for e in expected if isinstance(e, Open)] == [
+        *["reasoning", "text", "tool_call", "tool_call", "text"]
+    ]
+    data = text.encode()
+    for at in range(len(data) + 1):
+        events, _ = scan(twin, GRAMMARS["sentinel"], WordJudge(), settings, [data[:at], data[at:]])
+        assert normalise(events) == expected
+    for at in range(len(text) + 1):
+        events, _ = scan(twin, GRAMMARS["sentinel"], WordJudge(), settings, [text[:at], text[at:]])
+        assert normalise(events) == expected

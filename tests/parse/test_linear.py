@@ -1,0 +1,185 @@
+"""Cost is linear whatever the input is (R6.10): work is counted, not timed, and sizes are chosen so that a quadratic
+scanner would not come back."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy.events import Delta
+from tests.parse.judges import WordJudge
+from tests.parse.texts import GRAMMARS, literals_of
+
+MARKER = len("</tool_call>")
+
+ADVERSARIES = {
+    "half openers": "<tool_cal",
+    "angles": "<",
+    "mentions": "<tool_call>",
+    "mentions with text": "<tool_call> a ",
+    "fences that are none": "<tool_call>``` ",
+    "openers in strings": '<tool_call>{"',
+    "broken blocks": "<tool_call>{</tool_call>",
+    "closers in strings": '<tool_call>{"a":"</tool_call>"b',
+    "closers and openers in strings": '<tool_call>{"a":"</tool_call><tool_call>{":"',
+    "quotes": '<tool_call>{"</tool_call>"',
+    "escapes": '<tool_call>{"\\\\\\"',
+    "half closers": "<tool_call>{x</tool_cal",
+    "brackets": '<tool_call>{"a":[',
+    "whitespace": "<tool_call>   \n",
+    "spaces": " ",
+    "letters": "a",
+    "backticks": "`",
+    "fences": "```json\n",
+    "fenced calls": '```json\n{"tool_calls":"```\n',
+    "keys": '```json\n{"tool_call',
+    "thoughts": "<think></think>",
+    "thoughts and ticks": "<think>`</think>`",
+    "bare": '{"name":"',
+    "not ascii": "<tool_call>é",
+    "a whole block": '<tool_call>{"x":1}</tool_call> ',
+}
+
+PLACES = {
+    "tagged": [
+        ("<tool_call><function=f>", "<parameter="),
+        ("<tool_call><function=f>", "<parameter=k>v</parameter>"),
+        ("<tool_call><function=f><parameter=k>", "</parameter"),
+        ("<tool_call><function=f><parameter=k>", "\n<parameter"),
+        ("<tool_call><function=f><parameter=k>", "<"),
+        ("<tool_call><function=f><parameter=k>", "\n"),
+        ("", "<tool_call><function="),
+        ("", "<tool_call><function=f>"),
+        ("", "<function=f><parameter=k>"),
+        ("", "<tool_call><function=f><parameter=k></tool_call>"),
+    ],
+    "pairs": [
+        ("", "<tool_call>x"),
+        ("", "<tool_call>x<k>"),
+        ("<tool_call>x", "<k>a</k><v>b</v>"),
+        ("", "<tool_call>\n"),
+        ("<tool_call>", "x"),
+        ("<tool_call>x<k>", "</k"),
+    ],
+    "mistral": [
+        ("", "[CALLS]"),
+        ("", "[CALLS]f"),
+        ("", "[CALLS]f[ARGS"),
+        ("", "[CALLS]f[ARGS]{"),
+        ("[CALLS]", "["),
+        ("", "[CALLS]["),
+        ("", "["),
+    ],
+    "code": [
+        ("", "[f("),
+        ("[f(", "["),
+        ("<|start|>[f(", "("),
+        ("<|start|>[f(x='", "'"),
+        ("<|start|>[f(x='", "' "),
+        ("<|start|>[f(x='", "'a"),
+        ("<|start|>[f(x='", "\\"),
+        ("<|start|>[", "f(a='b'), "),
+        ("<calls>", "f() "),
+        ("", "<calls>f("),
+        ("", "<|start|>[f(]"),
+    ],
+    "braces": [
+        ("<call>call:f{", "["),
+        ("<call>call:f{", "<q>"),
+        ("<call>call:f{x:<q>", "<"),
+        ("<call>call:f{x:<q>", "<q><"),
+        ("", "<call>call:"),
+        ("", "<call>call:f{x:<q>"),
+    ],
+    "separated": [("", '{"a":1};'), ('{"a":1}', ";"), ("", '<tag>[{"name":'), ('{"a":1}', " "), ("<tag>", "[")],
+    "section": [
+        ("", "<|section|>"),
+        ("", "<|call|>x<|args|>{"),
+        ("", "<|section|><|call|>x<|args|>{}<|end|>"),
+        ("<|section|><|call|>x<|args|>{}<|end|>", "<|section_end|> "),
+        ("", "<|start|> "),
+        ("<|call|>", "<|arg"),
+    ],
+    "families": [("", '[CALLS][{"x":1}] <tool_call>'), ("", "[CALLS]<tool_call>{"), ("", "```json\n"), ("", "<")],
+}
+"""What to begin with, and what to repeat, for grammars of places and branches."""
+
+
+def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tuple[int, int]:
+    """Work done and text given out."""
+    strict = options.pop("strict", False)
+    judge = WordJudge()
+    judge.strict = strict  # held blocks, but no verdict of failure, which would end the run
+    scanner = twin.CallScanner(GRAMMARS[form], judge, reasoning=(("<think>", "</think>"),), **options)
+    judge.block = lambda block: WordJudge().block(block)  # type: ignore[method-assign]  # soft verdicts
+    judge.unfinished = lambda shape, body, why: WordJudge().unfinished(shape, body, why)  # type: ignore[method-assign]
+    said = 0
+    for at in range(0, len(text), size):
+        said += sum(len(e.text) for e in scanner.feed(text[at : at + size]) if isinstance(e, Delta))
+    said += sum(len(e.text) for e in scanner.finish() if isinstance(e, Delta))
+    return scanner.steps, said
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["soft", "strict"])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("name", list(ADVERSARIES))
+def test_work_is_bounded_by_the_input(twin: ModuleType, name: str, size: int, strict: bool) -> None:
+    unit = ADVERSARIES[name]
+    text = unit * (20_000 // len(unit))
+    for form in ("several", "sentinel"):
+        steps, said = run(twin, form, text, size, strict=strict)
+        deltas = -(-len(text) // size)
+        assert steps <= 3 * len(text.encode()) + MARKER * deltas
+        assert said <= len(text)
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["soft", "strict"])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("form", list(PLACES))
+def test_work_is_bounded_in_every_machine(twin: ModuleType, form: str, size: int, strict: bool) -> None:
+    longest = max(len(literal.encode()) for literal in literals_of(GRAMMARS[form]))
+    for begin, unit in PLACES[form]:
+        text = begin + unit * (10_000 // len(unit))
+        steps, said = run(twin, form, text, size, strict=strict)
+        deltas = -(-len(text) // size)
+        looks = 4 if strict else 3  # a short field, then held, then text
+        assert steps <= looks * len(text.encode()) + longest * deltas, (begin, unit)
+        assert said <= len(text), (begin, unit)
+
+
+@pytest.mark.parametrize(
+    ("form", "begin", "bracket"),
+    [
+        ("code", "<|start|>[f(", "["),
+        ("code", "<calls>f(", "{"),
+        ("code", "[f(", "("),
+        ("mistral", "[CALLS]", "["),
+        ("braces", "<call>call:f{", "{"),
+        ("section", "<|call|>f<|args|>", '{"a":'),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_hundred_thousand_open_brackets(twin: ModuleType, form: str, begin: str, bracket: str, size: int) -> None:
+    text = begin + bracket * 100_000
+    steps, said = run(twin, form, text, size)
+    assert steps <= 3 * len(text) + 2 * MARKER * -(-len(text) // size)
+    assert said == len(text)
+
+
+@pytest.mark.parametrize("name", list(ADVERSARIES))
+def test_a_large_delta_is_not_read_again_and_again(twin: ModuleType, name: str) -> None:
+    """Look-ahead is not in `steps`; a mebibyte in one piece would take minutes if it began anew at every block."""
+    unit = ADVERSARIES[name]
+    text = unit * ((1 << 20) // len(unit))
+    _, said = run(twin, "several", text, len(text))
+    assert said <= len(text)
+
+
+def test_a_block_of_a_megabyte_in_tiny_pieces(twin: ModuleType) -> None:
+    body = '{"x":"' + "\\n é" * 180_000 + '"}'
+    text = f"<tool_call>{body}</tool_call>"
+    steps, said = run(twin, "sentinel", text, 5)
+    assert said == len(body)
+    assert steps <= 2 * len(text.encode())

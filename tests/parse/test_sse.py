@@ -1,0 +1,138 @@
+"""Framing of server-sent events: against the steps of the HTML standard, for every split, on both twins."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy._grammar import FrameTooLarge
+from tests.parse.test_laws import modules
+
+Frame = tuple[str | None, bytes]
+
+PIECES = [
+    b"data: a",
+    b"data:",
+    b"data",
+    b"data:  b ",
+    b"event: e",
+    b"event",
+    b"event:\xff",
+    b"id: 1",
+    b"retry: 9",
+    b": c",
+]
+PIECES += [
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\n\n",
+    b"\r\r",
+    b"\xef\xbb\xbf",
+    b":",
+    b" ",
+    b"\x00",
+    b'data: {"x": "\xc3\xa9"}\n\n',
+]
+
+streams = st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join)
+
+
+def standard(data: bytes) -> list[Frame]:
+    """The standard's own steps over the whole stream; the last event is given without its blank line as well."""
+    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    frames: list[Frame] = []
+    name, values = b"", []
+    for line in [*data.split(b"\n"), b""]:
+        if not line:
+            if values:
+                frames.append((name.decode("utf-8", "replace") if name else None, b"\n".join(values)))
+            name, values = b"", []
+            continue
+        field, colon, value = line.partition(b":")
+        if colon and value.startswith(b" "):
+            value = value[1:]
+        if field == b"data":
+            values.append(value)
+        elif field == b"event":
+            name = value
+    return frames
+
+
+def frames_of(module: ModuleType, data: bytes, size: int, bound: int = 1 << 20) -> tuple[list[Frame], bool]:
+    """The frames, and whether one was too large."""
+    framer = module.SseFramer(bound)
+    frames: list[Frame] = []
+    try:
+        for at in range(0, len(data), size):
+            frames += framer.feed(data[at : at + size])
+        frames += framer.finish()
+    except FrameTooLarge:
+        with pytest.raises(FrameTooLarge, match=str(bound)):
+            framer.feed(b"")
+        with pytest.raises(FrameTooLarge):
+            framer.finish()
+        return frames, True
+    return frames, False
+
+
+@settings(max_examples=400, deadline=None)
+@given(streams, st.integers(1, 30))
+def test_frames_are_those_of_the_standard_for_every_split(data: bytes, size: int) -> None:
+    for module in modules():
+        assert frames_of(module, data, size) == (standard(data), False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams, st.integers(1, 30), st.integers(5, 30))
+def test_the_bound_does_not_depend_on_the_split(data: bytes, size: int, bound: int) -> None:
+    """What came whole before the event that is too large is given; then it raises, and goes on raising."""
+    expected = frames_of(modules()[0], data, 1, bound)
+    for module in modules():
+        assert frames_of(module, data, size, bound) == expected
+
+
+def test_frames_before_an_oversize_one_are_not_lost(twin: ModuleType) -> None:
+    framer = twin.SseFramer(frame_bytes=10)
+    assert framer.feed(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n") == [(None, b"a")]
+    with pytest.raises(FrameTooLarge):
+        framer.feed(b"data: c\n\n")
+
+
+def test_a_frame_of_exactly_the_bound_fits(twin: ModuleType) -> None:
+    assert twin.SseFramer(frame_bytes=10).feed(b"data: 0123\n\n") == [(None, b"0123")]
+    with pytest.raises(FrameTooLarge):
+        twin.SseFramer(frame_bytes=9).feed(b"data: 0123")
+
+
+def test_comments_that_keep_a_stream_alive_are_no_frames(twin: ModuleType) -> None:
+    framer = twin.SseFramer(frame_bytes=100)
+    for _ in range(50):
+        assert framer.feed(b": keep-alive\n\n") == []
+    assert framer.feed(b"event: ping\ndata: {}\r\n\r\n") == [("ping", b"{}")]
+
+
+def test_a_stream_may_end_without_the_blank_line(twin: ModuleType) -> None:
+    framer = twin.SseFramer()
+    assert framer.feed(b"data: x\n\ndata: [DONE]") == [(None, b"x")]
+    assert framer.finish() == [(None, b"[DONE]")]
+
+
+def test_a_huge_line_in_tiny_slices(twin: ModuleType) -> None:
+    framer = twin.SseFramer()
+    payload = b"x" * 2_000_000
+    data = b"data: " + payload + b"\n\n"
+    frames: list[Frame] = []
+    for at in range(0, len(data), 9):
+        frames += framer.feed(data[at : at + 9])
+    assert frames == [(None, payload)]
+
+
+@pytest.mark.parametrize("unit", [b"\r", b"\n", b"\r\n", b"data:\r", b":\n", b"data: x\r\r"])
+def test_many_short_lines_in_one_piece(twin: ModuleType, unit: bytes) -> None:
+    """A search that began anew at every line would take minutes."""
+    data = unit * (2_000_000 // len(unit)) + b"\n\n"
+    assert frames_of(twin, data, len(data), 1 << 22) == (standard(data), False)

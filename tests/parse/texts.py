@@ -1,0 +1,295 @@
+"""Texts that are rich in markers, and ways to cut them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+from hypothesis import strategies as st
+
+from proxy._grammar import END, Branch, Grammar, Place, Shape
+from proxy.formats import bare_json, fenced_json, sentinel
+from tests.parse.oracle import Settings, valid
+
+
+def _later(branch: Branch) -> Branch:
+    """The branch in a body that has one place more in front."""
+    return branch if branch.then == END else replace(branch, then=branch.then + 1)
+
+
+ARGS = Branch(literal="[ARGS]", read="object", field="arguments")
+TAGGED: tuple[Place, ...] = (
+    (Branch(literal="<function=", read="name", field="name", then=1),),
+    (Branch(literal=">", then=2),),
+    (Branch(literal="<parameter=", read="word", field="key", then=3), Branch(literal="</function>", then=5)),
+    (Branch(literal=">", read="text", field="value", then=4),),
+    (
+        Branch(literal="</parameter>", then=2),
+        Branch(literal="\n<parameter=", read="word", field="key", then=3),
+        Branch(literal="</function>", then=5),
+    ),
+    (Branch(literal="</tool_call>"),),
+)
+SECTION_CALL: tuple[Place, ...] = (
+    (Branch(read="name", field="id", then=1),),
+    (Branch(literal="<|args|>", read="object", field="arguments", then=2),),
+    (Branch(literal="<|end|>"),),
+)
+
+GRAMMARS = {
+    "sentinel": sentinel.GRAMMAR,
+    "fenced_json": fenced_json.GRAMMAR,
+    "bare_json": bare_json.GRAMMAR,
+    "several": Grammar(
+        shapes=(*sentinel.GRAMMAR.shapes, *fenced_json.GRAMMAR.shapes, *bare_json.GRAMMAR.shapes),
+    ),
+    "not ascii": Grammar(shapes=(Shape(opener="<｜opén｜>", closer="ü|"), Shape(opener="§", closer="</tool_call>"))),
+    "none": Grammar(shapes=()),
+    "tagged": Grammar(
+        shapes=(
+            Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED),
+            Shape(
+                opener="<function=",
+                closer="</function>",
+                body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], ()),
+            ),
+        )
+    ),
+    "pairs": Grammar(
+        shapes=(
+            Shape(
+                opener="<tool_call>",
+                closer="</tool_call>",
+                body=(
+                    (Branch(read="name", field="name", then=1), Branch(read="object", field="call", then=3)),
+                    (Branch(literal="<k>", read="text", field="key", then=2), Branch(literal="</tool_call>")),
+                    (Branch(literal="</k>", then=4),),
+                    (Branch(literal="</tool_call>"),),
+                    (Branch(literal="<v>", read="text", field="value", then=5),),
+                    (Branch(literal="</v>", then=1),),
+                ),
+            ),
+        )
+    ),
+    "section": Grammar(
+        shapes=(
+            Shape(
+                opener="<|section|>",
+                closer="<|end|>",
+                body=((Branch(literal="<|call|>", then=1),), *(tuple(_later(b) for b in p) for p in SECTION_CALL)),
+            ),
+            Shape(opener="<|call|>", closer="<|end|>", body=SECTION_CALL),
+            Shape(opener="<|section_end|>", anchor="after", body=((Branch(),),)),
+            Shape(opener="<|start|>", body=((Branch(),),)),
+        )
+    ),
+    "mistral": Grammar(
+        shapes=(
+            Shape(opener="[CALLS]", body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),)),
+            Shape(
+                opener="[CALLS]",
+                body=(
+                    (Branch(read="name", field="name", then=1),),
+                    (ARGS, Branch(literal="[ID]", read="word", field="id", then=2)),
+                    (ARGS,),
+                ),
+            ),
+        )
+    ),
+    "code": Grammar(
+        shapes=(
+            Shape(
+                opener="<|start|>",
+                closer="<|end|>",
+                body=((Branch(read="list", field="calls", then=1),), (Branch(literal="<|end|>"),)),
+            ),
+            Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
+            Shape(
+                opener="<calls>",
+                closer="</calls>",
+                body=(
+                    (Branch(read="call", field="call", then=1),),
+                    (Branch(literal="</calls>"), Branch(read="call", field="call", then=1)),
+                ),
+            ),
+        )
+    ),
+    "braces": Grammar(
+        shapes=(
+            Shape(
+                opener="<call>",
+                closer="</call>",
+                quote="<q>",
+                body=(
+                    (Branch(literal="call:", read="name", field="name", then=1),),
+                    (Branch(read="braces", field="arguments", then=2),),
+                    (Branch(literal="</call>"),),
+                ),
+            ),
+        )
+    ),
+    "separated": Grammar(
+        shapes=(
+            Shape(
+                opener="",
+                anchor="answer",
+                first_keys=("name", "a"),
+                body=(
+                    (Branch(read="object", field="call", then=1),),
+                    (Branch(literal=";", then=2), Branch()),
+                    (Branch(read="object", field="call", then=1),),
+                ),
+            ),
+            Shape(opener="<tag>", body=((Branch(read="array", field="calls"),),), first_keys=("name",)),
+        )
+    ),
+    "families": Grammar(
+        shapes=(
+            Shape(opener="<tool_call>", closer="</tool_call>", fence=True, family="a"),
+            Shape(opener="[CALLS]", family="b", body=((Branch(read="array", field="calls"),),)),
+            Shape(opener="```json", closer="```", anchor="line", first_keys=("name",), family="c"),
+            Shape(opener="", anchor="answer", family="d", first_keys=("name",)),
+            Shape(opener="<|start|>", family="b", body=((Branch(),),)),
+        ),
+        exclusive=True,
+    ),
+}
+
+PIECES = [
+    *[
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_c",
+        "</tool_",
+        "all>",
+        "<",
+        "</",
+        ">",
+        "<think>",
+        "</think>",
+        "<thi",
+        "nk>",
+    ],
+    *["```json", "```", "``", "`", "json", '"tool_calls"', '"name"', '"tool_', "<｜opén｜>", "<｜op", "§", "ü|"],
+    *["[THINK]", "[/THINK]", "[CALLS]", "'", "(", ")", "f(x=1)", ";", "=", "name"],
+    *["{", "}", "[", "]", ":", ",", '"', "\\", '\\"', "1", "-2e3", "true", "\x01"],
+    *["a", "x", "xx", "d", "r", "w ", " ", "\n", "\t", "\r\n", " " * 25, " " * 50],
+    *["ü", "\U0001f600", "\ud83d", "\ude00", "\ufffd", "\x00"],
+    *['{"name":"x"}', '{"tool_calls":[]}', '{"a":"', '"}', '{"a":"</tool_call>"}', '{"x":1,}', "{}", "[1,2]"],
+    *['<tool_call>{"x":"</tool_call>', '<tool_call>{"d":1}</tool_call>', '<tool_call>\n{"x": 1}\n</tool_call>\n'],
+    *[
+        '<tool_call>```json\n{"x":{}}\n```</tool_call>',
+        '\n```json\n{"tool_calls":["x"]}\n```\n',
+        "<think>\nx</think>\n",
+    ],
+]
+
+FIELDS = {
+    "nothing": [""],
+    "name": ["x", "d", " ns.x-y:1/2\n", "é", "x y", "x<", "\n x", "", "a" * 260],
+    "word": ["x", "d", "name x", "x\n", "\n x", "n\nx", "é" * 130, "", "<", "a" * 260],
+    "text": ["x", "", "\n x \n", "<", "\n<x", "d</", "é\n\n"],
+    "object": [
+        '{"x":1}',
+        '{"name":"x"}',
+        '{"a":"x\\"}"}',
+        '{ "a" : ["}", {}] }',
+        '{"d":"</tool_call>"}',
+        '{"x":',
+        '{"x"}',
+        '{"x":"\\"',
+    ],
+    "array": ["[]", '[{"x":1}]', '[{"name":"x"}, {}]', '["]",[1]]', "[1", "[x,]", "[}"],
+    "list": [
+        "[f(x=1)]",
+        "[f(), g.x(a='it's', b=[1, {'k': \")\"}])]",
+        '[{"name":"x"}]',
+        "[]",
+        "[f",
+        "[f(]",
+        "[1]",
+        "[x]",
+    ],
+    "call": ["f(x='\\'', a=')')", "x(a='b', c=\"d'e\")", "é.x(')')", "f(a=[)", "f(a='", "1()", "f x()", "[f()]"],
+    "braces": ["{x:1}", "{x:<q>}<q>}", "{x:<q>}<q>,y:[{},<q><q><<q>]}", "{}", "{x:<q>a", "{<}", "{[}", "{x:<qq>}"],
+}
+"""Texts that a field may be taken for: right, wrong, and cut short."""
+
+
+def literals_of(grammar: Grammar) -> list[str]:
+    """Every literal of a grammar."""
+    shapes = grammar.shapes
+    inside = [branch.literal for shape in shapes for place in shape.places for branch in place]
+    found = [*(shape.opener for shape in shapes), *(shape.closer for shape in shapes), *inside]
+    return sorted({literal for literal in found if literal})
+
+
+def texts_of(grammar: Grammar) -> st.SearchStrategy[str]:
+    """Texts that are rich in a grammar's markers: blocks as it wants them, spoilt here and there. Drawn by seed, since what
+    shrinks well seldom comes far into a block."""
+    return st.integers(0, 2**32).map(lambda seed: text_of(grammar, Random(seed)))
+
+
+def text_of(grammar: Grammar, random: Random) -> str:
+    own = literals_of(grammar)
+    some = [*own, *(literal[:-1] for literal in own), *PIECES]
+    parts: list[str] = []
+    for _ in range(random.randint(1, 4)):
+        if grammar.shapes and random.random() < 0.75:
+            parts += walk(random, grammar)
+        else:
+            parts += random.choices(some, k=random.randint(0, 4))
+    if random.random() < 0.4:
+        at = random.randrange(len(parts) + 1)
+        parts[at : at + random.randint(0, 1)] = random.choices(some, k=random.randint(0, 2))
+    text = "".join(parts)
+    return text[: random.randint(0, len(text))] if random.random() < 0.3 else text
+
+
+def walk(random: Random, grammar: Grammar) -> Iterator[str]:
+    """A way through the places of one shape, which may stop anywhere."""
+    shape = random.choice(grammar.shapes)
+    yield shape.opener
+    spaces = ["", "", "", "", "\n", " \n", " " * 30, *(["```", "```json\n"] * 2 if shape.fence else [])]
+    right = random.random() < 0.6
+    at = 0
+    for _ in range(random.randint(1, 14)):
+        yield random.choice(spaces)
+        if not shape.places[at]:
+            return
+        branch = random.choice(shape.places[at])
+        yield branch.literal
+        fields = FIELDS[branch.read]
+        yield random.choice(fields[:3] if right else fields)
+        if branch.then == END:
+            return
+        at = branch.then
+
+
+texts = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
+    st.text(alphabet='<>/{}[]":,\\`tolcah_x \n', max_size=60),
+)
+
+settings = st.builds(
+    Settings,
+    block_bytes=st.sampled_from([1 << 20, 1 << 20, 1 << 20, 90, 40, 20]),
+    trim_edges=st.booleans(),
+    reasoning=st.sampled_from([(), (("<think>", "</think>"),), (("<think>", "</think>"), ("[THINK]", "[/THINK]"))]),
+    preopened=st.booleans(),
+    scan_calls=st.booleans(),
+)
+
+
+@st.composite
+def cuts(draw: st.DrawFn, text: str) -> list[str] | list[bytes]:
+    """The text in pieces: of characters, or of bytes cut anywhere."""
+    whole: str | bytes = valid(text).encode() if draw(st.booleans()) else text
+    size = draw(st.sampled_from([1, 2, 3, 5, 13, 1000]))
+    if size < 1000:
+        return [whole[at : at + size] for at in range(0, len(whole), size)]  # type: ignore[return-value]  # one kind
+    places = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    edges = [0, *places, len(whole)]
+    return [whole[a:b] for a, b in pairwise(edges)]  # type: ignore[return-value]  # one kind

@@ -1,0 +1,101 @@
+"""What is plain fits the schema: the law of `proxy.protocols.chat_plain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.protocols.chat_plain import is_plain
+from proxy.protocols.chat_request import code_of
+from proxy.protocols.shape import Shape
+
+SHAPE = Shape("chat_request", code_of)
+USER = {"role": "user", "content": "hi"}
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 5),
+    st.floats(-3, 3),
+    st.sampled_from(["", "a", "text", "function", "user"]),
+)
+VALUES = st.recursive(
+    ODD,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["type", "text", "id", "function", "name", "arguments", "include_usage"]), inner, max_size=4
+        ),
+    ),
+    max_leaves=8,
+)
+CALLS = st.fixed_dictionaries(
+    {"id": st.sampled_from(["", "c", "x" * 257, 1]), "type": st.sampled_from(["function", "custom", 1])},
+    optional={"function": st.one_of(st.just({"name": "f", "arguments": "{}"}), VALUES)},
+)
+PARTS = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url", "refusal"])}, optional={"text": ODD})
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system", "function", "robot", 1])},
+    optional={
+        "content": st.one_of(st.just("hi"), st.lists(PARTS, max_size=2), VALUES),
+        "tool_calls": st.one_of(st.lists(CALLS, max_size=2), VALUES),
+        "name": ODD,
+        "refusal": ODD,
+        "tool_call_id": ODD,
+        "function_call": VALUES,
+        "unknown": VALUES,
+    },
+)
+FIELDS = [name for name in SHAPE.properties if name not in ("model", "messages", "tools")]
+BODIES = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "", 1]), "messages": st.one_of(st.lists(MESSAGES, max_size=2), ODD)},
+    optional=dict.fromkeys([*FIELDS, "unknown"], VALUES),
+)
+
+
+@given(BODIES)
+def test_what_is_plain_fits(body: dict[str, Any]) -> None:
+    if is_plain(body):
+        SHAPE.check(body)
+
+
+@given(st.sampled_from(FIELDS), VALUES)
+def test_each_field_alone(name: str, value: Any) -> None:
+    body = {"model": "m", "messages": [USER], name: value}
+    if is_plain(body):
+        SHAPE.check(body)
+
+
+@given(MESSAGES)
+def test_each_message_alone(message: dict[str, Any]) -> None:
+    body = {"model": "m", "messages": [message]}
+    if is_plain(body):
+        SHAPE.check(body)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"temperature": 0.7, "top_p": 1, "max_tokens": 100, "stop": "x", "seed": 0, "stream": False, "n": None},
+        {"stream": True, "stream_options": {"include_usage": True}, "user": "u", "metadata": {"a": 1}, "tools": "any"},
+        {"response_format": {"type": "json_object"}, "tool_choice": "auto", "parallel_tool_calls": False},
+        {
+            "messages": [
+                {"role": "system", "content": [{"type": "text", "text": "a"}]},
+                USER,
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "x"},
+            ]
+        },
+    ],
+)
+def test_ordinary_requests_are_plain(more: dict[str, Any]) -> None:
+    assert is_plain({"model": "m", "messages": [USER], **more})

@@ -1,0 +1,162 @@
+"""Whole answers: the body of R7.1, what servers send, and reading what was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from proxy.errors import BackendFault, ClientFault, Unavailable
+from proxy.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from tests.protocols.published import validator
+from tests.protocols.wires import CHAT, options
+from tests.strategies import replies
+
+
+def reply(*parts: Any, reason: str = "stop", usage: Usage | None = None, **extra: Any) -> ModelReply:
+    return ModelReply("chatcmpl-1", "backend-model", 9, (ReplyChoice(parts, reason),), usage, extra)
+
+
+def written(value: ModelReply) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(CHAT.write_reply(value, options()))
+    return body
+
+
+def answer(message: Any, **fields: Any) -> bytes:
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return json.dumps({"id": "x", "created": 5, "model": "b", "choices": [choice], **fields}).encode()
+
+
+def test_the_whole_body() -> None:
+    parts = (
+        Reasoning("hm"),
+        Text("Reading "),
+        ToolUse("call_a", "f", '{"x": 1.0}'),
+        Text("it."),
+        ToolUse("call_b", "g", ""),
+    )
+    assert written(reply(*parts, usage=Usage(82, 17, 4, 2, 3), system_fingerprint="fp", timings={"a": 1})) == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "system_fingerprint": "fp",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Reading it.",
+                    "refusal": None,
+                    "reasoning_content": "hm",
+                    "tool_calls": [
+                        {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1.0}'}},
+                        {"id": "call_b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+                    ],
+                },
+                "logprobs": None,
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 82,
+            "completion_tokens": 17,
+            "total_tokens": 99,
+            "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        },
+    }
+
+
+def test_content_is_null_only_beside_calls() -> None:
+    call = ToolUse("call_a", "f", "{}")
+    contents = [(), (call,), (Text(" \n"), call), (Text(" \n"),), (Refusal("no"),)]
+    got = [written(reply(*parts))["choices"][0]["message"] for parts in contents]
+    assert [message["content"] for message in got] == ["", None, None, " \n", ""]
+    assert ["tool_calls" in message for message in got] == [False, True, True, False, False]
+    assert got[-1]["refusal"] == "no"
+
+
+@settings(max_examples=40)
+@given(replies)
+def test_every_body_is_valid_by_the_published_schema(value: ModelReply) -> None:
+    validator("CreateChatCompletionResponse").validate(written(value))
+
+
+@given(replies)
+def test_read_after_write(value: ModelReply) -> None:
+    got = CHAT.read_reply(CHAT.write_reply(value, options()))
+    assert (got.id, got.model, got.created, got.usage) == ("chatcmpl-1", "m", 1, value.usage or Usage())
+    for ours, theirs in zip(got.choices, value.choices, strict=True):
+        calls = tuple(part for part in theirs.parts if isinstance(part, ToolUse))
+        text = joined(theirs, Text)
+        wanted: list[Any] = [Reasoning(joined(theirs, Reasoning))] if joined(theirs, Reasoning) else []
+        wanted += [Text(text)] if text.strip(" \t\r\n") or (text and not calls) else []
+        wanted += [Refusal(joined(theirs, Refusal))] if joined(theirs, Refusal) else []
+        assert ours.parts == (*wanted, *calls)
+        assert ours.reason == ("tool_calls" if calls else theirs.reason)
+
+
+def joined(choice: ReplyChoice, kind: type[Text | Reasoning | Refusal]) -> str:
+    return "".join(part.text for part in choice.parts if isinstance(part, kind))
+
+
+def test_what_servers_send() -> None:
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": "ü"}}},
+            {"id": "", "function": {"name": "g"}},
+            {"type": "custom", "id": "c", "custom": {"name": "patch", "input": "raw"}},
+        ],
+        "function_call": {"name": "h", "arguments": "{}"},
+    }
+    a, g, c, h = CHAT.read_reply(answer(message)).calls
+    assert a == ToolUse("a", "f", '{"x":"ü"}')
+    assert (g.name, g.arguments, g.call_id[:5]) == ("g", "{}", "call_")
+    assert c == ToolUse("c", "patch", "raw", "custom")
+    assert (h.name, h.arguments) == ("h", "{}")
+    assert len({g.call_id, h.call_id}) == 2
+
+
+def test_usage_extra_and_logprobs() -> None:
+    got = CHAT.read_reply(
+        answer(
+            {"content": "x"},
+            usage={"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 2}},
+            system_fingerprint="fp",
+            service_tier=None,
+        )
+    )
+    assert (got.id, got.created, got.model) == ("x", 5, "b")
+    assert got.usage == Usage(3, 4, 0, 0, 2)
+    assert got.extra == {"system_fingerprint": "fp"}
+    assert CHAT.read_reply(answer({"content": "x"})).usage is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"choices":[]}', b'{"choices":["x"]}', b"[" * 100_000]
+)
+def test_what_is_no_answer(body: bytes) -> None:
+    with pytest.raises(BackendFault) as caught:
+        CHAT.read_reply(body)
+    assert (caught.value.status, caught.value.code) == (502, "upstream_invalid_response")
+    assert len(caught.value.message) < 300
+
+
+def test_an_error_in_a_200() -> None:
+    with pytest.raises(BackendFault, match="GPU on fire"):
+        CHAT.read_reply(b'{"error":{"message":"GPU on fire"}}')
+    with pytest.raises(ClientFault) as caught:
+        CHAT.read_reply(b'{"error":{"message":"too long","code":"context_length_exceeded"}}')
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_error_bodies() -> None:
+    for error in (ClientFault("bad", param="x"), Unavailable("full"), BackendFault("half \ud83d")):
+        body = json.loads(CHAT.write_error(error, "req-1"))
+        validator("ErrorResponse").validate(body)
+        assert set(body["error"]) == {"message", "type", "param", "code"}

@@ -1,0 +1,537 @@
+"""Requests: every row of R2, both shapes of R3.1, recorded clients, and reading what was written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import ClientFault
+from proxy.model import (
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Origin,
+    Reasoning,
+    Refusal,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
+from proxy.protocols.chat import ChatProtocol
+from tests.protocols.published import captured_chat_requests
+from tests.protocols.wires import CHAT
+from tests.strategies import arguments, json_objects, names, some_text
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [USER], **fields}
+
+
+def read(value: dict[str, Any]) -> ModelRequest:
+    return CHAT.read_request(value, b"raw")
+
+
+def messages(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "m", "messages": [USER, *items]}
+
+
+BAD: list[tuple[str, dict[str, Any], str, str]] = [
+    ("R2.2 absent", {"messages": [USER]}, "missing_required_parameter", "model"),
+    ("R2.2 null", body(model=None), "missing_required_parameter", "model"),
+    ("R2.2 type", body(model=3), "invalid_type", "model"),
+    ("R2.2 empty", body(model=""), "invalid_value", "model"),
+    ("R2.3 absent", {"model": "m"}, "missing_required_parameter", "messages"),
+    ("R2.3 null", body(messages=None), "missing_required_parameter", "messages"),
+    ("R2.3 type", body(messages="hi"), "invalid_type", "messages"),
+    ("R2.3 empty", body(messages=[]), "invalid_value", "messages"),
+    ("R2.3 item", messages("hi"), "invalid_type", "messages[1]"),  # type: ignore[arg-type]  # wrong on purpose
+    ("R2.4 absent", messages({"content": "x"}), "missing_required_parameter", "messages[1].role"),
+    ("R2.4 unknown", messages({"role": "boss", "content": "x"}), "invalid_value", "messages[1].role"),
+    ("R2.4 type", messages({"role": 1, "content": "x"}), "invalid_type", "messages[1].role"),
+    ("R2.5 user", messages({"role": "user"}), "missing_required_parameter", "messages[1].content"),
+    ("R2.5 null", messages({"role": "system", "content": None}), "missing_required_parameter", "messages[1].content"),
+    (
+        "R2.5 assistant",
+        messages({"role": "assistant", "content": None}),
+        "missing_required_parameter",
+        "messages[1].content",
+    ),
+    (
+        "R2.5 empty calls",
+        messages({"role": "assistant", "tool_calls": []}),
+        "missing_required_parameter",
+        "messages[1].content",
+    ),
+    (
+        "C15",
+        messages({"role": "tool", "tool_call_id": "c", "content": None}),
+        "missing_required_parameter",
+        "messages[1].content",
+    ),
+    ("R2.5 type", messages({"role": "user", "content": 1}), "invalid_type", "messages[1].content"),
+    ("R2.5 part", messages({"role": "user", "content": ["x"]}), "invalid_type", "messages[1].content[0]"),
+    (
+        "R2.5 part type",
+        messages({"role": "user", "content": [{}]}),
+        "missing_required_parameter",
+        "messages[1].content[0].type",
+    ),
+    (
+        "R2.5 text",
+        messages({"role": "user", "content": [{"type": "text"}]}),
+        "missing_required_parameter",
+        "messages[1].content[0].text",
+    ),
+    (
+        "R2.5 image",
+        messages({"role": "user", "content": [{"type": "image_url", "image_url": {"url": 1}}]}),
+        "invalid_type",
+        "messages[1].content[0].image_url.url",
+    ),
+    (
+        "R2.6 role",
+        messages({"role": "user", "content": "x", "tool_calls": [CALL]}),
+        "invalid_value",
+        "messages[1].tool_calls",
+    ),
+    ("R2.6 type", messages({"role": "assistant", "tool_calls": {}}), "invalid_type", "messages[1].tool_calls"),
+    (
+        "R2.6 call type",
+        messages({"role": "assistant", "tool_calls": [{**CALL, "type": "magic"}]}),
+        "invalid_value",
+        "messages[1].tool_calls[0].type",
+    ),
+    (
+        "R2.6 no call type",
+        messages({"role": "assistant", "tool_calls": [{"id": "c", "function": CALL["function"]}]}),
+        "missing_required_parameter",
+        "messages[1].tool_calls[0].type",
+    ),
+    (
+        "R2.6 function",
+        messages({"role": "assistant", "tool_calls": [CALL, {"id": "c", "type": "function"}]}),
+        "missing_required_parameter",
+        "messages[1].tool_calls[1].function",
+    ),
+    (
+        "R2.6 arguments",
+        messages({"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {}}}]}),
+        "invalid_type",
+        "messages[1].tool_calls[0].function.arguments",
+    ),
+    (
+        "R2.7 absent",
+        messages({"role": "assistant", "tool_calls": [{"type": "function", "function": CALL["function"]}]}),
+        "invalid_tool_call_id",
+        "messages[1].tool_calls[0].id",
+    ),
+    (
+        "R2.7 empty",
+        messages({"role": "assistant", "tool_calls": [{**CALL, "id": ""}]}),
+        "invalid_tool_call_id",
+        "messages[1].tool_calls[0].id",
+    ),
+    ("R2.8 absent", messages({"role": "tool", "content": "x"}), "invalid_tool_call_id", "messages[1].tool_call_id"),
+    (
+        "R2.8 type",
+        messages({"role": "tool", "tool_call_id": 1, "content": "x"}),
+        "invalid_tool_call_id",
+        "messages[1].tool_call_id",
+    ),
+    (
+        "R2.8 elsewhere",
+        messages({"role": "user", "tool_call_id": "c", "content": "x"}),
+        "invalid_tool_call_id",
+        "messages[1].tool_call_id",
+    ),
+    ("R2.10", messages({"role": "user", "content": "x", "name": 1}), "invalid_type", "messages[1].name"),
+    ("R2.11", body(stream="yes"), "invalid_type", "stream"),
+    ("R2.12 C16", body(stream_options={"include_usage": True}), "invalid_value", "stream_options"),
+    ("R2.12 C16 false", body(stream=False, stream_options={}), "invalid_value", "stream_options"),
+    ("R2.12 type", body(stream=True, stream_options=[]), "invalid_type", "stream_options"),
+    (
+        "R2.12 field",
+        body(stream=True, stream_options={"include_usage": 1}),
+        "invalid_type",
+        "stream_options.include_usage",
+    ),
+    ("R2.13", body(max_tokens=0), "invalid_value", "max_tokens"),
+    ("R2.13 type", body(max_tokens="9"), "invalid_type", "max_tokens"),
+    ("R2.13 new", body(max_completion_tokens=-1), "invalid_value", "max_completion_tokens"),
+    ("R2.14 high", body(temperature=2.1), "invalid_value", "temperature"),
+    ("R2.14 low", body(temperature=-0.1), "invalid_value", "temperature"),
+    ("R2.14 type", body(temperature=True), "invalid_type", "temperature"),
+    ("R2.15", body(top_p=1.5), "invalid_value", "top_p"),
+    ("R2.16 many", body(stop=["a"] * 5), "invalid_value", "stop"),
+    ("R2.16 none", body(stop=[]), "invalid_value", "stop"),
+    ("R2.16 type", body(stop=[1]), "invalid_type", "stop[0]"),
+    ("R2.17 type", body(tools={}), "invalid_tool_schema", "tools"),
+    ("R2.17 item", body(tools=["f"]), "invalid_tool_schema", "tools[0]"),
+    ("R3.1 no type", body(tools=[{"function": {"name": "f"}}]), "invalid_tool_schema", "tools[0].type"),
+    (
+        "R3.1 no name",
+        body(tools=[{"type": "function", "function": {}}]),
+        "invalid_tool_schema",
+        "tools[0].function.name",
+    ),
+    ("R3.1 flat no name", body(tools=[{"type": "function"}]), "invalid_tool_schema", "tools[0].name"),
+    ("R3.2", body(tools=[TOOL, {"type": "function", "name": 1}]), "invalid_tool_schema", "tools[1].name"),
+    (
+        "R3.3",
+        body(tools=[{"type": "function", "function": {"name": "f", "description": 1}}]),
+        "invalid_tool_schema",
+        "tools[0].function.description",
+    ),
+    (
+        "R3.4",
+        body(tools=[{"type": "function", "function": {"name": "f", "parameters": []}}]),
+        "invalid_tool_schema",
+        "tools[0].function.parameters",
+    ),
+    (
+        "R3.5",
+        body(tools=[{"type": "function", "function": {"name": "f", "strict": "yes"}}]),
+        "invalid_tool_schema",
+        "tools[0].function.strict",
+    ),
+    ("R2.18 word", body(tools=[TOOL], tool_choice="always"), "invalid_tool_choice", "tool_choice"),
+    ("R2.18 type", body(tools=[TOOL], tool_choice=1), "invalid_tool_choice", "tool_choice"),
+    ("R2.18 form", body(tools=[TOOL], tool_choice={"type": "function"}), "invalid_tool_choice", "tool_choice"),
+    (
+        "R2.18 allowed",
+        body(tools=[TOOL], tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": []}}),
+        "invalid_tool_choice",
+        "tool_choice",
+    ),
+    (
+        "R2.18 allowed item",
+        body(tools=[TOOL], tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}}),
+        "invalid_tool_choice",
+        "tool_choice",
+    ),
+    ("R2.19", body(parallel_tool_calls="no"), "invalid_type", "parallel_tool_calls"),
+    ("R2.20", body(reasoning_effort=3), "invalid_type", "reasoning_effort"),
+    ("R2.21", body(n=0), "invalid_value", "n"),
+    ("R2.22", body(response_format="json"), "invalid_type", "response_format"),
+    ("R2.22 type", body(response_format={}), "missing_required_parameter", "response_format.type"),
+]
+
+
+@pytest.mark.parametrize(("value", "code", "param"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_bad_requests(value: dict[str, Any], code: str, param: str) -> None:
+    with pytest.raises(ClientFault) as caught:
+        read(value)
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, code, param)
+    assert error.type == "invalid_request_error"
+    assert param.split(".")[0].split("[")[0] in error.message
+    assert "data." not in error.message
+
+
+def test_the_message_names_the_value_shortened_and_what_was_expected() -> None:
+    with pytest.raises(ClientFault) as caught:
+        read(body(temperature="x" * 5000))
+    assert "expected a number or null" in caught.value.message
+    assert "xxx" in caught.value.message
+    assert len(caught.value.message) < 300
+    with pytest.raises(ClientFault, match='one of "system", "developer"'):
+        read(messages({"role": "boss", "content": "x"}))
+
+
+def test_null_is_absent() -> None:
+    nulls = (
+        "stream stream_options max_tokens max_completion_tokens temperature top_p stop tools tool_choice n seed"
+        " parallel_tool_calls reasoning_effort response_format logprobs functions function_call user"
+    )
+    assert read(body(**dict.fromkeys(nulls.split()))) == read(body())
+
+
+def test_defaults() -> None:
+    plain = read(body())
+    assert plain.tool_choice == ToolChoice("none")
+    assert read(body(tools=[])).tool_choice == ToolChoice("none")
+    assert read(body(tools=[TOOL])).tool_choice == ToolChoice("auto")
+    assert (plain.stream, plain.include_usage, plain.parallel_tool_calls) == (False, False, True)
+    assert plain.sampling == Sampling()
+    assert plain.origin == Origin("chat", b"raw")
+
+
+def test_sampling() -> None:
+    got = read(
+        body(
+            max_tokens=5, max_completion_tokens=7, temperature=2, top_p=0, stop="x", n=2, seed=1, reasoning_effort="any"
+        )
+    ).sampling
+    assert got == Sampling(temperature=2, top_p=0, max_tokens=7, stop=("x",), n=2, seed=1, reasoning_effort="any")
+    assert read(body(max_tokens=5.0)).sampling.max_tokens == 5
+
+
+def test_unknown_fields_are_kept() -> None:
+    got = read(body(top_k=5, logprobs=True, metadata={"a": 1}))
+    assert got.extra == {"top_k": 5, "logprobs": True, "metadata": {"a": 1}}
+    assert read(body(stream=True, stream_options={"include_usage": True, "include_obfuscation": False})).include_usage
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True},
+        {
+            "type": "function",
+            "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True},
+        },
+        {
+            "type": "function",
+            "name": "f",
+            "strict": True,
+            "description": None,
+            "function": {"name": "g", "description": "d", "parameters": {"type": "object"}, "strict": False},
+        },
+    ],
+    ids=["flat", "nested", "both: outer wins"],
+)
+def test_tool_shapes(tool: dict[str, Any]) -> None:
+    (got,) = read(body(tools=[tool])).tools
+    assert got == ToolSpec("f", "d", {"type": "object"}, True, extra=tool)
+
+
+def test_other_tool_types_are_never_refused() -> None:
+    hosted = {"type": "web_search", "name": 5, "parameters": "odd"}
+    custom = {"type": "custom", "custom": {"name": "patch", "description": "d", "format": {"type": "text"}}}
+    got = read(body(tools=[hosted, custom, {"type": "mcp", "server_label": "files"}]))
+    assert [(tool.kind, tool.name) for tool in got.tools] == [
+        ("hosted", "web_search"),
+        ("custom", "patch"),
+        ("hosted", "files"),
+    ]
+    assert CHAT.write_request(got)["tools"] == [hosted, custom, {"type": "mcp", "server_label": "files"}]
+
+
+@pytest.mark.parametrize(
+    ("wire", "choice"),
+    [
+        ("auto", ToolChoice("auto")),
+        ("none", ToolChoice("none")),
+        ("required", ToolChoice("required")),
+        ({"type": "function", "function": {"name": "f"}}, ToolChoice("named", "f")),
+        ({"type": "custom", "custom": {"name": "f"}}, ToolChoice("named", "f")),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [
+                        {"type": "function", "function": {"name": "f"}},
+                        {"type": "function", "name": "g"},
+                        {"type": "mcp"},
+                    ],
+                },
+            },
+            ToolChoice("required", allowed=("f", "g")),
+        ),
+    ],
+)
+def test_tool_choice(wire: Any, choice: ToolChoice) -> None:
+    assert read(body(tools=[TOOL], tool_choice=wire)).tool_choice == choice
+
+
+def test_a_replayed_turn() -> None:
+    """Nulls and extras as SDKs send them back."""
+    call = {**CALL, "index": 0, "function": {"name": "f", "arguments": '{"a":1}', "parsed_arguments": {"a": 1}}}
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "parsed": None,
+        "reasoning_content": "hm",
+        "tool_calls": [call],
+    }
+    got = read(messages(turn, {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "ok"}]}))
+    use = ToolUse("call_1", "f", '{"a":1}')
+    assert got.messages[1] == Message("assistant", (Reasoning("hm"), use), extra={"annotations": []})
+    assert got.messages[2] == Message("tool", (ToolResult("call_1", (Text("ok"),), name="f"),))
+
+
+def test_content_parts() -> None:
+    parts = [
+        {"type": "text", "text": "see"},
+        {"type": "text", "text": ""},
+        {"type": "image_url", "image_url": {"url": "data:,x", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": "x"}},
+    ]
+    got = read(messages({"role": "user", "content": parts})).messages[1].parts
+    assert got == (Text("see"), Image("data:,x", "low"), Opaque("chat", parts[3]))
+    assert read(messages({"role": "tool", "tool_call_id": "c", "content": ""})).messages[1].parts == (
+        ToolResult("c", ()),
+    )
+    assert read(messages({"role": "assistant", "content": "", "tool_calls": []})).messages[1].parts == ()
+
+
+def test_the_deprecated_form_is_translated() -> None:
+    got = read(
+        {
+            "model": "m",
+            "messages": [
+                USER,
+                {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+                {"role": "function", "name": "f", "content": "ok"},
+            ],
+            "functions": [{"name": "f", "description": "d", "parameters": {"type": "object"}}],
+            "function_call": {"name": "f"},
+        }
+    )
+    (use,), (result,) = got.messages[1].parts, got.messages[2].parts
+    assert isinstance(use, ToolUse)
+    assert isinstance(result, ToolResult)
+    assert (result.call_id, result.name, result.parts) == (use.call_id, "f", (Text("ok"),))
+    assert got.tools[0].name == "f"
+    assert got.tool_choice == ToolChoice("named", "f")
+
+
+@pytest.mark.parametrize(
+    "path", captured_chat_requests() or [None], ids=lambda path: path and "/".join(path.parts[-3:])
+)
+def test_recorded_clients_are_accepted(path: Any) -> None:
+    if path is None:
+        pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
+    raw = path.read_bytes()
+    value = json.loads(raw)
+    value = value.get("body", value)
+    got = CHAT.read_request(value, raw)
+    assert len(got.messages) == len(value["messages"])
+    assert [tool.name for tool in got.tools] == [tool["function"]["name"] for tool in value.get("tools", [])]
+    again = CHAT.read_request(CHAT.write_request(got), raw)
+    assert again.messages == got.messages
+    assert again.extra == got.extra
+
+
+# --- write then read ------------------------------------------------------------------------------------------------
+
+images = st.builds(Image, some_text, st.none() | st.sampled_from(["low", "high"]))
+opaque = st.just(Opaque("chat", {"type": "input_audio", "input_audio": {"data": "x"}}))
+contents = st.lists(some_text.map(Text) | images | opaque, max_size=3)
+fields = st.dictionaries(names.map(lambda name: f"x_{name}"), json_objects, max_size=2)
+tools = st.builds(
+    ToolSpec,
+    names,
+    st.none() | some_text,
+    st.none() | json_objects,
+    st.none() | st.booleans(),
+)
+
+
+@st.composite
+def transcripts(draw: st.DrawFn) -> tuple[Message, ...]:
+    out: list[Message] = []
+    for turn in range(draw(st.integers(1, 4))):
+        name = draw(st.none() | names)
+        extra = draw(fields)
+        role = draw(st.sampled_from(["system", "developer", "user", "assistant"]))
+        if role != "assistant":
+            out.append(Message(role, tuple(draw(contents)), name, extra))
+            continue
+        parts: list[Any] = [Reasoning(text) for text in draw(st.lists(some_text, max_size=1))]
+        parts += draw(contents)
+        parts += [Refusal(text) for text in draw(st.lists(some_text, max_size=1))]
+        uses = [
+            ToolUse(f"call_{turn}_{i}", draw(names), draw(arguments), draw(st.sampled_from(["function", "custom"])))
+            for i in range(draw(st.integers(0, 2)))
+        ]
+        out.append(Message("assistant", (*parts, *uses), name, extra))
+        for use in uses:
+            result = ToolResult(use.call_id, tuple(draw(contents)), use.name, kind=use.kind)
+            out.append(Message("tool", (result,)))
+    return tuple(out)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> ModelRequest:
+    offered = tuple(draw(st.lists(tools, max_size=3, unique_by=lambda tool: tool.name)))
+    choice = ToolChoice("none")
+    if offered:
+        name = offered[0].name
+        choice = draw(
+            st.sampled_from(
+                [
+                    ToolChoice(),
+                    ToolChoice("none"),
+                    ToolChoice("required"),
+                    ToolChoice("named", name),
+                    ToolChoice("required", allowed=(name,)),
+                    ToolChoice(allowed=()),
+                ]
+            )
+        )
+    stream = draw(st.booleans())
+    penalty = st.none() | st.floats(-2, 2)
+    sampling = Sampling(
+        temperature=draw(st.none() | st.floats(0, 2)),
+        top_p=draw(st.none() | st.floats(0, 1)),
+        max_tokens=draw(st.none() | st.integers(1, 10**6)),
+        stop=tuple(draw(st.lists(some_text, max_size=4))),
+        seed=draw(st.none() | st.integers(-(2**40), 2**40)),
+        presence_penalty=draw(penalty),
+        frequency_penalty=draw(penalty),
+        n=draw(st.integers(1, 3)),
+        reasoning_effort=draw(st.none() | some_text),
+    )
+    return ModelRequest(
+        model=draw(some_text),
+        messages=draw(transcripts()),
+        tools=offered,
+        tool_choice=choice,
+        parallel_tool_calls=draw(st.booleans()) if offered else True,
+        sampling=sampling,
+        response_format=draw(st.none() | st.just({"type": "json_object"})),
+        stream=stream,
+        include_usage=draw(st.booleans()) if stream else False,
+        extra=draw(fields),
+    )
+
+
+@given(requests())
+def test_read_after_write_is_identity(request: ModelRequest) -> None:
+    written = json.loads(json.dumps(CHAT.write_request(request)))
+    got = CHAT.read_request(written, b"raw")
+    assert [tool.extra for tool in got.tools] == written.get("tools", [])
+    bare = tuple(replace(tool, extra={}) for tool in got.tools)
+    assert replace(got, tools=bare, origin=None) == request
+
+
+def test_results_of_other_protocols_become_tool_messages_first() -> None:
+    message = Message(
+        "user",
+        (Text("and"), ToolResult("c", (Opaque("messages", {"a": [1, "ü"]}),)), ToolResult("d", (Text("x"), Text("y")))),
+    )
+    assert CHAT.write_request(ModelRequest("m", (message,)))["messages"] == [
+        {"role": "tool", "tool_call_id": "c", "content": '{"a":[1,"ü"]}'},
+        {
+            "role": "tool",
+            "tool_call_id": "d",
+            "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}],
+        },
+        {"role": "user", "content": "and"},
+    ]
+
+
+def test_constructing_compiles_nothing() -> None:
+    first, second = ChatProtocol(), ChatProtocol()
+    first.read_request(body(functions=[]), b"")  # a plain one needs no schema
+    assert "_validate" in vars(first._shape)
+    assert "_validate" not in vars(second._shape)

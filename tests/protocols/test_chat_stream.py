@@ -1,0 +1,673 @@
+"""Streams: exact bytes, the published schema, every oddity of R4.5 and R10.8, all splits, and reading what was written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import BackendFault, ClientFault, GatewayError
+from proxy.events import (
+    BlockKind,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Opaque,
+    Open,
+    Start,
+    check,
+    fold,
+    normalise,
+    unfold,
+)
+from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
+from proxy.protocols.chat_reader import ChatReader
+from tests import chunks
+from tests.protocols.published import validator
+from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
+from tests.strategies import replies, streams
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+DONE = b"data: [DONE]\n\n"
+START = Start("chatcmpl-1", "backend-model", 9)
+
+
+def text(block: int, *pieces: str) -> list[Event]:
+    return [Open(block, BlockKind.TEXT), *(Delta(block, piece) for piece in pieces), Close(block)]
+
+
+def call(block: int, call_id: str, name: str, *pieces: str) -> list[Event]:
+    opened = Open(block, BlockKind.TOOL_CALL, name=name, call_id=call_id)
+    return [opened, *(Delta(block, piece) for piece in pieces), Close(block)]
+
+
+TWO_CALLS: list[Event] = [
+    START,
+    *text(0, "Reading ", "it: “ü”\n"),
+    *call(1, "call_a", "read_file", '{"path":', '"notes.txt"}'),
+    *call(2, "call_b", "list_files"),
+    Finish("stop", Usage(82, 17, 4, 0, 3)),
+]
+BROKEN: list[Event] = [
+    START,
+    Open(0, BlockKind.TEXT),
+    Delta(0, "Half an ans"),
+    Fault(BackendFault("The model server broke off.")),
+]
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "usage"),
+    [("chat-two-calls-usage", TWO_CALLS, True), ("chat-error", BROKEN, False)],
+)
+def test_golden_bytes(name: str, events: list[Event], usage: bool) -> None:
+    assert write(events, options(usage=usage)).decode() == (GOLDEN / f"{name}.sse").read_text(encoding="utf-8")
+
+
+def test_an_answer_that_begins_with_a_call_has_no_text() -> None:
+    first, *_ = payloads(write([START, *call(0, "call_a", "f", "{}"), Finish()]))
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": None}
+
+
+def test_usage_is_in_every_chunk_or_in_none() -> None:
+    for wanted in (True, False):
+        *chunks, done = payloads(write(TWO_CALLS, options(usage=wanted)))
+        assert done == "[DONE]"
+        if wanted:
+            *chunks, last = chunks
+            assert last["choices"] == []
+            assert last["usage"]["total_tokens"] == 99
+            assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
+            assert all(value["usage"] is None for value in chunks)
+        else:
+            assert all("usage" not in value for value in chunks)
+        assert {(value["id"], value["created"], value["model"]) for value in chunks} == {("chatcmpl-1", 1, "m")}
+
+
+def test_an_empty_answer_is_an_answer() -> None:
+    first, last, done = payloads(write([START, Finish("length")]))
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert (last["choices"][0]["delta"], last["choices"][0]["finish_reason"]) == ({}, "length")
+    assert done == "[DONE]"
+
+
+def test_a_fault_before_anything_else_is_a_valid_stream() -> None:
+    error, done = payloads(write([Fault(BackendFault("no", code="upstream_timeout"))]))
+    assert error == {"error": {"message": "no", "type": "upstream_error", "param": None, "code": "upstream_timeout"}}
+    assert done == "[DONE]"
+
+
+def test_nothing_is_written_after_the_end() -> None:
+    for end in (Finish(), Fault(BackendFault("no"))):
+        writer = CHAT.writer(options())
+        assert writer.feed([START, end]).endswith(DONE)
+        assert writer.feed(text(0, "more")) == b""
+
+
+@pytest.mark.parametrize(
+    ("reason", "called", "word"),
+    [
+        ("stop", False, "stop"),
+        ("length", False, "length"),
+        ("content_filter", False, "content_filter"),
+        ("max_tokens", False, "length"),
+        ("tool_calls", False, "stop"),
+        ("eos", False, "stop"),
+        ("stop", True, "tool_calls"),
+        ("length", True, "tool_calls"),
+    ],
+)
+def test_finish_words(reason: str, called: bool, word: str) -> None:
+    events = [START, *(call(0, "call_a", "f", "{}") if called else text(0, "x")), Finish(reason)]
+    assert accumulate(write(events))[0]["finish_reason"] == word
+    assert json.loads(CHAT.write_reply(fold(events), options()))["choices"][0]["finish_reason"] == word
+
+
+def test_named_stop() -> None:
+    events = [START, *call(0, "call_a", "f", "{}"), Finish()]
+    named = ToolChoice("named", "f")
+    for choice, flag, word in [(named, True, "stop"), (named, False, "tool_calls"), (ToolChoice(), True, "tool_calls")]:
+        opts = options(choice=choice, named_stop=flag)
+        assert accumulate(write(events, opts))[0]["finish_reason"] == word
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ("reasoning_content", {"content": "so", "reasoning_content": "hm "}),
+        ("reasoning", {"content": "so", "reasoning": "hm "}),
+        ("both", {"content": "so", "reasoning_content": "hm ", "reasoning": "hm "}),
+        ("inline", {"content": "<think>hm </think>so"}),
+        ("drop", {"content": "so"}),
+    ],
+)
+def test_where_reasoning_goes(field: str, wanted: dict[str, str]) -> None:
+    thought = [Open(0, BlockKind.REASONING), Delta(0, "h"), Delta(0, "m "), Close(0)]
+    events = [START, *thought, *text(1, "so"), Finish()]
+    opts = options(reasoning_field=field)
+    keys = ("content", "reasoning_content", "reasoning")
+    streamed = accumulate(write(events, opts))[0]
+    assert {key: streamed[key] for key in keys if key in streamed} == wanted
+    whole = json.loads(CHAT.write_reply(fold(events), opts))["choices"][0]["message"]
+    assert {key: whole[key] for key in keys if key in whole} == wanted
+
+
+def test_blank_text_beside_calls_is_no_text() -> None:
+    for events in (
+        [START, *text(0, "\n", "\n"), *call(1, "call_a", "f", "{}"), *text(2, " "), Finish()],
+        [START, *call(1, "call_a", "f", "{}"), *text(2, "\n"), Finish()],
+    ):
+        assert not accumulate(write(events))[0].get("content")
+        assert json.loads(CHAT.write_reply(fold(events), options()))["choices"][0]["message"]["content"] is None
+    alone = [START, *text(0, "\n", " "), Finish()]
+    assert accumulate(write(alone))[0]["content"] == "\n "
+
+
+def test_halves_of_a_character() -> None:
+    joined = write(
+        [START, *text(0, "a\ud83d", "\ude00b", "\ud83d"), *call(1, "c", "f", '{"x":"\ud83d', '\ude00"}'), Finish()]
+    )
+    got = accumulate(joined)[0]
+    assert got["content"] == "a\U0001f600b\ufffd"
+    assert got["tool_calls"][0]["function"]["arguments"] == '{"x":"\U0001f600"}'
+    lone = [START, *text(0, "\ude00", "x\ud83dy"), Finish()]
+    assert accumulate(write(lone))[0]["content"] == "\ufffdx\ufffdy"
+    assert json.loads(CHAT.write_reply(fold(lone), options()))["choices"][0]["message"]["content"] == "\ufffdx\ufffdy"
+
+
+def test_several_answers() -> None:
+    events: list[Event] = [
+        START,
+        Open(0, BlockKind.TEXT),
+        Open(1, BlockKind.TEXT, choice=1),
+        Delta(0, "a"),
+        Delta(1, "b"),
+        Close(0),
+        Close(1),
+        Open(2, BlockKind.TOOL_CALL, name="f", call_id="call_a", choice=1),
+        Close(2),
+        Finish("length", None, ("stop",)),
+    ]
+    got = accumulate(write(events))
+    assert (got[0]["content"], got[0]["finish_reason"]) == ("a", "length")
+    assert (got[1]["content"], got[1]["finish_reason"]) == ("b", "tool_calls")
+    assert normalise(read(write(events)))[-1] == Finish("length", None, ("tool_calls",))
+
+
+def test_unknown_chunks_keep_their_content_and_get_the_identity_of_the_stream() -> None:
+    odd = {"id": "x", "model": "y", "usage": {}, "choices": [{"index": 0, "delta": {"audio": {"id": "a"}}}]}
+    events = [START, Opaque("chat", odd), Opaque("responses", {"type": "x"}), Finish()]
+    first, *_ = payloads(write(events, options(usage=True)))
+    assert first == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": odd["choices"],
+        "usage": None,
+    }
+
+
+def test_the_writer_makes_an_id_unless_it_got_one_of_openais_form() -> None:
+    for given_id, kept in [("chatcmpl-7", True), ("cmpl-7", False), ("", False)]:
+        first, *_ = payloads(write([Start(given_id, "m", 1), Finish()]))
+        assert (first["id"] == given_id) is kept
+        assert first["id"].startswith("chatcmpl-")
+
+
+def test_extra_fields_and_logprobs() -> None:
+    start = Start("chatcmpl-1", "m", 1, {"system_fingerprint": "fp", "service_tier": "default", "timings": {}})
+    logprobs = {"content": [], "refusal": None}
+    first, second, *_ = payloads(
+        write([start, Open(0, BlockKind.TEXT), Delta(0, "a", {"logprobs": logprobs}), Close(0), Finish()])
+    )
+    assert (first["system_fingerprint"], first["service_tier"], "timings" in first) == ("fp", "default", False)
+    assert (first["choices"][0]["logprobs"], second["choices"][0]["logprobs"]) == (None, logprobs)
+
+
+def test_keepalive_is_a_comment() -> None:
+    assert CHAT.writer(options()).keepalive() == b": keep-alive\n\n"
+    assert read(b": keep-alive\n\n" + write([START, Finish()])) == read(write([START, Finish()]))
+
+
+@settings(max_examples=40)
+@given(streams(), st.booleans(), st.sampled_from(["reasoning_content", "reasoning", "both", "inline", "drop"]))
+def test_every_chunk_is_valid_by_the_published_schema(events: list[Event], usage: bool, field: str) -> None:
+    check_chunk = validator("CreateChatCompletionStreamResponse").validate
+    for value in payloads(write(events, options(usage=usage, reasoning_field=field))):
+        if value != "[DONE]":
+            check_chunk(value)
+
+
+def test_the_error_frame_is_valid_by_the_published_schema() -> None:
+    validator("ErrorResponse").validate(payloads(write(BROKEN))[-2])
+
+
+# --- stream and whole answer agree ----------------------------------------------------------------------------------
+
+
+def prose_overlaps(events: list[Event]) -> bool:
+    """Two blocks of one kind of prose are open at once: no client can tell their texts apart."""
+    active: dict[int, BlockKind] = {}
+    for event in events:
+        if isinstance(event, Open) and event.kind is not BlockKind.TOOL_CALL:
+            if event.kind in active.values():
+                return True
+            active[event.block] = event.kind
+        elif isinstance(event, Close):
+            active.pop(event.block, None)
+    return False
+
+
+@given(streams(), st.sampled_from(["reasoning_content", "reasoning", "both", "drop"]))
+def test_a_stream_adds_up_to_the_whole_answer(events: list[Event], field: str) -> None:
+    assume(not prose_overlaps(events))
+    opts = options(usage=True, reasoning_field=field)
+    data = write(events, opts)
+    streamed = accumulate(data)[0]
+    whole = json.loads(CHAT.write_reply(fold(events), opts))
+    (choice,) = whole["choices"]
+    message = choice["message"]
+    assert streamed["finish_reason"] == choice["finish_reason"]
+    assert (streamed.get("content") or None) == (message["content"] or None)
+    assert streamed.get("refusal") == message["refusal"]
+    assert streamed["tool_calls"] == message.get("tool_calls", [])
+    for key in ("reasoning_content", "reasoning"):
+        assert streamed.get(key) == message.get(key)
+    assert payloads(data)[-2]["usage"] == whole["usage"]
+
+
+# --- reading what was written ---------------------------------------------------------------------------------------
+
+
+def as_said(events: list[Event]) -> list[tuple[Any, ...]]:
+    """What a stream says in the order of the wire, without what the wire cannot say: edges of prose, `Close.status`, the
+    words of reasons, and blank text that is held back."""
+    out: list[list[Any]] = []
+    kinds: dict[int, BlockKind] = {}
+    slots: dict[int, list[Any]] = {}
+    blank: str | None = ""
+    called = False
+    for event in events:
+        match event:
+            case Open():
+                kinds[event.block] = event.kind
+                if event.kind is BlockKind.TOOL_CALL:
+                    called = True
+                    slots[event.block] = [event.kind, event.name, event.call_id, ""]
+                    out.append(slots[event.block])
+            case Delta(text=piece) if piece:
+                kind = kinds[event.block]
+                if kind is BlockKind.TEXT and blank is not None:
+                    blank += piece
+                    if not blank.strip(" \t\r\n"):
+                        continue
+                    piece, blank = blank, None
+                if kind is BlockKind.TOOL_CALL:
+                    slots[event.block][3] += piece
+                elif out and out[-1][0] is kind:
+                    out[-1][3] += piece
+                else:
+                    out.append([kind, None, None, piece])
+            case Finish():
+                if blank and not called:
+                    out.append([BlockKind.TEXT, None, None, blank])
+                out.append(["finish", "tool_calls" if called else event.reason, None, event.usage or Usage()])
+            case _:
+                pass
+    return [tuple(item) for item in out]
+
+
+@given(streams())
+def test_read_after_write_says_the_same(events: list[Event]) -> None:
+    got = read(write(events, options(usage=True)))
+    check(got)
+    assert as_said(got) == as_said(events)
+
+
+@given(replies)
+def test_a_reply_survives_the_stream(reply: ModelReply) -> None:
+    """Calls keep their order, and so does the prose of each kind."""
+    assume(len({use.call_id for use in reply.calls}) == len(reply.calls))
+    got = fold(read(write(unfold(reply), options(usage=True))))
+    for ours, theirs in zip(got.choices, reply.choices, strict=True):
+        assert [part for part in ours.parts if isinstance(part, ToolUse)] == [
+            part for part in theirs.parts if isinstance(part, ToolUse)
+        ]
+        for kind in (Reasoning, Refusal):
+            assert _joined(ours.parts, kind) == _joined(theirs.parts, kind)
+        if _joined(theirs.parts, Text).strip():
+            assert _joined(ours.parts, Text) == _joined(theirs.parts, Text)
+
+
+def _joined(parts: Any, kind: type) -> str:
+    return "".join(part.text for part in parts if isinstance(part, kind))
+
+
+@given(streams(), st.data())
+def test_any_split_reads_the_same(events: list[Event], data: st.DataObject) -> None:
+    raw = write(events, options(usage=True))
+    points = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    reader = CHAT.reader(frame_bytes=1 << 20)
+    got: list[Event] = []
+    for a, b in zip([0, *points], [*points, len(raw)], strict=True):
+        got += reader.feed(raw[a:b])
+    got += reader.finish()
+    assert got == read(raw)
+
+
+def test_byte_by_byte() -> None:
+    raw = write(TWO_CALLS, options(usage=True))
+    reader = CHAT.reader(frame_bytes=1 << 20)
+    got = [event for i in range(len(raw)) for event in reader.feed(raw[i : i + 1])]
+    assert got + reader.finish() == read(raw)
+
+
+# --- what servers do ------------------------------------------------------------------------------------------------
+
+
+def fn(arguments: Any = None, name: str | None = None) -> dict[str, Any]:
+    return {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+
+
+def calls_of(*chunks: list[dict[str, Any]], reason: str = "tool_calls") -> list[tuple[str, str, str]]:
+    """The calls in chunks of `tool_calls` deltas."""
+    raw = b"".join(chunk({"tool_calls": deltas}) for deltas in chunks) + chunk({}, reason) + DONE
+    got = read(raw)
+    check(got)
+    return [(use.call_id, use.name, use.arguments) for use in fold(got).calls]
+
+
+def test_ordinary_calls() -> None:
+    assert calls_of(
+        [{"index": 0, "id": "a", "type": "function", "function": fn("", "f")}],
+        [{"index": 0, "function": fn('{"x":')}],
+        [{"index": 1, "id": "b", "type": "function", "function": fn("", "g")}],
+        [{"index": 0, "function": fn("1}")}, {"index": 1, "function": fn("{}")}],
+    ) == [("a", "f", '{"x":1}'), ("b", "g", "{}")]
+
+
+def test_ids_and_names_repeated_in_every_delta() -> None:
+    same = {"index": 0, "id": "a", "type": "function"}
+    assert calls_of(
+        [{**same, "function": fn('{"x"', "f")}],
+        [{**same, "function": fn(":1}", "f")}],
+        [{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}],
+        [{"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": None}}],
+    ) == [("a", "f", '{"x":1}')]
+
+
+def test_several_calls_on_index_0() -> None:
+    assert calls_of(
+        [{"index": 0, "id": "a", "function": fn("{}", "f")}],
+        [{"index": 0, "id": "b", "function": fn('{"x":', "f")}],
+        [{"index": 0, "function": fn("1}")}],
+    ) == [("a", "f", "{}"), ("b", "f", '{"x":1}')]
+
+
+def test_several_calls_without_any_ids() -> None:
+    got = calls_of(
+        [{"index": 0, "function": fn('{"x":1}', "f")}],
+        [{"index": 0, "function": fn('{"x":2}', "f")}],
+    )
+    assert [(name, text) for _, name, text in got] == [("f", '{"x":1}'), ("f", '{"x":2}')]
+    assert len({call_id for call_id, *_ in got}) == 2
+    assert all(call_id.startswith("call_") for call_id, *_ in got)
+
+
+def test_no_index() -> None:
+    assert calls_of(
+        [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
+        [{"id": "b", "function": fn('"y":2}')}],
+        [{"function": fn("1}")}],
+    ) == [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]
+
+
+def test_one_id_on_two_indices_becomes_two_ids() -> None:
+    (first, *_), (second, *_) = calls_of(
+        [{"index": 0, "id": "a", "function": fn("{}", "f")}], [{"index": 1, "id": "a", "function": fn("{}", "g")}]
+    )
+    assert first == "a"
+    assert second != "a"
+
+
+def test_the_name_comes_late() -> None:
+    assert calls_of(
+        [{"index": 0, "id": "a"}], [{"index": 0, "function": fn('{"x"')}], [{"index": 0, "function": fn(":1}", "f")}]
+    ) == [("a", "f", '{"x":1}')]
+
+
+def test_a_call_without_a_name_is_not_lost() -> None:
+    assert calls_of([{"index": 0, "id": "a", "function": fn("{}")}]) == [("a", "", "{}")]
+
+
+@pytest.mark.parametrize("pieces", [['{"', '{"p', '{"path":', '{"path":"x"}'], ["{", '{"path":"x"}', '{"path":"x"}']])
+def test_snapshots_of_arguments(pieces: list[str]) -> None:
+    chunks = [[{"index": 0, "id": "a", "function": fn(piece, "f")}] for piece in pieces]
+    assert calls_of(*chunks) == [("a", "f", '{"path":"x"}')]
+
+
+@pytest.mark.parametrize("pieces", [['{"a":', '{"a":', "1}}"], ['[{"a":1},', '{"a":1}]'], ['{"', '{":1}'], ["1", "11"]])
+def test_fragments_that_look_like_snapshots(pieces: list[str]) -> None:
+    chunks = [
+        [{"index": 0, "id": "a", "function": fn(piece, "f" if not i else None)}] for i, piece in enumerate(pieces)
+    ]
+    assert calls_of(*chunks) == [("a", "f", "".join(pieces))]
+
+
+def test_arguments_as_objects_and_none_at_all() -> None:
+    assert calls_of(
+        [{"index": 0, "id": "a", "function": fn({"x": [1]}, "f")}, {"index": 1, "id": "b", "function": fn(None, "g")}]
+    ) == [
+        ("a", "f", '{"x":[1]}'),
+        ("b", "g", "{}"),
+    ]
+
+
+def test_custom_tools() -> None:
+    raw = (
+        chunk({"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "patch", "input": ""}}]})
+        + chunk({"tool_calls": [{"index": 0, "custom": {"input": "*** Begin"}}]})
+        + chunk({}, "tool_calls")
+        + DONE
+    )
+    got = read(raw)
+    assert fold(got).calls == (ToolUse("a", "patch", "*** Begin", "custom"),)
+    assert as_said(read(write(got))) == as_said(got)
+
+
+def test_the_deprecated_function_call() -> None:
+    raw = (
+        chunk({"function_call": fn("", "f")})
+        + chunk({"function_call": fn('{"x":1}')})
+        + chunk({}, "function_call")
+        + DONE
+    )
+    (use,) = fold(read(raw)).calls
+    assert (use.name, use.arguments) == ("f", '{"x":1}')
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "reasoning_text"])
+def test_reasoning(key: str) -> None:
+    got = fold(read(chunk({key: "hm"}) + chunk({"content": "so"}) + chunk({"refusal": "no"}, "stop") + DONE))
+    assert got.choices[0].parts == (Reasoning("hm"), Text("so"), Refusal("no"))
+
+
+def test_content_in_parts() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    got = fold(read(chunk({"content": [thinking, {"type": "text", "text": "so"}]}, "stop") + DONE))
+    assert got.choices[0].parts == (Reasoning("hm"), Text("so"))
+
+
+def test_usage_in_a_chunk_of_its_own_or_in_the_last_one() -> None:
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": 4,
+        "total_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
+    for raw in (
+        chunk({"content": "x"}, "stop", usage=usage),
+        chunk({"content": "x"}, "stop", usage=None) + frame({"choices": [], "usage": usage}),
+    ):
+        assert read(raw + DONE)[-1] == Finish("stop", Usage(3, 4, 2))
+
+
+def test_a_first_chunk_without_choices() -> None:
+    azure = frame({"id": "", "model": "", "created": 0, "choices": [], "prompt_filter_results": []})
+    got = read(
+        azure
+        + chunk({"role": "assistant", "content": ""}, system_fingerprint="fp")
+        + chunk({"content": "x"}, "stop")
+        + DONE
+    )
+    assert got[0] == Start("chatcmpl-1", "m", 1, {"system_fingerprint": "fp"})
+    assert fold(got).text == "x"
+
+
+def test_logprobs_stay_with_their_delta() -> None:
+    logprobs = {"content": [{"token": "x"}]}
+    choice = {"index": 0, "delta": {"content": "x"}, "logprobs": logprobs, "finish_reason": None}
+    got = read(frame({"id": "1", "choices": [choice]}) + chunk({}, "stop") + DONE)
+    assert [event.extra for event in got if isinstance(event, Delta)] == [{"logprobs": logprobs}]
+
+
+def test_unknown_frames_are_kept() -> None:
+    audio = {"id": "1", "choices": [{"index": 0, "delta": {"audio": {"id": "a"}}, "finish_reason": None}]}
+    got = read(frame(audio) + frame({"type": "progress"}) + chunk({}, "stop") + DONE)
+    assert [event.payload for event in got if isinstance(event, Opaque)] == [audio, {"type": "progress"}]
+
+
+def test_halves_of_a_character_and_bytes_that_are_no_text() -> None:
+    raw = (
+        b'data: {"choices":[{"index":0,"delta":{"content":"a\\ud83d"}}]}\n\n'
+        b'data: {"choices":[{"index":0,"delta":{"content":"\\ude00\xff"}}]}\n\n' + chunk({}, "stop") + DONE
+    )
+    got = read(raw)
+    assert [event.text for event in got if isinstance(event, Delta)] == ["a\ud83d", "\ude00\ufffd"]
+    assert accumulate(write(got))[0]["content"] == "a\U0001f600\ufffd"
+
+
+def test_length_cuts_only_what_is_not_whole() -> None:
+    raw = (
+        chunk({"tool_calls": [{"index": 0, "id": "a", "function": fn('{"x":1}', "f")}]})
+        + chunk({"tool_calls": [{"index": 1, "id": "b", "function": fn('{"x":', "f")}]})
+        + chunk({"tool_calls": [{"index": 2, "id": "c", "function": fn(None, "f")}]}, "length")
+        + DONE
+    )
+    assert [event.status for event in read(raw) if isinstance(event, Close)] == ["complete", "truncated", "truncated"]
+    got = read(chunk({"content": "x"}, "length") + DONE)
+    assert [event.status for event in got if isinstance(event, Close)] == ["truncated"]
+
+
+# --- how streams end ------------------------------------------------------------------------------------------------
+
+
+def fault_of(raw: bytes) -> GatewayError:
+    got = read(raw)
+    check(got)
+    assert isinstance(got[-1], Fault)
+    return got[-1].error
+
+
+def test_a_stream_that_breaks_off() -> None:
+    whole = chunk({"content": "x"}) + chunk({}, "stop") + DONE
+    assert isinstance(read(whole)[-1], Finish)
+    assert isinstance(read(whole.removesuffix(DONE))[-1], Finish)
+    assert isinstance(read(whole.removesuffix(b"\n\n"))[-1], Finish)
+    for raw in (b"", chunk({"content": "x"}), chunk({"content": "x"}) + chunk({}, "stop")[:-8]):
+        error = fault_of(raw)
+        assert (error.status, error.code) == (502, "upstream_disconnected")
+
+
+def test_done_without_a_reason_is_a_stop() -> None:
+    assert read(chunk({"content": "x"}) + DONE)[-1] == Finish("stop")
+    assert read(DONE) == [Start("", "", 0), Finish("stop")]
+
+
+def test_one_of_several_answers_breaks_off() -> None:
+    second = frame({"id": "1", "choices": [{"index": 1, "delta": {"content": "y"}, "finish_reason": None}]})
+    assert fault_of(chunk({"content": "x"}, "stop") + second).code == "upstream_disconnected"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: hello\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]
+)
+def test_garbage(garbage: bytes) -> None:
+    error = fault_of(chunk({"content": "x"}) + garbage + chunk({}, "stop") + DONE)
+    assert isinstance(error, BackendFault)
+    assert (error.status, error.code) == (502, "upstream_invalid_response")
+    assert len(error.message) < 300
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        frame({"error": {"message": "GPU on fire", "type": "x", "code": 500}}),
+        frame({"error": "GPU on fire"}),
+        frame({"object": "error", "message": "GPU on fire", "code": 500}),
+        b"event: error\n" + frame({"message": "GPU on fire"}),
+    ],
+)
+def test_error_frames(raw: bytes) -> None:
+    for before in (b"", chunk({"content": "x"})):
+        error = fault_of(before + raw + DONE)
+        assert isinstance(error, BackendFault)
+        assert (error.status, error.code, error.message) == (502, "upstream_error", "GPU on fire")
+
+
+def test_an_error_frame_about_the_context_is_the_clients() -> None:
+    error = fault_of(frame({"error": {"message": "too long", "code": "context_length_exceeded"}}))
+    assert isinstance(error, ClientFault)
+    assert (error.status, error.code, error.message) == (400, "context_length_exceeded", "too long")
+
+
+def test_long_messages_are_shortened_and_text_about_errors_is_text() -> None:
+    assert len(fault_of(frame({"error": {"message": "x" * 9999}})).message) == 500
+    assert fold(read(chunk({"content": '{"error": {"message": "no"}}'}, "stop") + DONE)).text.startswith('{"error"')
+
+
+def test_a_frame_too_large() -> None:
+    for end in (b"\n\n" + DONE, b""):
+        reader = CHAT.reader(frame_bytes=500)
+        got = reader.feed(chunk({"content": "x"}) + b"data: " + b"x" * 600 + end)
+        got += reader.finish()
+        assert isinstance(got[-1], Fault)
+        assert got[-1].error.code == "upstream_invalid_response"
+        assert "500 bytes" in got[-1].error.message
+        assert sum(isinstance(event, Fault) for event in got) == 1
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    for end in (DONE, frame({"error": "no"})):
+        reader = CHAT.reader(frame_bytes=1 << 20)
+        reader.feed(chunk({}, "stop") + end + chunk({"content": "x"}))
+        assert reader.feed(chunk({"content": "x"})) == []
+        assert reader.finish() == []
+
+
+@given(stream=chunks.reads())
+def test_the_short_way_for_text_gives_what_the_long_way_gives(stream: list[bytes]) -> None:
+    class Long(ChatReader):
+        def _is_text(self, chunk: Mapping[str, Any], out: list[Event]) -> bool:
+            return False
+
+    short, long = ChatReader(4096), Long(4096)
+    for data in stream:
+        events = short.feed(data)
+        assert _without_ids(events) == _without_ids(long.feed(data))
+
+
+def _without_ids(events: list[Event]) -> list[str]:
+    return [re.sub(r"call_[0-9a-f]{32}", "", repr(event)) for event in events]

@@ -1,0 +1,424 @@
+"""Streams and whole answers read: all splits, everything servers leave out (`spec/client-strictness.md`), how streams end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import BackendFault, ClientFault, GatewayError
+from proxy.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start, check, fold, normalise
+from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
+from tests.protocols.published import SHARED
+from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
+from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
+
+EVENTS = payloads(write(ALL_KINDS, options({"tools": TOOLS})))
+WANTED = fold(ALL_KINDS).choices[0].parts
+PARTS = tuple(
+    p if not isinstance(p, ToolUse) or p.arguments else ToolUse(p.call_id, p.name, "{}", namespace="agents")
+    for p in WANTED
+)
+
+
+def wire(events: list[dict[str, Any]]) -> bytes:
+    return b"".join(map(frame, events))
+
+
+def delta(kind: str, text: str, index: int = 0, **fields: Any) -> bytes:
+    return frame(
+        {"type": f"response.{kind}.delta", "output_index": index, "item_id": f"i{index}", "delta": text, **fields}
+    )
+
+
+def added(item: dict[str, Any], index: int = 0) -> bytes:
+    return frame({"type": "response.output_item.added", "output_index": index, "item": item})
+
+
+def done(item: dict[str, Any], index: int = 0) -> bytes:
+    return frame({"type": "response.output_item.done", "output_index": index, "item": item})
+
+
+def end(*output: dict[str, Any], status: str = "completed", **fields: Any) -> bytes:
+    return frame(
+        {"type": f"response.{status}", "response": {"id": "resp_1", "status": status, "output": list(output), **fields}}
+    )
+
+
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_a",
+    "name": "f",
+    "arguments": '{"x":1}',
+    "status": "completed",
+}
+
+
+# --- splits ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([ALL_KINDS, CUT, BROKEN]), st.lists(st.integers(0, 20_000), max_size=6))
+def test_bytes_may_be_cut_anywhere(events: list[Event], points: list[int]) -> None:
+    data = write(events, options({"tools": TOOLS}))
+    reader = RESPONSES.reader(frame_bytes=1 << 20)
+    cuts = [0, *sorted(point % (len(data) + 1) for point in points), len(data)]
+    got = [event for a, b in pairwise(cuts) for event in reader.feed(data[a:b])] + reader.finish()
+    check(got)
+    assert normalise(got) == normalise(read(data))
+
+
+def test_byte_by_byte() -> None:
+    data = write(CUT)
+    reader = RESPONSES.reader(frame_bytes=1 << 20)
+    got = [event for n in range(len(data)) for event in reader.feed(data[n : n + 1])]
+    assert got == read(data)
+
+
+# --- what servers leave out -----------------------------------------------------------------------------------------
+
+
+def drop(*kinds: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    return lambda event: None if any(event["type"].endswith(kind) for kind in kinds) else event
+
+
+def strip(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    return lambda event: {key: value for key, value in event.items() if key not in keys}
+
+
+def spoil(where: str, *keys: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    def change(event: dict[str, Any]) -> dict[str, Any]:
+        if where == "output" and "response" in event:
+            return {**event, "response": {k: v for k, v in event["response"].items() if k not in keys}}
+        if where == "item" and "item" in event:
+            return {**event, "item": {k: v for k, v in event["item"].items() if k not in keys}}
+        return event
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        strip("sequence_number"),
+        strip("logprobs"),
+        strip("item_id"),
+        strip("output_index"),
+        strip("content_index"),
+        drop("created", "in_progress"),
+        drop("content_part.added", "content_part.done"),
+        drop("delta"),
+        drop("text.done", "arguments.done", "input.done"),
+        drop("output_item.done"),
+        drop("delta", "text.done", "arguments.done", "input.done", "part.added", "part.done", "item.added", "item.done"),
+        drop("delta", "text.done", "arguments.done", "input.done", "part.added", "part.done", "item.added"),
+        spoil("output", "output"),
+        spoil("item", "status"),
+        spoil("item", "id"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_one_thing_left_out(change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    got = read(wire([changed for event in EVENTS if (changed := change(event)) is not None]))
+    check(got)
+    assert fold(got).choices[0].parts == PARTS
+
+
+def test_announcements_may_be_missing() -> None:
+    rest = [event for event in EVENTS if not event["type"].endswith("output_item.added")]
+    assert fold(read(wire(rest))).choices[0].parts == PARTS
+    # Without any item only `.done` of the arguments of functions says who is called.
+    bare = [event for event in rest if "item" not in event and "response" not in event]
+    calls = fold(read(wire(bare) + end())).calls
+    assert [(use.name, use.kind, use.arguments) for use in calls] == [
+        ("read_file", "function", '{"path":"notes.txt"}'),
+        ("", "custom", "*** Begin\n+x\n"),
+        ("stop", "function", "{}"),
+    ]
+
+
+def test_only_a_terminal_event() -> None:
+    message = {
+        "type": "message",
+        "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}],
+    }
+    got = fold(read(end(message, CALL, usage={"input_tokens": 3, "output_tokens": 4})))
+    assert got.choices[0].parts == (Text("a"), Refusal("b"), ToolUse("call_a", "f", '{"x":1}'))
+    assert got.usage == Usage(3, 4)
+    assert read(frame({"type": "response.completed"})) == [Start("", "", 0), Finish()]
+
+
+def test_arguments_that_come_again_and_again() -> None:
+    raw = added({**CALL, "arguments": ""})
+    raw += delta("function_call_arguments", '{"x"') + delta("function_call_arguments", '{"x":1}')
+    raw += frame({"type": "response.function_call_arguments.done", "output_index": 0, "arguments": '{"x":1}'})
+    assert fold(read(raw + done(CALL) + end(CALL))).calls == (ToolUse("call_a", "f", '{"x":1}'),)
+
+
+def test_a_call_without_arguments_or_ids() -> None:
+    raw = added({"type": "function_call", "name": "f", "arguments": ""}) + done({"type": "function_call", "name": "f"})
+    (use,) = fold(read(raw + end())).calls
+    assert (use.name, use.arguments) == ("f", "{}")
+    assert use.call_id.startswith("call_")
+
+
+def test_items_that_interleave() -> None:
+    other = {**CALL, "id": "fc_2", "call_id": "call_b", "arguments": '{"y":2}'}
+    raw = added({**CALL, "arguments": ""}) + added({**other, "arguments": ""}, 1)
+    raw += delta("function_call_arguments", '{"x":') + delta("function_call_arguments", '{"y":', 1)
+    raw += delta("function_call_arguments", "1}") + delta("function_call_arguments", "2}", 1)
+    got = read(raw + done(CALL) + done(other, 1) + end(CALL, other))
+    check(got)
+    assert [use.arguments for use in fold(got).calls] == ['{"x":1}', '{"y":2}']
+    assert [event.block for event in got if isinstance(event, Open)] == [0, 1]
+
+
+def test_text_may_repeat_itself() -> None:
+    raw = added({"type": "message", "id": "i0", "content": []})
+    raw += delta("output_text", "{ha") + delta("output_text", "{ha") + delta("output_text", "{ha{ha")
+    assert fold(read(raw + end())).text == "{ha{ha{ha{ha"
+
+
+def test_several_parts_of_a_message() -> None:
+    raw = delta("output_text", "a", content_index=0) + delta("output_text", "b", content_index=1)
+    raw += delta("refusal", "no", content_index=2)
+    content = [
+        {"type": "output_text", "text": "a"},
+        {"type": "output_text", "text": "b"},
+        {"type": "refusal", "refusal": "no"},
+    ]
+    got = read(raw + done({"type": "message", "content": content}) + end())
+    check(got)
+    assert fold(got).choices[0].parts == (Text("ab"), Refusal("no"))
+
+
+@pytest.mark.parametrize("kind", ["reasoning_text", "reasoning"])
+def test_both_names_of_reasoning(kind: str) -> None:
+    got = fold(read(added({"type": "reasoning", "id": "rs_1", "summary": []}) + delta(kind, "hm") + end()))
+    assert got.choices[0].parts == (Reasoning("hm"),)
+
+
+def test_summaries_and_what_must_be_given_back() -> None:
+    item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz", "summary": []}
+    whole = {**item, "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}
+    raw = added(item) + delta("reasoning_summary_text", "a", summary_index=0)
+    raw += delta("reasoning_summary_text", "b", summary_index=1) + done(whole) + end(whole)
+    extra = {"encrypted_content": "xyz", "id": "rs_1"}
+    assert fold(read(raw)).choices[0].parts == (Reasoning("a\n\nb", {**extra, "summary": True}),)
+    assert fold(read(added(item) + done(item) + end(item))).choices[0].parts == (Reasoning("", extra),)
+    both = {**whole, "content": [{"type": "reasoning_text", "text": "hm"}]}
+    parts = (Reasoning("a\n\nb", {**extra, "summary": True}), Reasoning("hm"))
+    assert fold(read(done(both) + end())).choices[0].parts == parts
+    body = json.dumps({"output": [both]}).encode()
+    assert RESPONSES.read_reply(body).choices[0].parts == parts
+
+
+def test_what_is_not_known_is_kept() -> None:
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search = {"type": "response.web_search_call.searching", "output_index": 0, "item_id": "ws_1"}
+    new = {"type": "response.brand_new", "x": 1}
+    strange = {"type": "output_audio", "data": "x"}
+    message = {"type": "message", "content": [strange]}
+    raw = added({**item, "status": "in_progress"}) + frame(search) + frame(new) + done(item) + done(message, 1)
+    got = read(raw + end(item, message))
+    wrapped = {"type": "message", "role": "assistant", "content": [strange]}
+    assert [event.payload for event in got if isinstance(event, Opaque)] == [search, new, item, wrapped]
+    body = json.dumps({"output": [item, message]}).encode()
+    assert [part.payload for part in RESPONSES.read_reply(body).choices[0].parts if not isinstance(part, Text)] == [
+        item,
+        wrapped,
+    ]
+
+
+def test_halves_of_a_character() -> None:
+    raw = b'data: {"type":"response.output_text.delta","output_index":0,"delta":"a\\ud83d"}\n\n'
+    raw += b'data: {"type":"response.output_text.delta","output_index":0,"delta":"\\ude00"}\n\n'
+    assert "".join(e.text for e in read(raw + end()) if isinstance(e, Delta)) == "a\ud83d\ude00"
+
+
+# --- recordings -----------------------------------------------------------------------------------------------------
+
+
+def recorded(name: str) -> Path:
+    path = SHARED / "spec/data/observed-openai" / name
+    if not path.exists():
+        pytest.skip(f"no recordings at {SHARED}; set TOOLWIRE_SHARED")
+    return path
+
+
+def stream_of(name: str) -> bytes:
+    lines = recorded(f"{name}.events.jsonl").read_text().splitlines()
+    return b"".join(b"data: " + line.encode() + b"\n\n" for line in lines)
+
+
+def test_recorded_text() -> None:
+    got = fold(read(stream_of("responses-text-stream")))
+    assert (got.text, got.choices[0].reason) == ("Paris.", "stop")
+    assert got.usage is not None
+    assert got.id.startswith("resp_")
+    whole = RESPONSES.read_reply(json.dumps(json.loads(recorded("responses-text.json").read_bytes())["body"]).encode())
+    assert whole.text
+
+
+def test_recorded_call() -> None:
+    got = fold(read(stream_of("responses-function-stream")))
+    (use,) = got.calls
+    assert (use.name, use.arguments) == ("get_account_number", '{"username":"Sam"}')
+    thought = got.choices[0].parts[0]
+    assert isinstance(thought, Reasoning)
+    assert thought.text.startswith("**Calculating")
+    assert thought.extra["encrypted_content"] == "<removed>"
+    body = json.loads(recorded("responses-function.json").read_bytes())["body"]
+    assert RESPONSES.read_reply(json.dumps(body).encode()).calls[0].name == "get_account_number"
+
+
+def test_recorded_ends() -> None:
+    cut = read(stream_of("responses-incomplete-stream"))
+    assert isinstance(cut[-1], Finish)
+    assert cut[-1].reason == "length"
+    error = error_of(stream_of("responses-context-exceeded-stream"))
+    assert isinstance(error, ClientFault)
+    assert error.code == "context_length_exceeded"
+
+
+# --- how streams end ------------------------------------------------------------------------------------------------
+
+
+def error_of(raw: bytes) -> GatewayError:
+    got = read(raw)
+    check(got)
+    assert isinstance(got[-1], Fault)
+    return got[-1].error
+
+
+def test_a_stream_that_breaks_off() -> None:
+    data = wire(EVENTS)
+    assert isinstance(read(data)[-1], Finish)
+    assert isinstance(read(data.removesuffix(b"\n\n"))[-1], Finish)
+    assert isinstance(read(data + b"data: [DONE]\n\n")[-1], Finish)
+    for raw in (b"", wire(EVENTS[:-1]), wire(EVENTS[:-1]) + b"data: [DONE]\n\n", data[:-20]):
+        assert error_of(raw).code == "upstream_disconnected"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        frame(
+            {"type": "error", "error": {"type": "server_error", "code": "x", "message": "GPU on fire", "param": None}}
+        ),
+        frame({"type": "error", "code": "x", "message": "GPU on fire", "param": None}),
+        b"event: error\n" + b'data: {"message": "GPU on fire"}\n\n',
+        b'data: {"error": "GPU on fire"}\n\n',
+        end(status="failed", error={"code": "server_error", "message": "GPU on fire"}),
+    ],
+)
+def test_errors_in_the_stream(raw: bytes) -> None:
+    for before in (b"", delta("output_text", "x")):
+        error = error_of(before + raw + end())
+        assert isinstance(error, BackendFault)
+        assert (error.status, error.code, error.message) == (502, "upstream_error", "GPU on fire")
+
+
+def test_failures_without_a_reason() -> None:
+    for raw in (end(status="failed"), end(status="cancelled"), frame({"type": "response.failed"})):
+        assert isinstance(error_of(raw), BackendFault)
+
+
+@pytest.mark.parametrize("garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: " + b"[" * 100_000 + b"\n\n"])
+def test_garbage(garbage: bytes) -> None:
+    assert error_of(delta("output_text", "x") + garbage + end()).code == "upstream_invalid_response"
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"), (None, "length")],
+)
+def test_why_an_answer_is_incomplete(details: Any, reason: str) -> None:
+    got = read(delta("output_text", "x") + end(status="incomplete", incomplete_details=details))
+    assert isinstance(got[-1], Finish)
+    assert got[-1].reason == reason
+    body = {"status": "incomplete", "incomplete_details": details, "output": []}
+    assert RESPONSES.read_reply(json.dumps(body).encode()).choices[0].reason == reason
+
+
+def test_what_was_cut_off_is_truncated() -> None:
+    item = {**CALL, "arguments": '{"x":', "status": "incomplete"}
+    raw = added({**CALL, "arguments": ""}) + delta("function_call_arguments", '{"x":') + done(item)
+    got = read(raw + end(item, status="incomplete"))
+    assert [event.status for event in got if isinstance(event, Close)] == ["truncated"]
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    for last in (end(), frame({"type": "error", "message": "no"})):
+        reader = RESPONSES.reader(frame_bytes=1 << 20)
+        reader.feed(last + delta("output_text", "x"))
+        assert reader.feed(delta("output_text", "x")) == []
+        assert reader.finish() == []
+
+
+def test_a_frame_too_large() -> None:
+    for tail in (b"\n\n", b""):
+        reader = RESPONSES.reader(frame_bytes=500)
+        got = [*reader.feed(delta("output_text", "x") + b"data: " + b"x" * 600 + tail), *reader.finish()]
+        assert isinstance(got[-1], Fault)
+        assert got[-1].error.code == "upstream_invalid_response"
+        assert sum(isinstance(event, Fault) for event in got) == 1
+
+
+@settings(max_examples=60)
+@given(st.lists(st.one_of(st.sampled_from(EVENTS), st.binary(max_size=20)), max_size=12), streams())
+def test_any_order_of_frames_is_a_stream(pieces: list[Any], events: list[Event]) -> None:
+    raw = b"".join(frame(piece) if isinstance(piece, dict) else b"data: " + piece + b"\n\n" for piece in pieces)
+    check(read(raw + write(events)))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["message", "function_call", "reasoning", "x", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "id", "content", "summary", "text", "status", "call_id", "name", "arguments", "output"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+KINDS = st.sampled_from(
+    sorted({event["type"] for event in EVENTS} | {"response.incomplete", "response.refusal.done", "error"})
+)
+FIELDS = st.sampled_from(
+    ["item", "response", "output_index", "item_id", "content_index", "delta", "text", "part", "error"]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(KINDS, st.dictionaries(FIELDS, JSON, max_size=4)), max_size=8), JSON)
+def test_reading_is_total(frames: list[tuple[str, dict[str, Any]]], body: Any) -> None:
+    check(read(b"".join(frame({"type": kind, **fields}) for kind, fields in frames)))
+    with suppress(BackendFault, ClientFault):
+        assert isinstance(RESPONSES.read_reply(json.dumps(body).encode()), ModelReply)
+
+
+def test_whole_answers_that_are_none() -> None:
+    for body in (b"oops", b"[]", b"{}", b'{"output": {}}'):
+        with pytest.raises(BackendFault) as raised:
+            RESPONSES.read_reply(body)
+        assert raised.value.code == "upstream_invalid_response"
+    with pytest.raises(BackendFault, match="GPU"):
+        RESPONSES.read_reply(b'{"status":"failed","error":{"code":"server_error","message":"GPU on fire"},"output":[]}')
+    with pytest.raises(BackendFault):
+        RESPONSES.read_reply(b'{"status":"cancelled","error":null,"output":[]}')

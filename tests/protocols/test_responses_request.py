@@ -1,0 +1,590 @@
+"""Requests: every captured one is read, every row of R8.1 to R8.4, every fault with its path, and read(write(r)) == r."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import ClientFault
+from proxy.model import (
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
+from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.responses_items import input_items, read_items, write_items
+from proxy.protocols.responses_request import read_messages
+from tests.protocols.published import SHARED, captured_responses_requests, validator
+from tests.protocols.responses_wires import RESPONSES, request
+from tests.strategies import arguments, call_ids, json_objects, names, some_text
+
+CAPTURED = captured_responses_requests()
+
+
+def of(items: Any, **body: Any) -> tuple[Message, ...]:
+    return request({"model": "m", "input": items, **body}).messages
+
+
+def fault(**body: Any) -> ClientFault:
+    with pytest.raises(ClientFault) as raised:
+        request({"model": "m", "input": "hi", **body})
+    assert raised.value.status == 400
+    return raised.value
+
+
+# --- what real clients send -----------------------------------------------------------------------------------------
+
+
+def test_there_are_captures() -> None:
+    if not SHARED.exists():
+        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
+    assert len(CAPTURED) >= 30
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.relative_to(SHARED).as_posix())
+def test_captured_requests_are_read_and_can_be_written(path: Path) -> None:
+    value = json.loads(path.read_bytes())
+    body = value.get("body", value)
+    got = request(body)
+    assert got.extra == {}
+    results = [part for message in got.messages for part in message.parts if isinstance(part, ToolResult)]
+    outputs = [] if isinstance(body["input"], str) else [i for i in body["input"] if "output" in i]
+    assert [result.call_id for result in results] == [item["call_id"] for item in outputs]
+    again = request(RESPONSES.write_request(got))
+    assert comparable(again) == comparable(got)
+    listed = input_items(body, "resp_1")
+    assert read_items(listed) == tuple(with_ids(got.messages, listed, "instructions" in body))
+    for item in listed:
+        validator("ItemResource").validate(item)
+
+
+def with_ids(messages: tuple[Message, ...], listed: Any, instructed: bool) -> Any:
+    """The messages with the ids that calls without one get in the list."""
+    ids = {item["call_id"]: item["id"] for item in listed if item["type"] in ("function_call", "custom_tool_call")}
+    for message in messages[1:] if instructed else messages:
+        parts = tuple(replace(p, item_id=ids[p.call_id]) if isinstance(p, ToolUse) else p for p in message.parts)
+        yield replace(message, parts=parts)
+
+
+def comparable(got: ModelRequest) -> ModelRequest:
+    return replace(got, origin=None, tools=tuple(replace(t, extra={}) if t.kind != "hosted" else t for t in got.tools))
+
+
+def test_codex_with_every_kind_of_tool() -> None:
+    path = SHARED / "captures/codex/freeform_call/request-2.json"
+    if not path.exists():
+        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
+    got = request(json.loads(path.read_bytes()))
+    assert {tool.name: tool.kind for tool in got.tools if tool.kind != "function"} == {
+        "apply_patch": "custom",
+        "tool_search": "hosted",
+        "web_search": "hosted",
+    }
+    (patch,) = (tool for tool in got.tools if tool.kind == "custom")
+    assert patch.extra["format"]["syntax"] == "lark"
+    use, result = got.messages[-2].parts[0], got.messages[-1].parts[0]
+    assert isinstance(use, ToolUse)
+    assert isinstance(result, ToolResult)
+    assert (use.kind, use.name, result.kind, result.name) == ("custom", "apply_patch", "custom", "apply_patch")
+
+
+# --- input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("items", "wanted"),
+    [
+        ("hi", [Message("user", (Text("hi"),))]),
+        ("", [Message("user", ())]),
+        ([{"role": "user", "content": "hi"}], [Message("user", (Text("hi"),))]),
+        ([{"type": None, "role": "user", "content": "hi"}], [Message("user", (Text("hi"),))]),
+        ([{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}],
+         [Message("system", (Text("a"),)), Message("developer", (Text("b"),))]),
+        ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}],
+         [Message("user", (Text("a"), Image("data:x")))]),
+        ([{"role": "user", "content": [{"type": "input_text", "text": "a"},
+                                       {"type": "input_image", "image_url": "https://x/y", "detail": "low"}]}],
+         [Message("user", (Text("a"), Image("https://x/y", "low")))]),
+        ([{"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "phase": "final_answer",
+           "content": [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []},
+                       {"type": "refusal", "refusal": "b"}]}],
+         [Message("assistant", (Text("a"), Refusal("b")))]),
+        ([{"role": "user", "content": "hi", "cache": True, "name": None}],
+         [Message("user", (Text("hi"),), extra={"cache": True})]),
+        ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": None}], []),
+        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}],
+         [Message("assistant", (Reasoning("a\n\nb", {"summary": True}),))]),
+        ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}],
+           "encrypted_content": "xyz", "status": "completed"}],
+         [Message("assistant", (Reasoning("hm", {"id": "rs_1", "encrypted_content": "xyz"}),))]),
+        ([{"type": "item_reference", "id": "msg_1"}],
+         [Message("assistant", (Opaque("responses", {"type": "item_reference", "id": "msg_1"}),))]),
+        ([{"type": "brand_new", "x": 1}], [Message("assistant", (Opaque("responses", {"type": "brand_new", "x": 1}),))]),
+        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
+         [Message("user", (Opaque("responses", {"type": "input_file", "file_id": "f"}),))]),
+    ],
+)  # fmt: skip
+def test_input_items(items: Any, wanted: list[Message]) -> None:
+    assert of(items) == tuple(wanted)
+
+
+def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
+    got = of(
+        [
+            {"role": "user", "content": "go"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"role": "assistant", "content": "Reading."},
+            {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}", "namespace": "ns", "id": None},
+            {
+                "type": "custom_tool_call",
+                "call_id": "b",
+                "name": "p",
+                "input": "x\n",
+                "id": "ctc_1",
+                "status": "completed",
+            },
+            {"type": "function_call_output", "call_id": "a", "output": "one", "id": "fco_1", "status": None},
+            {"type": "custom_tool_call_output", "call_id": "b", "output": "two"},
+            {"role": "assistant", "content": "Done."},
+        ]
+    )
+    assert [message.role for message in got] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert got[1].parts == (
+        Reasoning("hm", {"summary": True}),
+        Text("Reading."),
+        ToolUse("a", "f", "{}", namespace="ns"),
+        ToolUse("b", "p", "x\n", "custom", item_id="ctc_1"),
+    )
+    assert got[2].parts == (ToolResult("a", (Text("one"),), "f"),)
+    assert got[3].parts == (ToolResult("b", (Text("two"),), "p", kind="custom"),)
+
+
+@pytest.mark.parametrize(
+    ("output", "parts"),
+    [
+        ("text", (Text("text"),)),
+        ("", ()),
+        ([], ()),
+        (
+            [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}],
+            (Text("a"), Image("data:x")),
+        ),
+        ([{"type": "output_text", "text": "a"}, {"type": "text", "text": "b"}], (Text("a"), Text("b"))),
+        ([{"type": "input_file", "file_id": "f"}], (Opaque("responses", {"type": "input_file", "file_id": "f"}),)),
+        ({"ok": True, "n": 1.50}, (Text('{"ok":true,"n":1.5}'),)),
+        ([1, {"a": "b"}], (Text('[1,{"a":"b"}]'),)),
+        (3, (Text("3"),)),
+        (False, (Text("false"),)),
+    ],
+)
+def test_outputs(output: Any, parts: tuple[Part, ...]) -> None:
+    (message,) = of([{"type": "function_call_output", "call_id": "a", "output": output}])
+    assert message == Message("tool", (ToolResult("a", parts),))
+
+
+def test_instructions_come_first() -> None:
+    assert of([{"role": "system", "content": "b"}], instructions="a")[0] == Message("system", (Text("a"),))
+    earlier = [
+        {"type": "message", "role": "user", "content": "before"},
+        {"type": "message", "role": "user", "content": "now"},
+    ]
+    got = read_messages({"instructions": "a", "input": "now"}, earlier)
+    assert [message.text for message in got] == ["a", "before", "now"]
+
+
+def test_input_may_be_left_out_only_after_another_response() -> None:
+    assert request({"model": "m", "previous_response_id": "resp_1"}).messages == ()
+    assert request({"model": "m", "previous_response_id": "resp_1", "input": []}).messages == ()
+    for body in ({"model": "m"}, {"model": "m", "input": None}, {"model": "m", "input": []}):
+        with pytest.raises(ClientFault) as raised:
+            request(body)
+        assert (raised.value.code, raised.value.param) == ("missing_required_parameter", "input")
+
+
+# --- other fields ---------------------------------------------------------------------------------------------------
+
+
+def test_sampling_and_the_like() -> None:
+    got = request(
+        {
+            "model": "m", "input": "hi", "temperature": 0.5, "top_p": 0.1, "max_output_tokens": 7,
+            "presence_penalty": 1, "frequency_penalty": -1, "reasoning": {"effort": "low", "summary": "auto"},
+            "stream": True, "stream_options": {"include_obfuscation": False}, "parallel_tool_calls": False,
+            "metadata": {"a": "b"}, "store": False, "user": "u", "include": [], "truncation": "auto", "service_tier": "auto",
+            "text": {"format": {"type": "text"}, "verbosity": "low"}, "top_logprobs": 2, "max_tool_calls": 3,
+            "prompt_cache_key": "k", "safety_identifier": "s", "background": False, "client_metadata": {},
+            "top_k": 5, "seed": None,
+        }
+    )  # fmt: skip
+    assert got.sampling == Sampling(0.5, 0.1, 7, presence_penalty=1, frequency_penalty=-1, reasoning_effort="low")
+    assert (got.stream, got.include_usage, got.parallel_tool_calls) == (True, True, False)
+    assert got.extra == {"top_k": 5}
+    assert got.response_format is None
+    assert got.tool_choice == ToolChoice("none")
+    assert got.origin is not None
+    assert got.origin.protocol == "responses"
+
+
+def test_null_is_absent() -> None:
+    fields = (
+        "instructions tools tool_choice parallel_tool_calls stream stream_options max_output_tokens temperature top_p metadata "
+        "store previous_response_id text reasoning include truncation user background conversation max_tool_calls prompt"
+    )
+    got = request({"model": "m", "input": "hi", **dict.fromkeys(fields.split())})
+    assert got == replace(request({"model": "m", "input": "hi"}))
+
+
+def test_formats_of_text_are_chats() -> None:
+    schema = {"type": "object"}
+    form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True, "description": None}
+    got = request({"model": "m", "input": "hi", "text": {"format": form}})
+    assert got.response_format == {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": schema, "strict": True},
+    }
+    assert ChatProtocol().write_request(got)["response_format"] == got.response_format
+    assert RESPONSES.write_request(got)["text"]["format"] == {k: v for k, v in form.items() if v is not None}
+    plain = request({"model": "m", "input": "hi", "text": {"format": {"type": "json_object"}}})
+    assert plain.response_format == {"type": "json_object"}
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def test_both_shapes_of_tools() -> None:
+    schema = {"type": "object", "properties": {}}
+    flat = {"type": "function", "name": "f", "description": "d", "parameters": schema, "strict": True}
+    nested = {"type": "function", "function": {k: v for k, v in flat.items() if k != "type"}}
+    mixed = {**nested, "description": "outer", "name": None}
+    for tool, description in ((flat, "d"), (nested, "d"), (mixed, "outer")):
+        (spec,) = request({"model": "m", "input": "hi", "tools": [tool]}).tools
+        assert replace(spec, extra={}) == ToolSpec("f", description, schema, True)
+        assert spec.extra is tool
+
+
+def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
+    inner = [{"type": "function", "name": "stop"}, {"type": "custom", "name": "say"}, {"type": "web_search"}]
+    tools = [{"type": "namespace", "name": name, "description": "d", "tools": inner} for name in ("a", "b")]
+    got = request({"model": "m", "input": "hi", "tools": [*tools, {"type": "function", "name": "stop"}]}).tools
+    assert [(tool.namespace, tool.name, tool.kind) for tool in got] == [
+        ("a", "stop", "function"),
+        ("a", "say", "custom"),
+        ("b", "stop", "function"),
+        ("b", "say", "custom"),
+        (None, "stop", "function"),
+    ]
+    assert got[0].extra is inner[0]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["web_search", "file_search", "mcp", "local_shell", "computer_use", "tool_search", "image_generation", "new"],
+)
+def test_hosted_tools_never_fail_and_are_kept(kind: str) -> None:
+    tool = {"type": kind, "server_label": "label", "anything": [1]}
+    got = request({"model": "m", "input": "hi", "tools": [tool]})
+    assert (got.tools[0].kind, got.callable_tools) == ("hosted", ())
+    assert RESPONSES.write_request(got)["tools"] == [tool]
+
+
+CHOICES: list[tuple[Any, ToolChoice]] = [
+    (None, ToolChoice("auto")),
+    ("auto", ToolChoice("auto")),
+    ("none", ToolChoice("none")),
+    ("required", ToolChoice("required")),
+    ({"type": "function", "name": "f"}, ToolChoice("named", "f")),
+    ({"type": "function", "function": {"name": "f"}}, ToolChoice("named", "f")),
+    ({"type": "custom", "name": "p"}, ToolChoice("named", "p")),
+    ({"type": "web_search"}, ToolChoice("named", "web_search")),
+    ({"type": "mcp", "server_label": "s", "name": "x"}, ToolChoice("named", "s")),
+    (
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "p"}, {"type": "web_search"}],
+        },
+        ToolChoice("auto", allowed=("f", "p")),
+    ),
+    (
+        {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
+        },
+        ToolChoice("required", allowed=("f",)),
+    ),
+]
+OFFER = [
+    {"type": "function", "name": "f"},
+    {"type": "custom", "name": "p"},
+    {"type": "web_search"},
+    {"type": "mcp", "server_label": "s"},
+]
+
+
+@pytest.mark.parametrize(("choice", "wanted"), CHOICES)
+def test_choices(choice: Any, wanted: ToolChoice) -> None:
+    got = request({"model": "m", "input": "hi", "tools": OFFER, "tool_choice": choice})
+    assert got.tool_choice == wanted
+    assert request(RESPONSES.write_request(got)).tool_choice == wanted
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "always",
+        {},
+        {"type": "function"},
+        {"type": "function", "name": 3},
+        {"type": "allowed_tools"},
+        {"type": "allowed_tools", "mode": "sometimes", "tools": []},
+        {"type": "allowed_tools", "mode": "auto", "tools": ["f"]},
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function"}]},
+    ],
+)
+def test_bad_choices(choice: Any) -> None:
+    error = fault(tools=OFFER, tool_choice=choice)
+    assert (error.code, error.param) == ("invalid_tool_choice", "tool_choice")
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "x"}
+USER = {"role": "user", "content": "hi"}
+
+
+def without(item: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in item.items() if k != key}
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"model": ""}, "invalid_value", "model"),
+    ({"model": None}, "missing_required_parameter", "model"),
+    ({"input": 3}, "invalid_type", "input"),
+    ({"input": ["hi"]}, "invalid_type", "input[0]"),
+    ({"input": [USER, {"content": "x"}]}, "missing_required_parameter", "input[1].role"),
+    ({"input": [{"role": "tool", "content": "x"}]}, "invalid_value", "input[0].role"),
+    ({"input": [{"role": "user"}]}, "missing_required_parameter", "input[0].content"),
+    ({"input": [{"role": "user", "content": None}]}, "missing_required_parameter", "input[0].content"),
+    ({"input": [{"role": "user", "content": [{}]}]}, "missing_required_parameter", "input[0].content[0].type"),
+    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+     "missing_required_parameter", "input[0].content[0].text"),
+    ({"input": [{"type": "input_text", "text": 3}]}, "invalid_type", "input[0].text"),
+    ({"input": [without(CALL, "call_id")]}, "missing_required_parameter", "input[0].call_id"),
+    ({"input": [USER, USER, USER, {**CALL, "call_id": ""}]}, "invalid_tool_call_id", "input[3].call_id"),
+    ({"input": [{**CALL, "call_id": "x" * 257}]}, "invalid_tool_call_id", "input[0].call_id"),
+    ({"input": [{**CALL, "call_id": 3}]}, "invalid_tool_call_id", "input[0].call_id"),
+    ({"input": [without(CALL, "name")]}, "missing_required_parameter", "input[0].name"),
+    ({"input": [without(CALL, "arguments")]}, "missing_required_parameter", "input[0].arguments"),
+    ({"input": [{**CALL, "arguments": {}}]}, "invalid_type", "input[0].arguments"),
+    ({"input": [{"type": "custom_tool_call", "call_id": "a", "name": "p"}]},
+     "missing_required_parameter", "input[0].input"),
+    ({"input": [CALL, without(OUTPUT, "call_id")]}, "missing_required_parameter", "input[1].call_id"),
+    ({"input": [CALL, without(OUTPUT, "output")]}, "missing_required_parameter", "input[1].output"),
+    ({"input": [CALL, {**OUTPUT, "output": None}]}, "missing_required_parameter", "input[1].output"),
+    ({"input": [CALL, {**OUTPUT, "call_id": None}]}, "missing_required_parameter", "input[1].call_id"),
+    ({"input": [{"type": "item_reference"}]}, "missing_required_parameter", "input[0].id"),
+    ({"background": True}, "unsupported_parameter", "background"),
+    ({"stream_options": {}}, "invalid_value", "stream_options"),
+    ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "invalid_value", "previous_response_id"),
+    ({"previous_response_id": 3}, "invalid_type", "previous_response_id"),
+    ({"instructions": []}, "invalid_type", "instructions"),
+    ({"stream": "yes"}, "invalid_type", "stream"),
+    ({"temperature": 2.5}, "invalid_value", "temperature"),
+    ({"top_p": -1}, "invalid_value", "top_p"),
+    ({"max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
+    ({"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
+    ({"metadata": {str(n): "" for n in range(17)}}, "invalid_value", "metadata"),
+    ({"metadata": {"a": "x" * 513}}, "invalid_value", "metadata.a"),
+    ({"truncation": "some"}, "invalid_value", "truncation"),
+    ({"text": {"format": {"type": "xml"}}}, "invalid_value", "text.format.type"),
+    ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "missing_required_parameter", "text.format.schema"),
+    ({"reasoning": "high"}, "invalid_type", "reasoning"),
+    ({"tools": {}}, "invalid_tool_schema", "tools"),
+    ({"tools": [{}]}, "invalid_tool_schema", "tools[0].type"),
+    ({"tools": [{"type": "function"}]}, "invalid_tool_schema", "tools[0].name"),
+    ({"tools": [{"type": "function", "name": 3}]}, "invalid_tool_schema", "tools[0].name"),
+    ({"tools": [{"type": "function", "function": {"description": "d"}}]},
+     "invalid_tool_schema", "tools[0].function.name"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "invalid_tool_schema", "tools[0].parameters"),
+    ({"tools": [{"type": "namespace", "tools": []}]}, "invalid_tool_schema", "tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "function"}]}]},
+     "invalid_tool_schema", "tools[0].tools[0].name"),
+]  # fmt: skip
+"""What is added to a good request, the code of the fault, and where it is."""
+
+
+@pytest.mark.parametrize(("body", "code", "param"), BAD)
+def test_faults(body: dict[str, Any], code: str, param: str) -> None:
+    error = fault(**body)
+    assert (error.code, error.param) == (code, param)
+    assert param.split("[")[0].split(".")[0] in error.message
+
+
+def test_long_values_are_shortened() -> None:
+    assert len(fault(input=[{"role": "x" * 9999, "content": ""}]).message) < 400
+
+
+# --- as they are listed ---------------------------------------------------------------------------------------------
+
+
+def test_listed_items_have_ids_that_do_not_change() -> None:
+    items = [
+        {"type": "input_text", "text": "a"},
+        {"role": "assistant", "content": "b", "status": None},
+        {"type": "reasoning", "content": []},
+        CALL,
+        {**OUTPUT, "output": {"a": 1}},
+        {"type": "custom_tool_call", "call_id": "b", "name": "p", "input": "x", "id": "ctc_mine"},
+        {"type": "custom_tool_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "y"}]},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "https://x/y"}]},
+    ]
+    listed = input_items({"input": items}, "resp_1")
+    assert listed == input_items({"input": items}, "resp_1")
+    assert listed == input_items({"input": list(listed)}, "resp_1")
+    assert [item["id"].split("_")[0] for item in listed] == ["msg", "msg", "rs", "fc", "fco", "ctc", "ctco", "msg"]
+    assert listed[5]["id"] == "ctc_mine"
+    assert len({item["id"] for item in listed}) == len(listed)
+    assert listed[0]["content"] == [{"type": "input_text", "text": "a"}]
+    assert listed[1]["content"][0]["type"] == "output_text"
+    assert listed[4]["output"] == '{"a":1}'
+    other = input_items({"input": items}, "resp_2")
+    assert {item["id"] for item in other} & {item["id"] for item in listed} == {"ctc_mine"}
+    for item in listed:
+        validator("ItemResource").validate(item)
+    assert input_items({"input": "hi"}, "resp_1")[0]["role"] == "user"
+    assert input_items({}, "resp_1") == ()
+
+
+# --- law ------------------------------------------------------------------------------------------------------------
+
+opaque_parts = st.just(Opaque("responses", {"type": "input_file", "file_id": "f"}))
+opaque_items = st.just(Opaque("responses", {"type": "web_search_call", "id": "ws_1"}))
+images = st.builds(Image, some_text, st.none() | st.just("low"))
+said = st.one_of(some_text.map(Text), images, opaque_parts)
+extras = st.just({}) | st.just({"cache": True})
+spaces = st.none() | st.just("ns")
+uses = st.builds(ToolUse, call_ids, names, arguments, st.just("function"), spaces, st.none() | st.just("fc_1"))
+customs = st.builds(ToolUse, call_ids, names, some_text, st.just("custom"), spaces, st.none())
+thoughts = st.builds(
+    Reasoning, some_text, st.sampled_from([{}, {"summary": True}, {"encrypted_content": "x", "id": "rs_1"}])
+)
+turns = st.one_of(
+    st.builds(Message, st.sampled_from(["system", "developer", "user"]), st.lists(said, max_size=3).map(tuple), st.none(), extras),
+    st.builds(
+        Message,
+        st.just("assistant"),
+        st.lists(st.one_of(some_text.map(Text), some_text.map(Refusal), uses, customs, thoughts, opaque_items), min_size=1, max_size=5).map(tuple),
+    ),
+    st.builds(ToolResult, call_ids, st.lists(said, max_size=3).map(tuple), st.none(), st.just(False), st.sampled_from(["function", "custom"])).map(
+        lambda result: Message("tool", (result,))
+    ),
+)  # fmt: skip
+
+
+def conversation(messages: list[Message]) -> tuple[Message, ...]:
+    """A canonical one: turns of the assistant are not neighbours, results know the names of calls."""
+    out: list[Message] = []
+    called: dict[str, str] = {}
+    for message in messages:
+        if out and out[-1].role == message.role == "assistant":
+            continue
+        if message.role == "tool":
+            (result,) = message.parts
+            assert isinstance(result, ToolResult)
+            message = replace(message, parts=(replace(result, name=called.get(result.call_id)),))
+        called |= {part.call_id: part.name for part in message.parts if isinstance(part, ToolUse)}
+        out.append(message)
+    return tuple(out)
+
+
+specs = st.one_of(
+    st.builds(ToolSpec, names, st.none() | some_text, st.none() | json_objects, st.sampled_from([None, True, False]), namespace=spaces),
+    st.builds(ToolSpec, names, st.none() | some_text, kind=st.just("custom"), namespace=spaces),
+)  # fmt: skip
+requests = st.builds(
+    ModelRequest,
+    st.just("m"),
+    st.lists(turns, min_size=1, max_size=5).map(conversation),
+    tools=st.lists(specs, max_size=3).map(tuple),
+    sampling=st.builds(Sampling, st.none() | st.floats(0, 2), st.none() | st.just(0.5), st.none() | st.integers(1, 99),
+                       reasoning_effort=st.none() | st.just("low")),
+    response_format=st.sampled_from(
+        [None, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}]
+    ),
+    extra=st.sampled_from([{}, {"top_k": 3}]),
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(requests, st.booleans(), st.data())
+def test_read_write_is_identity(asked: ModelRequest, flag: bool, data: st.DataObject) -> None:
+    choice = ToolChoice("none")
+    if asked.tools:
+        name = data.draw(st.sampled_from(asked.tools)).name
+        choice = data.draw(
+            st.sampled_from(
+                [ToolChoice(m) for m in ("auto", "none", "required")]
+                + [ToolChoice("named", name), ToolChoice("required", allowed=(name,))]
+            )
+        )
+    asked = replace(
+        asked,
+        tool_choice=choice,
+        stream=flag,
+        include_usage=flag,
+        parallel_tool_calls=flag or not asked.tools,
+    )
+    wire = RESPONSES.write_request(asked)
+    again = request(json.loads(json.dumps(wire)))
+    assert comparable(again) == comparable(asked)
+    assert wire["store"] is False
+    assert write_items(again.messages) == wire["input"]
+
+
+def test_foreign_parts() -> None:
+    result = ToolResult("a", (Opaque("chat", {"type": "audio"}),))
+    asked = [Message("user", (Text("x"), Opaque("chat", {"type": "audio"}))), Message("tool", (result,))]
+    user, output = write_items(asked)
+    assert user["content"] == "x"
+    assert output["output"] == '{"type":"audio"}'
+
+
+def test_a_chat_backend_gets_text_and_calls_of_a_turn_in_one_message_and_nothing_empty() -> None:
+    got = of(
+        [
+            {"role": "user", "content": "go"},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+            {"role": "user", "content": "on"},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
+            {"role": "assistant", "content": "Reading."},
+            CALL,
+            OUTPUT,
+        ]
+    )
+    assert ChatProtocol().write_request(ModelRequest("m", got))["messages"] == [
+        {"role": "user", "content": "go"},
+        {"role": "user", "content": "on"},
+        {
+            "role": "assistant",
+            "content": "Reading.",
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "x"},
+    ]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from proxy.store.base import ResponseStore
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.turns import Clock
+
+MakeStore = Callable[..., ResponseStore]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests; each uses a prefix of its own."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def make_store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> AsyncIterator[Callable[..., ResponseStore]]:
+    """Makes stores of one kind; the tests run for each. A second one of `sqlite` or `redis` sees what the first one keeps."""
+    made: list[ResponseStore] = []
+    prefix = f"test-{uuid4().hex}"
+
+    def make(**bounds: Any) -> ResponseStore:
+        store: ResponseStore
+        match request.param:
+            case "memory":
+                store = MemoryStore(now=clock, **bounds)
+            case "sqlite":
+                store = SqliteStore(tmp_path / "turns.sqlite3", now=clock, **bounds)
+            case _:
+                from proxy.store.redis import RedisStore
+
+                server: RedisServer = request.getfixturevalue("redis_server")
+                store = RedisStore(server.url, prefix=prefix, now=clock, **bounds)
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        await store.close()
+
+
+@pytest.fixture
+async def store(make_store: MakeStore) -> ResponseStore:
+    opened = make_store()
+    await opened.start()
+    return opened

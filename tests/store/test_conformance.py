@@ -1,0 +1,361 @@
+"""What every store does. Each test runs for each kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from proxy.store.base import ResponseStore, StoreUnavailable
+from proxy.store.encoding import TurnTooLarge
+from tests.store.turns import DAY, HOUR, START, Clock, turn
+
+MakeStore = Callable[..., ResponseStore]
+MIB = 1024 * 1024
+
+
+# --- one turn ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_put_is_there(store: ResponseStore) -> None:
+    kept = replace(
+        turn("resp_1", ancestors=("resp_a", "resp_b"), usage={"total_tokens": 3, "cost": 0.1}, error=None, deep=[[{"a": []}]]),
+        created=START + 0.123456,
+    )  # fmt: skip
+    await store.put(kept)
+    assert await store.get("resp_1", "alice") == kept
+
+
+async def test_what_was_never_put_is_not_there(store: ResponseStore) -> None:
+    assert await store.get("resp_1", "alice") is None
+    assert await store.get_chain("resp_1", "alice") is None
+    assert await store.delete("resp_1", "alice") is False
+
+
+async def test_a_second_put_replaces_the_first(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", status="in_progress"))
+    done = turn("resp_1", status="completed", text="longer than it was before")
+    await store.put(done)
+    assert await store.get("resp_1", "alice") == done
+
+
+async def test_a_deleted_turn_is_gone_and_can_come_back(store: ResponseStore) -> None:
+    await store.put(turn("resp_1"))
+    assert await store.delete("resp_1", "alice") is True
+    assert await store.get("resp_1", "alice") is None
+    assert await store.delete("resp_1", "alice") is False
+    await store.put(turn("resp_1"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+
+
+async def test_changing_what_was_put_or_got_does_not_change_what_is_kept(store: ResponseStore) -> None:
+    put = turn("resp_1")
+    await store.put(put)
+    assert isinstance(put.resource, dict)
+    put.resource["status"] = "failed"
+    got = await store.get("resp_1", "alice")
+    assert got == turn("resp_1")
+    assert got is not None
+    assert isinstance(got.input[0], dict)
+    got.input[0]["content"] = "changed"
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_comes_oldest_first(store: ResponseStore) -> None:
+    turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=str(i)) for i in range(30)]
+    for each in (turns[7], *turns[:7], *reversed(turns[8:])):
+        await store.put(each)
+    assert await store.get_chain("resp_29", "alice") == tuple(turns)
+    assert await store.get_chain("resp_3", "alice") == tuple(turns[:4])
+    assert await store.get_chain("resp_0", "alice") == (turns[0],)
+
+
+@pytest.mark.parametrize("missing", ["resp_0", "resp_1", "resp_2"])
+async def test_a_conversation_with_a_gap_is_none(store: ResponseStore, missing: str) -> None:
+    for i in range(3):
+        await store.put(turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)]))
+    await store.delete(missing, "alice")
+    assert await store.get_chain("resp_2", "alice") is None
+
+
+async def test_a_conversation_whose_first_turn_expired_is_none(store: ResponseStore, clock: Clock) -> None:
+    await store.put(turn("resp_0", expires=START + 10 * HOUR))
+    await store.put(turn("resp_1", ancestors=["resp_0"], expires=START + 20 * HOUR))
+    assert await store.get_chain("resp_1", "alice") is not None
+    clock.now = START + 10 * HOUR
+    assert await store.get("resp_1", "alice") is not None
+    assert await store.get_chain("resp_1", "alice") is None
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_turn_of_somebody_else_does_not_exist(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", owner="alice"))
+    for other in ("bob", "", "alic", "alicer", "Alice", "alice\0"):
+        assert await store.get("resp_1", other) is None
+        assert await store.get_chain("resp_1", other) is None
+        assert await store.delete("resp_1", other) is False
+    assert await store.get("resp_1", "alice") == turn("resp_1", owner="alice")
+
+
+async def test_two_owners_may_use_one_id(store: ResponseStore) -> None:
+    hers, his = turn("resp_1", owner="alice", text="hers"), turn("resp_1", owner="bob", text="his")
+    await store.put(hers)
+    await store.put(his)
+    assert await store.get("resp_1", "alice") == hers
+    assert await store.get("resp_1", "bob") == his
+    assert await store.delete("resp_1", "alice") is True
+    assert await store.get("resp_1", "bob") == his
+
+
+async def test_an_ancestor_of_somebody_else_is_a_gap(store: ResponseStore) -> None:
+    await store.put(turn("resp_0", owner="bob"))
+    await store.put(turn("resp_1", owner="alice", ancestors=["resp_0"]))
+    assert await store.get_chain("resp_1", "alice") is None
+
+
+async def test_owner_and_id_do_not_run_into_each_other(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", owner="ab"))
+    assert await store.get("bresp_1", "a") is None
+    assert await store.get("abresp_1", "") is None
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+TEXTS = {
+    "controls": "\0\x01\x1f\x7f\u2028\u2029\ufeff",
+    "planes": "Grüße 日本語 👩‍👩‍👧 \U0010ffff \ufffe",
+    "json": '"\\\\u0000{}[]</script>',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+async def test_texts_come_back_as_they_were(store: ResponseStore, text: str) -> None:
+    kept = turn("resp_1", text=text, metadata={text: text})
+    await store.put(kept)
+    assert await store.get("resp_1", "alice") == kept
+
+
+async def test_half_characters_come_back_as_the_client_saw_them(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", text="a\ud83d\ude00b \ud800 c\udc00"))
+    assert await store.get("resp_1", "alice") == turn("resp_1", text="a😀b \ufffd c\ufffd")
+
+
+@pytest.mark.parametrize("ident", ["", "\0", "\ud800", "resp_" + "x" * 100_000, "' OR 1=1 --", "*", "日本"])
+async def test_any_text_may_be_asked_for_as_an_id(store: ResponseStore, ident: str) -> None:
+    await store.put(turn("resp_1"))
+    assert await store.get(ident, "alice") is None
+    assert await store.get_chain(ident, ident) is None
+    assert await store.delete(ident, "alice") is False
+
+
+async def test_what_json_cannot_hold_is_a_bug_of_the_caller_and_keeps_nothing(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", status="in_progress"))
+    with pytest.raises(TypeError):
+        await store.put(turn("resp_1", wrong=object()))
+    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+
+async def test_large_turns(store: ResponseStore) -> None:
+    turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=f"{i}é" * 2 * MIB) for i in range(3)]
+    for each in turns:
+        await store.put(each)
+    assert await store.get_chain("resp_2", "alice") == tuple(turns)
+
+
+async def test_a_turn_beyond_the_limit_is_refused_and_changes_nothing(make_store: MakeStore) -> None:
+    store = make_store(max_turn_bytes=10_000)
+    await store.start()
+    await store.put(turn("resp_1", status="in_progress"))
+    with pytest.raises(
+        TurnTooLarge, match=r"^the response and its input have 1\d{4} bytes, the store keeps at most 10000$"
+    ):
+        await store.put(turn("resp_1", text="x" * 10_000))
+    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
+
+
+async def test_bounds_must_be_positive(make_store: MakeStore) -> None:
+    for bounds in ({"max_turns": 0}, {"max_turn_bytes": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            make_store(**bounds)
+
+
+# --- what goes away by itself -----------------------------------------------------------------------------------------
+
+
+async def test_a_turn_is_there_until_it_expires(store: ResponseStore, clock: Clock) -> None:
+    await store.put(turn("resp_1", expires=START + 10 * HOUR))
+    clock.now = START + 10 * HOUR - 0.001
+    assert await store.get("resp_1", "alice") is not None
+    clock.now = START + 10 * HOUR
+    assert await store.get("resp_1", "alice") is None
+    assert await store.delete("resp_1", "alice") is False
+
+
+async def test_a_turn_that_is_put_expired_is_not_there(store: ResponseStore) -> None:
+    await store.put(turn("resp_1"))
+    await store.put(turn("resp_1", expires=START - 1))
+    assert await store.get("resp_1", "alice") is None
+
+
+async def test_a_new_put_gives_new_time(store: ResponseStore, clock: Clock) -> None:
+    await store.put(turn("resp_1", expires=START + 10 * HOUR))
+    await store.put(turn("resp_1", expires=START + 20 * HOUR))
+    clock.now = START + 15 * HOUR
+    assert await store.prune(clock.now) == 0
+    assert await store.get("resp_1", "alice") is not None
+
+
+async def test_prune_removes_what_expired_and_nothing_else(store: ResponseStore, clock: Clock) -> None:
+    for i in range(10):
+        await store.put(turn(f"resp_{i}", expires=START + i * HOUR))
+    clock.now = START + 4 * HOUR
+    assert await store.prune(clock.now) == 5
+    assert await store.prune(clock.now) == 0
+    there = [i for i in range(10) if await store.get(f"resp_{i}", "alice")]
+    assert there == [5, 6, 7, 8, 9]
+
+
+async def test_prune_of_very_many(make_store: MakeStore) -> None:
+    store = make_store(max_turns=5000)
+    await store.start()
+    for start in range(0, 1200, 200):
+        await asyncio.gather(*(store.put(turn(f"resp_{start + i}", expires=START + HOUR)) for i in range(200)))
+    await store.put(turn("resp_last"))
+    assert await store.prune(START + 2 * HOUR) == 1200
+    assert await store.get("resp_last", "alice") is not None
+
+
+async def test_beyond_the_bound_the_longest_unchanged_go_first(make_store: MakeStore) -> None:
+    store = make_store(max_turns=3)
+    await store.start()
+    for ident in ("a", "b", "c"):
+        await store.put(turn(ident))
+    await store.put(turn("a", status="failed"))  # Finished now, so `b` is the oldest.
+    await store.put(turn("d"))
+    assert await store.get("b", "alice") is None
+    assert [await store.get(ident, "alice") is not None for ident in ("a", "c", "d")] == [True, True, True]
+    await store.delete("d", "alice")
+    await store.put(turn("e"))
+    assert [await store.get(ident, "alice") is not None for ident in ("a", "c", "e")] == [True, True, True]
+
+
+async def test_the_bound_counts_all_owners(make_store: MakeStore) -> None:
+    store = make_store(max_turns=2)
+    await store.start()
+    for owner in ("alice", "bob", "carol"):
+        await store.put(turn("resp_1", owner=owner))
+    assert await store.get("resp_1", "alice") is None
+    assert await store.get("resp_1", "bob") is not None
+    assert await store.get("resp_1", "carol") is not None
+
+
+async def test_a_bound_of_one_keeps_what_was_just_put(make_store: MakeStore) -> None:
+    store = make_store(max_turns=1)
+    await store.start()
+    for i in range(3):
+        await store.put(turn(f"resp_{i}"))
+        assert await store.get(f"resp_{i}", "alice") is not None
+    assert await store.get("resp_1", "alice") is None
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+async def test_many_tasks_do_not_disturb_each_other(store: ResponseStore) -> None:
+    async def talk(owner: str) -> None:
+        ids: list[str] = []
+        for i in range(6):
+            ident = f"resp_{i}"
+            await store.put(turn(ident, owner=owner, ancestors=ids, text=owner, status="in_progress"))
+            await store.put(turn(ident, owner=owner, ancestors=ids, text=owner))
+            ids.append(ident)
+            chain = await store.get_chain(ident, owner)
+            assert chain == tuple(
+                turn(ident, owner=owner, ancestors=ids[:j], text=owner) for j, ident in enumerate(ids)
+            )
+
+    await asyncio.gather(*(talk(f"owner {i}") for i in range(60)))
+
+
+async def test_the_bound_holds_when_many_put_at_once(make_store: MakeStore) -> None:
+    store = make_store(max_turns=10)
+    await store.start()
+    await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(200)))
+    there = [i for i in range(200) if await store.get(f"resp_{i}", "alice")]
+    assert len(there) == 10
+
+
+async def test_one_of_several_puts_of_a_turn_wins_whole(store: ResponseStore) -> None:
+    variants = [turn("resp_1", text=str(i) * 1000, number=i) for i in range(40)]
+    await asyncio.gather(*map(store.put, variants))
+    assert await store.get("resp_1", "alice") in variants
+
+
+async def test_a_cancelled_put_harms_nobody(store: ResponseStore) -> None:
+    tasks = [asyncio.create_task(store.put(turn(f"resp_{i}"))) for i in range(50)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for i in range(1, 50, 2):
+        assert await store.get(f"resp_{i}", "alice") == turn(f"resp_{i}")
+    for i in range(0, 50, 2):
+        assert await store.get(f"resp_{i}", "alice") in (None, turn(f"resp_{i}"))
+
+
+# --- opening and closing ----------------------------------------------------------------------------------------------
+
+
+async def test_closing_twice_and_using_it_after(make_store: MakeStore) -> None:
+    store = make_store()
+    await store.start()
+    await store.put(turn("resp_1"))
+    await store.close()
+    await store.close()
+    for call in (
+        store.put(turn("resp_1")),
+        store.get("resp_1", "alice"),
+        store.get_chain("resp_1", "alice"),
+        store.delete("resp_1", "alice"),
+        store.prune(START),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"^the store is closed$"):
+            await call
+
+
+async def test_closing_what_was_never_started(make_store: MakeStore) -> None:
+    await make_store().close()
+
+
+async def test_it_opens_itself_when_first_used(make_store: MakeStore) -> None:
+    store = make_store()
+    await store.put(turn("resp_1", expires=START + DAY))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+
+
+@pytest.mark.parametrize("make_store", ["sqlite", "redis"], indirect=True)
+async def test_what_others_put_is_there(make_store: MakeStore) -> None:
+    one, two = make_store(max_turns=3), make_store(max_turns=3)
+    await one.start()
+    await two.start()
+    await one.put(turn("resp_1", status="in_progress"))
+    await two.put(turn("resp_1"))
+    assert await one.get("resp_1", "alice") == turn("resp_1")
+    for i in range(2, 5):
+        await (one, two)[i % 2].put(turn(f"resp_{i}"))
+    assert await one.get("resp_1", "alice") is None
+    await one.close()
+    assert await two.get("resp_4", "alice") == turn("resp_4")
+    three = make_store(max_turns=3)
+    assert await three.get("resp_4", "alice") == turn("resp_4")

@@ -1,0 +1,177 @@
+"""What only the Redis store has: a server that comes and goes, fills up or refuses, and times to live."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.store.base import StoreUnavailable
+from proxy.store.redis import RedisStore
+from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.turns import DAY, HOUR, START, Clock, turn
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server for one test, not started."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(own_server.url, now=clock)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
+            await store.start()
+    own_server.start()
+    await store.start()
+    await store.put(turn("resp_1"))
+    own_server.stop()
+    for call in (
+        store.put(turn("resp_2")),
+        store.get("resp_1", "alice"),
+        store.get_chain("resp_1", "alice"),
+        store.delete("resp_1", "alice"),
+        store.prune(START),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
+            await call
+    own_server.start()
+    assert await store.get("resp_1", "alice") is None
+    await store.put(turn("resp_2"))
+    assert await store.get("resp_2", "alice") == turn("resp_2")
+    await store.close()
+
+
+async def test_a_restart_between_two_calls_is_not_noticed(own_server: RedisServer, clock: Clock) -> None:
+    own_server.start()
+    store = RedisStore(own_server.url, now=clock)
+    await store.put(turn("resp_1"))
+    own_server.stop()
+    own_server.start()
+    await store.put(turn("resp_2", ancestors=["resp_1"]))
+    assert await store.get("resp_2", "alice") is not None
+    assert await store.get_chain("resp_2", "alice") is None
+    await store.close()
+
+
+async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> None:
+    own_server.start()
+    store = RedisStore(own_server.url, now=clock)
+    await store.put(turn("resp_1", status="in_progress"))
+    await store._redis.config_set("maxmemory", "1mb")
+    with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
+        await store.put(turn("resp_1"))
+    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
+    await store._redis.config_set("maxmemory", "0")
+    await store.put(turn("resp_1"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()
+
+
+async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock)
+    for i in range(3):
+        await store.put(turn(f"resp_{i}"))
+    assert await store._redis.delete(store._key("resp_1", "alice")) == 1
+    assert await store.get("resp_1", "alice") is None
+    assert await store.delete("resp_1", "alice") is False
+    await store.put(turn("resp_3"))
+    assert await store.get("resp_0", "alice") is not None
+    await store.close()
+
+
+async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: Clock) -> None:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = RedisServer(
+        tmp_path, "--requirepass", "right-word", "--user", "weak", "on", ">weak-word", "~*", "+get", "+mget"
+    )
+    server.start()
+    try:
+        for user, message in (
+            (":wrong-word@", "the Redis server refuses the name or the password"),
+            ("", "the Redis server refuses the name or the password"),
+            ("weak:weak-word@", "the Redis server does not allow a command that the store needs"),
+        ):
+            store = RedisStore(server.url.replace("//", "//" + user), now=clock)
+            with pytest.raises(StoreUnavailable) as caught:
+                await store.start()
+            assert str(caught.value) == message
+            assert caught.value.__suppress_context__
+            with pytest.raises(StoreUnavailable):
+                await store.put(turn("resp_1"))
+            await store.close()
+        store = RedisStore(server.url.replace("//", "//:right-word@"), now=clock)
+        await store.put(turn("resp_1"))
+        await store.close()
+    finally:
+        server.stop()
+
+
+async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(redis_server.url, prefix="lives", now=clock)
+    await store.put(turn("resp_1", expires=START + DAY))
+    left = await store._redis.pttl(store._key("resp_1", "alice"))
+    assert 0 < left <= DAY * 1000
+    await store.put(turn("resp_1", expires=START + 0.001))
+    assert await store._redis.pttl(store._key("resp_1", "alice")) <= 1
+    await store.close()
+
+
+async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(redis_server.url, 5, prefix="left", now=clock)
+    for i in range(9):
+        await store.put(turn(f"resp_{i}", expires=START + (i + 1) * HOUR))
+    assert await store.delete("resp_8", "alice")
+    assert await store.prune(START + 7 * HOUR) == 3
+    keys = {key.decode() async for key in store._redis.scan_iter("left:*")}
+    assert keys == {"left:1:order", "left:1:expiry", "left:1:last", store._key("resp_7", "alice")}
+    assert await store._redis.zcard("left:1:order") == await store._redis.zcard("left:1:expiry") == 1
+    await store.close()
+
+
+async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(redis_server.url, prefix="plain", now=clock)
+    await store.put(turn("resp_1", owner="alice"))
+    keys = [key.decode() async for key in store._redis.scan_iter("plain:*")]
+    assert len(keys) == 4
+    assert not any("alice" in key or "resp_1" in key for key in keys)
+    await store.close()
+
+
+async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServer, clock: Clock) -> None:
+    one, two = (RedisStore(redis_server.url, 1, prefix=prefix, now=clock) for prefix in ("one", "two"))
+    await one.put(turn("resp_1"))
+    await two.put(turn("resp_2"))
+    assert await one.get("resp_1", "alice") is not None
+    assert await two.get("resp_1", "alice") is None
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.parametrize("url", ["", "localhost:6379", "http://secret@host/", "redis://host/0?secret=1"])
+def test_an_url_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match="not the URL of a Redis server") as caught:
+        RedisStore(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import proxy.store.sqlite, proxy.store.memory; assert 'redis' not in sys.modules; sys.exit('fine')", "fine"),
+        ("sys.modules['redis'] = None; import proxy.store.redis", "pip install 'toolwire[redis]'"),
+    ],
+    ids=["not imported unless used", "missing"],
+)
+def test_the_package(code: str, message: str) -> None:
+    done = subprocess.run([sys.executable, "-c", "import sys; " + code], capture_output=True, text=True)
+    assert message in done.stderr.splitlines()[-1]

@@ -1,0 +1,472 @@
+"""What only the SQLite store has: a file, other processes, a disk that may fill up, and a layout with a version."""
+
+# ruff: noqa: ASYNC240  # The files are small, and nothing else runs in the loop.
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.store.base import StoreUnavailable
+from proxy.store.encoding import TurnTooLarge
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import APPLICATION, MIGRATIONS, SqliteStore
+from tests.store.turns import Clock, turn
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "turns.sqlite3"
+
+
+Writer = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    """Starts processes that open the store at `path`; they begin to write when `begin` is called."""
+    script = str(Path(__file__).with_name("writer.py"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str, *, count: int, max_turns: int, chars: int) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, script, str(path), name, *map(str, (count, max_turns, chars))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with process:  # Closes the pipes and waits.
+            process.kill()
+
+
+def begin(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def check(path: Path) -> tuple[int, int]:
+    """How many turns the file holds and their bytes, after a look at whether it is sound."""
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        counted: tuple[int, int] = db.execute("SELECT count(*), coalesce(sum(length(turn)), 0) FROM turns").fetchone()
+        assert db.execute("SELECT turns, bytes FROM total").fetchone() == counted
+    db.close()
+    return counted
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+async def test_turns_outlive_the_process(path: Path, clock: Clock) -> None:
+    first = SqliteStore(path, now=clock)
+    await first.put(turn("resp_1"))
+    await first.close()
+    second = SqliteStore(path, now=clock)
+    assert await second.get("resp_1", "alice") == turn("resp_1")
+    await second.close()
+    assert check(path)[0] == 1
+
+
+async def test_nobody_else_may_read_it(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "new" / "folder" / "turns.sqlite3"
+    before = os.umask(0)
+    try:
+        store = SqliteStore(path, now=clock)
+        await store.put(turn("resp_1"))
+    finally:
+        os.umask(before)
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == ["turns.sqlite3", "turns.sqlite3-shm", "turns.sqlite3-wal"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    await store.close()
+
+
+async def test_an_existing_file_is_taken_away_from_others(path: Path, clock: Clock) -> None:
+    path.touch()
+    path.chmod(0o644)
+    store = SqliteStore(path, now=clock)
+    await store.start()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await store.close()
+
+
+async def test_a_second_store_in_one_process_leaves_the_locks_of_the_first_alone(path: Path, clock: Clock) -> None:
+    """Closing any descriptor of a file drops all locks that the process has on it."""
+    first, second = SqliteStore(path, now=clock), SqliteStore(path, now=clock, busy_timeout_s=0)
+    await first.start()
+
+    def hold(db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+
+    await first._call(hold)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await second.start()
+    code = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+    other = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True)
+    assert "database is locked" in other.stderr
+    await first.close()
+    await second.close()
+
+
+async def test_the_loop_goes_on_while_another_process_writes(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    await store.put(turn("resp_1"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    put = asyncio.create_task(store.put(turn("resp_2")))
+    memory = MemoryStore(now=clock)
+    for i in range(20):
+        await memory.put(turn(f"resp_{i}"))
+        await asyncio.sleep(0)
+    assert not put.done()
+    other.execute("COMMIT")
+    await put
+    assert await store.get("resp_2", "alice") == turn("resp_2")
+    other.close()
+    await store.close()
+
+
+async def test_bytes_are_bounded_too(path: Path, clock: Clock) -> None:
+    size = 10_000
+    stores = SqliteStore(path, max_bytes=5 * size, now=clock), MemoryStore(max_bytes=5 * size, now=clock)
+    for store in stores:
+        for i in range(8):
+            await store.put(turn(f"resp_{i}", text="x" * (size - 500)))
+        there = [i for i in range(8) if await store.get(f"resp_{i}", "alice")]
+        assert there == [3, 4, 5, 6, 7]
+        await store.put(turn("resp_large", text="x" * (4 * size - 1000)))
+        there = [i for i in range(8) if await store.get(f"resp_{i}", "alice")]
+        assert there == [7]
+        with pytest.raises(TurnTooLarge, match="at most 50000"):
+            await store.put(turn("resp_larger", text="x" * 5 * size))
+        assert await store.get("resp_large", "alice") is not None
+        await store.close()
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+async def test_many_open_a_new_file_together(tmp_path: Path, clock: Clock) -> None:
+    for attempt in range(30):
+        path = tmp_path / f"{attempt}.sqlite3"
+        stores = [SqliteStore(path, now=clock) for _ in range(6)]
+        await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i, store in enumerate(stores)))
+        for store in stores:
+            await store.close()
+        assert check(path)[0] == len(stores)
+
+
+async def test_a_new_file_that_another_process_writes_to(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite does not wait here, however long it was told to."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("proxy.store.sqlite.time.sleep", sleep)
+    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    await store.put(turn("resp_1"))
+    assert len(waits) == 3
+    await store.close()
+    other.close()
+
+
+async def test_two_processes_and_this_one_write_at_once(path: Path, clock: Clock, writer: Writer) -> None:
+    count, max_turns = 60, 100
+    processes = [writer(name, count=count, max_turns=max_turns, chars=1000) for name in ("left", "right")]
+    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=60)
+    for process in processes:
+        await asyncio.to_thread(begin, process)
+    for i in range(count):
+        await store.put(turn(f"here_{i}", text="here" * 1000))
+        assert await store.get(f"here_{i}", "alice") is not None
+    for process in processes:
+        await asyncio.to_thread(process.communicate)
+        assert process.returncode == 0
+    await store.close()
+    assert check(path)[0] == max_turns
+    store = SqliteStore(path, max_turns, now=clock)
+    names = [f"{name}_{i}" for name in ("left", "right", "here") for i in range(count)]
+    there = [kept for name in names if (kept := await store.get(name, "alice"))]
+    assert len(there) == max_turns
+    assert {kept.resource["status"] for kept in there} == {"completed"}
+    await store.close()
+
+
+async def test_a_process_that_is_killed_while_it_writes(path: Path, clock: Clock, writer: Writer) -> None:
+    """Each turn is there as before the last put or as after it, and what a put returned for is there."""
+    chars = 300_000
+    said: dict[str, tuple[int, str]] = {}
+    for kills, puts in enumerate((1, 2, 5, 8, 13)):
+        name = f"w{kills}"
+        process = await asyncio.to_thread(writer, name, count=1000, max_turns=10_000, chars=chars)
+        await asyncio.to_thread(begin, process)
+        assert process.stdout is not None
+        for _ in range(puts):
+            number, status = (await asyncio.to_thread(process.stdout.readline)).split()
+            said[name] = int(number), status
+        process.kill()
+        rest, _ = await asyncio.to_thread(process.communicate)
+        for line in rest.splitlines(keepends=True):
+            if line.endswith("\n"):
+                number, status = line.split()
+                said[name] = int(number), status
+
+        store = SqliteStore(path, now=clock)
+        last, status = said[name]
+        for i in range(last):
+            assert await store.get(f"{name}_{i}", "alice") == turn(f"{name}_{i}", text=name * chars)
+        kept = await store.get(f"{name}_{last}", "alice")
+        versions = {
+            each: turn(f"{name}_{last}", text=name * chars, status=each) for each in ("in_progress", "completed")
+        }
+        assert kept == versions[status] or (status == "in_progress" and kept == versions["completed"])
+        following = await store.get(f"{name}_{last + 1}", "alice")
+        assert following in (None, turn(f"{name}_{last + 1}", text=name * chars, status="in_progress"))
+        await store.close()
+        check(path)
+
+
+# --- what may be wrong ------------------------------------------------------------------------------------------------
+
+
+async def refuses(store: SqliteStore, message: str) -> None:
+    """Starting and every call end in `StoreUnavailable`; closing does not."""
+    for call in (store.start(), store.put(turn("resp_1")), store.get("resp_1", "alice"), store.prune(0)):
+        with pytest.raises(StoreUnavailable) as caught:
+            await call
+        assert str(caught.value) == message
+    await store.close()
+
+
+@pytest.fixture
+def sealed() -> Iterator[Path]:
+    """A folder with a store's file in it, neither of which this process may change: even root must not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asyncio.run(_fill(folder / "there.sqlite3"))
+        (folder / "there.sqlite3").chmod(0o444)
+        folder.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(NOBODY)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+
+
+async def _fill(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.put(turn("resp_1"))
+    await store.close()
+
+
+async def test_a_folder_that_is_read_only(sealed: Path, clock: Clock) -> None:
+    await refuses(
+        SqliteStore(sealed / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
+    )
+    await refuses(
+        SqliteStore(sealed / "new" / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
+    )
+
+
+async def test_a_file_that_is_read_only(sealed: Path, clock: Clock) -> None:
+    store = SqliteStore(sealed / "there.sqlite3", now=clock)
+    with pytest.raises(StoreUnavailable, match=r"^the store's file (or its folder is read-only|cannot be opened)$"):
+        await store.start()
+    await store.close()
+
+
+async def test_a_path_that_is_no_file(tmp_path: Path, clock: Clock) -> None:
+    mode = tmp_path.stat().st_mode
+    await refuses(SqliteStore(tmp_path, now=clock), "the store's path is not that of a file")
+    assert tmp_path.stat().st_mode == mode
+    (tmp_path / "file").touch()
+    await refuses(SqliteStore(tmp_path / "file" / "x", now=clock), "the store's file cannot be opened: File exists")
+
+
+async def test_a_file_that_is_no_database(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"This is a letter to my grandmother.\n" * 1000)
+    await refuses(SqliteStore(path, now=clock), "the store's file is not a database")
+    assert path.read_bytes() == b"This is a letter to my grandmother.\n" * 1000
+
+
+async def test_a_database_of_another_program(path: Path, clock: Clock) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE letters (text)")
+    db.close()
+    before = path.read_bytes()
+    await refuses(SqliteStore(path, now=clock), "the store's file is the database of another program")
+    assert path.read_bytes() == before
+
+
+async def test_a_file_of_a_newer_version(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.start()
+    await store.close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    db.close()
+    before = path.read_bytes()
+    await refuses(
+        SqliteStore(path, now=clock),
+        f"the store's file has layout {len(MIGRATIONS) + 1}, this version of the gateway knows {len(MIGRATIONS)} at most",
+    )
+    assert path.read_bytes() == before
+
+
+async def test_the_file_says_what_it_is(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.start()
+    await store.close()
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
+    assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    db.close()
+
+
+async def test_an_older_layout_is_brought_up_to_date(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_1"))
+    await store.close()
+    later = (*MIGRATIONS, ("ALTER TABLE turns ADD COLUMN colour TEXT", "UPDATE turns SET colour = 'red'"))
+    monkeypatch.setattr("proxy.store.sqlite.MIGRATIONS", later)
+    store = SqliteStore(path, now=clock)
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT colour FROM turns").fetchall() == [("red",)]
+    assert db.execute("PRAGMA user_version").fetchone() == (len(later),)
+    db.close()
+
+
+async def test_a_migration_that_fails_changes_nothing(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("proxy.store.sqlite.MIGRATIONS", (*MIGRATIONS, ("DROP TABLE total", "nonsense")))
+        await refuses(SqliteStore(path, now=clock), "the store's file cannot be used (SQLITE_ERROR)")
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_1"))
+    await store.close()
+    assert check(path)[0] == 1
+
+
+async def test_a_file_that_is_damaged_and_mended(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    for i in range(50):
+        await store.put(turn(f"resp_{i}", text="x" * 5000))
+    await store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    store = SqliteStore(path, now=clock)
+    with pytest.raises(StoreUnavailable, match=r"^the store's file is damaged$"):
+        await store.put(turn("resp_1"))
+    path.write_bytes(whole)
+    assert await store.get("resp_1", "alice") is not None
+    await store.close()
+
+
+async def test_a_sum_that_is_wrong_removes_nothing(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_1"))
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE total SET turns = 1000000")
+    db.close()
+    with pytest.raises(StoreUnavailable, match=r"^the store's file is damaged$"):
+        await store.put(turn("resp_2"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()
+
+
+async def test_a_turn_that_is_damaged(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_1"))
+    await store.put(turn("resp_2"))
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE turns SET turn = substr(turn, 1, 20) WHERE place = 1")
+    db.close()
+    with pytest.raises(StoreUnavailable, match="a kept response is damaged"):
+        await store.get("resp_1", "alice")
+    assert await store.get("resp_2", "alice") == turn("resp_2")
+    await store.put(turn("resp_1"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()
+
+
+async def test_a_full_disk(path: Path, clock: Clock) -> None:
+    """What is there stays readable, nothing is half written, and it goes on when there is room again."""
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_1", status="in_progress"))
+
+    def work(pages: int) -> Callable[[sqlite3.Connection], object]:
+        return lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+    await store._call(work(20))
+    for large in (turn("resp_1", text="x" * 500_000), turn("resp_2", text="x" * 500_000)):
+        with pytest.raises(StoreUnavailable, match=r"^the disk is full$"):
+            await store.put(large)
+    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
+    assert await store.get("resp_2", "alice") is None
+    await store.put(turn("resp_3"))
+    await store._call(work(1_000_000))
+    await store.put(turn("resp_2", text="x" * 500_000))
+    assert await store.get("resp_2", "alice") is not None
+    await store.close()
+    assert check(path)[0] == 3
+
+
+async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock, busy_timeout_s=0.01)
+    await store.put(turn("resp_1"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match=r"^another program holds the store's file locked$"):
+        await store.put(turn("resp_2"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")  # Readers never wait for writers.
+    other.close()
+    await store.put(turn("resp_2"))
+    await store.close()
+
+
+async def test_a_start_that_failed_is_made_up_for(path: Path, clock: Clock) -> None:
+    path.mkdir()
+    store = SqliteStore(path, now=clock)
+    with pytest.raises(StoreUnavailable):
+        await store.start()
+    path.rmdir()
+    await store.put(turn("resp_1"))
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()

@@ -1,0 +1,44 @@
+"""What the tests of all stores share: turns, and a clock that moves only when told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.store.base import Turn
+
+START = 1_800_000_000.0
+HOUR = 3_600.0
+DAY = 24 * HOUR
+
+
+class Clock:
+    """Unix seconds that stand still."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def turn(
+    ident: str,
+    *,
+    owner: str = "alice",
+    ancestors: Sequence[str] = (),
+    text: str = "hello",
+    status: str = "completed",
+    expires: float = START + DAY,
+    **more: Any,
+) -> Turn:
+    """A turn as the gateway would make it, in the form in which it comes back."""
+    return Turn(
+        id=ident,
+        owner=owner,
+        ancestors=tuple(ancestors),
+        input=({"id": f"msg_{ident}", "type": "message", "role": "user", "content": text},),
+        resource={"id": ident, "object": "response", "status": status, "output": [], **more},
+        created=START,
+        expires=expires,
+    )

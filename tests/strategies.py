@@ -1,0 +1,87 @@
+"""Hypothesis strategies for the model and the event algebra, shared by all suites."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import strategies as st
+
+from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from proxy.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+some_text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+names = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
+call_ids = st.from_regex(r"call_[0-9a-f]{8}", fullmatch=True)
+json_objects = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**40), 2**40) | texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        max_leaves=6,
+    ),
+    max_size=4,
+)
+arguments = json_objects.map(lambda value: json.dumps(value, ensure_ascii=False))
+usages = st.builds(
+    Usage, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)
+)
+uses = st.builds(ToolUse, call_ids, names, arguments)
+
+
+def _merge_texts(parts: list[object]) -> tuple[object, ...]:
+    """Neighbouring text parts read as one in a whole reply, so a canonical reply has none."""
+    out: list[object] = []
+    for part in parts:
+        if isinstance(part, Text) and out and isinstance(out[-1], Text):
+            out[-1] = Text(out[-1].text + part.text)
+        else:
+            out.append(part)
+    return tuple(out)
+
+
+parts = st.one_of(some_text.map(Text), some_text.map(Reasoning), some_text.map(Refusal), uses)
+choices = st.builds(
+    ReplyChoice, st.lists(parts, max_size=5).map(_merge_texts), st.sampled_from(["stop", "length", "content_filter"])
+)
+replies = st.builds(
+    ModelReply,
+    st.just("chatcmpl-1"),
+    st.just("m"),
+    st.just(1),
+    st.lists(choices, min_size=1, max_size=2).map(tuple),
+    st.none() | usages,
+)
+
+
+@st.composite
+def cuts(draw: st.DrawFn, text: str) -> list[str]:
+    """`text` cut into pieces anywhere; pieces may be empty."""
+    points = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    return [text[a:b] for a, b in zip([0, *points], [*points, len(text)], strict=True)]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Event]:
+    """A whole stream of one choice by the grammar of events, blocks interleaved, deltas cut anywhere."""
+    count = draw(st.integers(0, 4))
+    blocks: list[list[Event]] = []
+    for block in range(count):
+        kind = draw(st.sampled_from(list(BlockKind)))
+        if kind is BlockKind.TOOL_CALL:
+            opened = Open(block, kind, name=draw(names), call_id=f"call_{block:08x}")
+            text = draw(arguments)
+        else:
+            opened, text = Open(block, kind), draw(some_text)
+        deltas = [Delta(block, piece) for piece in draw(cuts(text))]
+        blocks.append([opened, *deltas, Close(block)])
+    body: list[Event] = []
+    if draw(st.booleans()):
+        queues = [list(block) for block in blocks]
+        while any(queues):
+            queue = draw(st.sampled_from([q for q in queues if q]))
+            body.append(queue.pop(0))
+    else:
+        body = [event for block in blocks for event in block]
+    finish = Finish(draw(st.sampled_from(["stop", "length"])), draw(st.none() | usages))
+    return [Start("chatcmpl-1", "m", 1), *body, finish]

@@ -1,0 +1,366 @@
+"""Finished calls against what was offered (R9.2 to R9.5, R9.9), event by event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from middlewares.arguments import Arguments
+from proxy.backends.base import Backend
+from proxy.config import LimitsConfig, RouteConfig, RouteOptions
+from proxy.errors import BackendFault, ModelFault
+from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
+from proxy.exchange import EXCHANGE, Exchange, Offer
+from proxy.formats.base import ToolFormat
+from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from proxy.protocols.base import WireProtocol
+from proxy.reply import Reply
+from proxy.routing import Route
+from proxy.schema import ToolSchemas, compile_schema
+from proxy.telemetry import AccessRecord
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+READ = ToolSpec("read", parameters=SCHEMA)
+STRICT = ToolSpec("write", parameters=SCHEMA, strict=True)
+FREE = ToolSpec("free")
+GOOD = '{"path": "a"}'
+
+
+def exchange(
+    *tools: ToolSpec,
+    choice: ToolChoice | None = None,
+    parallel: bool = True,
+    taught: Sequence[ToolSpec] | None = None,
+    **options: Any,
+) -> Exchange:
+    """An exchange as the middleware finds it; with `taught`, one in prompt mode."""
+    request = ModelRequest("m", (), tools or (READ, STRICT, FREE), choice or ToolChoice(), parallel_tool_calls=parallel)
+    made = Exchange(
+        id="req-1",
+        protocol=cast(WireProtocol, None),
+        route=Route(
+            config=RouteConfig(),
+            options=RouteOptions(**options),
+            backend=cast(Backend, None),
+            format=cast(ToolFormat, None),
+            limits=LimitsConfig(),
+            chain=cast(Any, None),
+        ),
+        received=request,
+        request=request,
+        body={},
+        record=AccessRecord(),
+    )
+    if taught is not None:
+        made.offer = Offer(tuple(taught), request.tool_choice, parallel, cast(ToolFormat, None), request.tools)
+    return made
+
+
+def call(
+    name: str,
+    arguments: str,
+    *,
+    source: str | None = None,
+    status: BlockStatus = "complete",
+    choice: int = 0,
+    kind: Any = "function",
+) -> Call:
+    return Call(3, ToolUse("call_1", name, arguments, kind), choice=choice, status=status, source=source)
+
+
+def run(at: Exchange, event: Event) -> Any:
+    return Arguments().on_event(at, event)
+
+
+# --- the schema (R9.4) ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+@pytest.mark.parametrize("tool", ["read", "write"])
+def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None:
+    at = exchange()
+    event = call(tool, GOOD, source=source)
+    assert run(at, event) is event
+    assert at.record.counts == ({"calls": 1} if source is None else {})
+
+
+BAD = ["{}", '{"path": 7}', '{"path": "a", "more": 1}', "[]", "null", '"x"', '{"path": "a", "limit": 1.5}']
+
+
+@pytest.mark.parametrize("arguments", BAD)
+@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+def test_what_does_not_fit_a_soft_tool_is_warned_about(
+    arguments: str, source: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = exchange()
+    event = call("read", arguments, source=source)
+    with caplog.at_level(logging.WARNING, "toolwire.arguments"):
+        assert run(at, event) is event
+    assert at.record.counts["schema_warnings"] == 1
+    (record,) = caplog.records
+    assert "req-1" in record.getMessage()
+    assert "invalid_tool_arguments" in record.getMessage()
+
+
+def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        run(exchange(), call("read", '{"path": 7, "secret": "hunter2"}'))
+    assert "hunter2" not in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("arguments", BAD)
+@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
+    at = exchange()
+    with pytest.raises(ModelFault) as caught:
+        run(at, call("write", arguments, source=source))
+    assert (caught.value.code, caught.value.status) == ("invalid_tool_arguments", 500)
+    assert caught.value.headers == {"x-should-retry": "false"}
+    assert '"write"' in caught.value.message
+    assert at.record.counts == {"strict_failures": 1}
+
+
+def test_a_strict_failure_as_a_message() -> None:
+    at = exchange(strict_failure="assistant_message")
+    events = run(at, call("write", "{}", choice=2))
+    text = events[1].text
+    assert text.startswith('[tool call rejected: invalid_tool_arguments: The model\'s call of "write" does not fit')
+    assert events == text_block(3, text, 2)
+    assert at.record.counts == {"strict_failures": 1}
+
+
+def test_a_tool_without_parameters_takes_any_object() -> None:
+    at = exchange()
+    run(at, call("free", '{"x": 1}'))
+    assert "schema_warnings" not in at.record.counts
+    run(at, call("free", "[]"))
+    assert at.record.counts["schema_warnings"] == 1
+
+
+def test_schemas_that_the_validation_compiled_are_used() -> None:
+    at = exchange()
+    at.state[ToolSchemas] = ToolSchemas(read=compile_schema(None))
+    run(at, call("read", "{}"))
+    assert at.record.counts == {"calls": 1}
+
+
+def test_a_schema_that_cannot_be_used_fits_nothing() -> None:
+    """Only in a chain without validation."""
+    at = exchange(ToolSpec("odd", parameters={"type": "nonsense"}))
+    event = call("odd", "{}")
+    assert run(at, event) is event
+    assert at.record.counts == {"schema_warnings": 1, "calls": 1}
+    with pytest.raises(ModelFault, match="cannot be used"):
+        run(exchange(ToolSpec("odd", parameters={"type": "nonsense"}, strict=True)), event)
+
+
+def test_text_of_custom_tools_is_free() -> None:
+    at = exchange(ToolSpec("patch", kind="custom", strict=True))
+    for source in (None, "<tool_call>...</tool_call>"):
+        event = call("patch", "*** not JSON", source=source, kind="custom")
+        assert run(at, event) is event
+
+
+# --- calls of native backends (R9.2, R9.3, R9.5, R2.19) -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_no_arguments_are_an_empty_object(arguments: str) -> None:
+    at = exchange()
+    assert run(at, call("free", arguments)) == call("free", "{}")
+    assert at.record.counts == {"calls": 1}
+    with pytest.raises(ModelFault, match="required"):
+        run(exchange(), call("write", arguments))
+
+
+def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
+    at = exchange()
+    assert run(at, call("read", "{'path': 'a',}")) == call("read", GOOD)
+    assert at.record.counts == {"calls": 1, "repaired": 1}
+    with pytest.raises(ModelFault) as caught:
+        run(exchange(), call("write", "{'path': 'a',}"))
+    assert caught.value.code == "malformed_tool_arguments"
+
+
+def test_what_cannot_be_repaired_becomes_text_and_is_counted() -> None:
+    at = exchange()
+    event = call("read", "path=a")
+    assert run(at, event) == text_block(event.block, '{"name":"read","arguments":"path=a"}')
+    assert at.record.counts == {"parse_failures": 1}
+    at = exchange(repair="off")
+    event = call("read", "{'path': 'a'}")
+    assert run(at, event) == text_block(event.block, """{"name":"read","arguments":"{'path': 'a'}"}""")
+    assert at.record.counts["parse_failures"] == 1
+
+
+def test_unknown_names_are_passed_on_and_counted_unless_any_tool_is_strict() -> None:
+    at = exchange(READ)
+    event = call("other", GOOD)
+    assert run(at, event) is event
+    assert at.record.counts == {"unknown_names": 1, "calls": 1}
+    with pytest.raises(ModelFault) as caught:
+        run(exchange(READ, STRICT), event)
+    assert caught.value.code == "unknown_tool_call"
+    assert '"other"' in caught.value.message
+
+
+def test_names_that_the_choice_excludes() -> None:
+    named = ToolChoice("named", "read")
+    with pytest.raises(ModelFault, match="not on offer"):
+        run(exchange(choice=named), call("write", GOOD))
+    at = exchange(choice=named)
+    assert run(at, call("free", "{}")) == call("free", "{}")
+    assert at.record.counts == {"unknown_names": 1, "calls": 1}
+
+
+def test_only_one_call_where_parallel_calls_are_off() -> None:
+    at = exchange(parallel=False)
+    assert run(at, call("free", "{}")) is not None
+    assert run(at, call("free", "{}")) is None
+    assert run(at, call("write", "{")) is None
+    assert run(at, call("free", "{}", choice=1)) is not None, "each answer counts for itself"
+    assert at.record.counts == {"calls": 2, "dropped_parallel": 2}
+
+
+def test_a_call_that_was_cut_off_is_dropped_unless_it_is_whole() -> None:
+    at = exchange()
+    assert run(at, call("read", '{"path": "a', status="truncated")) is None
+    assert run(at, call("write", "", status="truncated")) is None
+    assert run(at, call("free", "some text", status="truncated", kind="custom")) is None
+    assert at.record.counts == {"truncated_calls": 3}
+    assert run(at, call("read", GOOD, status="truncated")) == call("read", GOOD)
+
+
+def test_the_form_of_calls_from_text_was_judged_before() -> None:
+    at = exchange(taught=(READ,), parallel=False)
+    event = call("read", GOOD, source="<tool_call>...</tool_call>")
+    assert run(at, event) is event
+    assert run(at, event) is event
+    assert not at.record.counts
+
+
+def test_a_call_gets_the_clients_words_again() -> None:
+    """R8.9, R8.16: a server that knows neither groups nor custom tools was given functions."""
+    tools = (
+        ToolSpec("read", parameters=SCHEMA, namespace="a"),
+        ToolSpec("read", namespace="b"),
+        ToolSpec("patch", kind="custom", namespace="b"),
+        ToolSpec("free", kind="custom"),
+    )
+    words = {
+        ("a__read", GOOD): ToolUse("call_1", "read", GOOD, namespace="a"),
+        ("b__read", ""): ToolUse("call_1", "read", "{}", namespace="b"),
+        ("b__patch", '{"input": "x\\n"}'): ToolUse("call_1", "patch", "x\n", "custom", "b"),
+        ("free", "{'input': 'x'}"): ToolUse("call_1", "free", "x", "custom"),
+    }
+    for (name, arguments), use in words.items():
+        assert run(exchange(*tools), call(name, arguments)) == Call(3, use)
+    own = call("free", "any text", kind="custom")
+    assert run(exchange(*tools), own) is own, "a server that does know them"
+    at = exchange(*tools)
+    _, delta, _ = run(at, call("free", '{"text": "x"}'))
+    assert delta.text == '{"name":"free","arguments":"{\\"text\\": \\"x\\"}"}', "no text in it: nothing is lost"
+    assert at.record.counts == {"parse_failures": 1}
+
+
+def test_schemas_of_equal_names_are_kept_apart() -> None:
+    tools = (ToolSpec("read", parameters=SCHEMA, namespace="a"), ToolSpec("read", namespace="b"))
+    at = exchange(*tools)
+    for use in (ToolUse("call_1", "read", "{}", namespace="b"), ToolUse("call_2", "read", "{}", namespace="a")):
+        run(at, Call(3, use, source="<tool_call>...</tool_call>"))
+    assert at.record.counts == {"schema_warnings": 1}
+
+
+# --- demanded calls (R9.9) ------------------------------------------------------------------------------------------
+
+FORCED = [ToolChoice("required"), ToolChoice("named", "read")]
+
+
+@pytest.mark.parametrize("choice", FORCED)
+def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
+    at = exchange(choice=choice)
+    finish = Finish()
+    assert run(at, finish) is finish
+    assert at.record.counts == {"choice_missed": 1}
+    with pytest.raises(ModelFault) as caught:
+        run(exchange(choice=choice, choice_miss="error"), finish)
+    assert caught.value.code == "tool_choice_not_satisfied"
+    assert caught.value.headers == {"x-should-retry": "false"}
+
+
+@pytest.mark.parametrize("choice", FORCED)
+def test_a_demanded_call_that_was_made(choice: ToolChoice) -> None:
+    at = exchange(choice=choice, choice_miss="error")
+    run(at, call("read", GOOD))
+    finish = Finish("tool_calls")
+    assert run(at, finish) is finish
+    assert "choice_missed" not in at.record.counts
+
+
+def test_another_call_than_the_demanded_one_does_not_count() -> None:
+    at = exchange(READ, FREE, choice=ToolChoice("named", "read"))
+    run(at, call("free", "{}"))
+    run(at, Finish())
+    assert at.record.counts["choice_missed"] == 1
+
+
+def test_every_answer_owes_the_call() -> None:
+    at = exchange(choice=ToolChoice("required"))
+    run(at, call("free", "{}", choice=1))
+    run(at, Finish(others=("stop",)))
+    assert at.record.counts["choice_missed"] == 1
+
+
+def test_nothing_is_owed_otherwise() -> None:
+    at = exchange(choice_miss="error")
+    for event in (Start("r", "m", 0), Finish(), Fault(BackendFault("gone"))):
+        assert run(at, event) is event
+    assert not at.record.counts
+
+
+# --- as a middleware ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("at", "mapped"),
+    [
+        (exchange(), True),
+        (exchange(taught=(READ,)), True),
+        (exchange(choice=ToolChoice("none")), False),
+        (exchange(ToolSpec("web_search", kind="hosted")), False),
+    ],
+)
+async def test_nothing_is_declared_when_no_tool_can_be_called(at: Exchange, mapped: bool) -> None:
+    reply = Reply.of([Start("r", "m", 0), Finish()])
+
+    async def handler(request: Any) -> Any:
+        return reply
+
+    assert await Arguments()(cast(Any, {EXCHANGE: at}), handler) is reply
+    assert bool(reply.stages) == mapped
+
+
+async def test_a_whole_answer_passes_through_the_reply() -> None:
+    at = exchange()
+    events = [Start("r", "m", 0), *call("read", "{'path': 'a'}").events(), Finish("tool_calls")]
+    reply = Reply.of(events)
+
+    async def handler(request: Any) -> Any:
+        return reply
+
+    await Arguments()(cast(Any, {EXCHANGE: at}), handler)
+    seen = [event async for batch in reply.events() for event in batch]
+    assert seen == [Start("r", "m", 0), *call("read", '{"path": "a"}').events(), Finish("tool_calls")]
+
+
+def test_it_wants_no_deltas() -> None:
+    assert Arguments.wants == Kind.FINISHED_CALL | Kind.EDGES

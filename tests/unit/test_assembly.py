@@ -1,0 +1,521 @@
+"""From fields to calls, in every encoding: the classes of mistakes that break parsers, and round trips."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy._grammar import Block, Branch, Field, Shape
+from proxy.assembly import MAX_PIECES, assemble, settle_arguments, tag_key, tag_name
+from proxy.untyped import OTHERS, STRING
+
+JSON = Shape(opener="<call>", closer="</call>")
+TAUGHT_STRING = Shape(opener="<call>", closer="</call>", arguments="string")
+COHERE = Shape(opener="<call>", names=("tool_name", "name"), parameters=("parameters", "arguments"))
+APERTUS = Shape(opener="<call>", names=())
+ARRAY = Shape(opener="[T]", body=((Branch(read="array", field="calls"),),))
+PYTHON = Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),))
+LINES = Shape(opener="<calls>", body=((Branch(read="call", field="call", then=0), Branch(literal="</calls>")),))
+TAGS = Shape(opener="<call>", closer="</call>")
+FRAMED = Shape(opener="<call>", closer="</call>", framed=True)
+BRACES = Shape(opener="<call>", quote="<escape>")
+
+WEATHER: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}},
+}
+
+Call = tuple[str, str | None, str]
+Pieces = tuple[tuple[Field, str], ...]
+
+
+def read(
+    shape: Shape,
+    *pieces: tuple[Field, str],
+    parameters: Mapping[str, Any] | None = WEATHER,
+    repair: bool = True,
+    broken: bool = False,
+    closed: bool = True,
+) -> list[Call]:
+    """Names, ids and arguments of the calls in a block."""
+    found = assemble(Block(shape, "", pieces, closed, broken), repair=repair)
+    return [
+        (call.name, call.call_id, call.arguments.settle(parameters, repair=repair, objects=True).text)
+        for call in found.calls
+    ]
+
+
+def refused(*args: Any, **options: Any) -> str:
+    """Why there is no call."""
+    with pytest.raises(ValueError) as caught:
+        read(*args, **options)
+    return str(caught.value)
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"name":"f","arguments":{"a": 1.0}}', '{"a": 1.0}'),
+        (' \n{ "name" : "f" , "arguments" : { "a":1e-07 } }\n', '{ "a":1e-07 }'),
+        ('{"name":"f","arguments":"{\\"a\\": 12345678901234567890}"}', '{"a": 12345678901234567890}'),
+        ('{"arguments":{"a": "}</call>"},"name":"f"}', '{"a": "}</call>"}'),
+        ('{"id":1,"name":"f","why":{"name":"g"},"arguments":{}}', "{}"),
+        ('{"name":"f"}', "{}"),
+        ('{"name":"f","arguments":null}', "{}"),
+        ('{"name":"f","arguments":""}', "{}"),
+        ('{"name":"\\u0066","arguments":{}}', "{}"),
+        ('{"name":"g","arguments":1,"name":"f","arguments":{"b":2}}', '{"b":2}'),
+        ('{"name":"f","arguments":{"a":1},"arguments":{"a":2}}', '{"a":2}'),
+        ('{"type":"function","function":{"name":"f","arguments":{"a":1}}}', '{"a":1}'),
+        ('{"function":"x","name":"f","arguments":{}}', "{}"),
+        ('{"name":"f","arguments":{"a":"\\ud83d"}}', '{"a":"\\ud83d"}'),
+        ('{"name":"f","arguments":{"a":1e999}}', '{"a":1e999}'),
+        ("{'name': 'f', 'arguments': {'a': 1,}}", '{"a": 1}'),
+        ('```json\n{"name":"f","arguments":{}}\n```', "{}"),
+    ],
+)
+def test_one_object(text: str, arguments: str) -> None:
+    assert read(JSON, ("call", text)) == [("f", None, arguments)]
+
+
+def test_other_keys() -> None:
+    for text in ('{"tool_call_id":"0","tool_name":"f","parameters":{"a":1}}', '{"name":"f","arguments":{"a":1}}'):
+        assert read(COHERE, ("call", text)) == [("f", None, '{"a":1}')]
+    assert read(COHERE, ("call", '{"tool_name":"f","name":"g","arguments":{"a":1},"parameters":{}}')) == [
+        ("f", None, "{}")
+    ]
+    assert read(APERTUS, ("calls", '[{"f": {"a": 1.0}}, {"g":{}}]')) == [("f", None, '{"a": 1.0}'), ("g", None, "{}")]
+    assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "f", "[]", "1", '"f"', '{"name":"f"', '{"name":"f","arguments":[1]}', '{"name":"f","arguments":7}', "{]"],
+)
+def test_what_is_no_call_in_json(text: str) -> None:
+    refused(JSON, ("call", text))
+
+
+def test_python_counts_only_where_the_shape_reads_it() -> None:
+    refused(JSON, ("call", "f(a=1)"))
+    refused(ARRAY, ("calls", "[f(a=1)]"))
+
+
+def test_missing_brackets_do_not_make_up_for_a_missing_closer() -> None:
+    text = '{"name":"f","arguments":{"a":1}'
+    assert read(JSON, ("call", text)) == [("f", None, '{"a":1}')]
+    assert "not valid JSON" in refused(JSON, ("call", text), closed=False)
+    assert "breaks off" in refused(JSON, ("call", '{"name":"f"'))
+    assert "not valid JSON" in refused(JSON, ("call", text), repair=False)
+
+
+@pytest.mark.parametrize("shape", [ARRAY, PYTHON])
+def test_an_array(shape: Shape) -> None:
+    text = '[{"name": "f", "arguments": {"a": 3.50}}, {"function":{"arguments":"{}","name":"g"}}]'
+    assert read(shape, ("calls", text)) == [("f", None, '{"a": 3.50}'), ("g", None, "{}")]
+    found = assemble(Block(shape, "", (("calls", text),)), repair=True)
+    assert [call.source for call in found.calls] == [
+        '{"name": "f", "arguments": {"a": 3.50}}',
+        '{"function":{"arguments":"{}","name":"g"}}',
+    ]
+    assert read(shape, ("calls", f'{{"tool_calls": {text}}}')) == read(shape, ("calls", text))
+    assert read(shape, ("calls", '{"name":"f"}')) == [("f", None, "{}")]
+    assert read(shape, ("calls", "[]")) == []
+    for wrong in ('["f"]', '[{"name":"f"}, 7]', '{"tool_calls":{}}', "[{]"):
+        refused(shape, ("calls", wrong))
+
+
+def test_several_objects() -> None:
+    pieces: list[tuple[Field, str]] = [("call", '{"name":"f","parameters":{"a":1}}'), ("call", ' {"name":"g"}')]
+    shape = Shape(opener="", anchor="answer", parameters=("parameters", "arguments"))
+    assert read(shape, *pieces) == [("f", None, '{"a":1}'), ("g", None, "{}")]
+    found = assemble(Block(shape, "", tuple(pieces)), repair=True)
+    assert [call.source for call in found.calls] == [text for _, text in pieces]
+    refused(shape, *pieces, ("call", "{"))
+    refused(shape, pieces[0], ("name", "f"))
+
+
+def test_a_lone_call_is_the_whole_block() -> None:
+    for shape, piece in (
+        (JSON, ("call", '{"name":"f"}')),
+        (JSON, ("call", '{"name":"f","arguments":{}}')),
+        (ARRAY, ("calls", '[{"name":"f"}]')),
+        (PYTHON, ("calls", "[f()]")),
+    ):
+        [call] = assemble(Block(shape, "", (piece,)), repair=True).calls  # type: ignore[arg-type]
+        assert call.source is None
+
+
+# --- Python ---------------------------------------------------------------------------------------------------------
+
+
+def test_python_calls() -> None:
+    text = "[get_weather(city='Oslo, \"N\"', days=1.0), a.b-c(x=None, tags=('a',)), g()]"
+    assert read(PYTHON, ("calls", text)) == [
+        ("get_weather", None, '{"city":"Oslo, \\"N\\"","days":1.0}'),
+        ("a.b-c", None, '{"x":null,"tags":["a"]}'),
+        ("g", None, "{}"),
+    ]
+    found = assemble(Block(PYTHON, "", (("calls", text),)), repair=True)
+    assert found.calls[1].source == "a.b-c(x=None, tags=('a',))"
+
+
+def test_calls_line_by_line() -> None:
+    pieces: Pieces = (("call", 'f(a="x", b=true)'), ("call", "g()"))
+    assert read(LINES, *pieces) == [("f", None, '{"a":"x","b":true}'), ("g", None, "{}")]
+    assert read(LINES, ("call", '{"name":"f","arguments":{}}')) == [("f", None, "{}")]
+    refused(LINES, pieces[0], ("call", "g("), broken=True)
+
+
+def test_values_without_a_name_go_by_the_order_of_the_schema() -> None:
+    assert read(PYTHON, ("calls", "[f('Oslo', 3, tags=[])]")) == [("f", None, '{"city":"Oslo","days":3,"tags":[]}')]
+    assert "without a name" in refused(PYTHON, ("calls", "[f('Oslo')]"), parameters=None)
+    assert "without a name" in refused(PYTHON, ("calls", "[f(1, 2, 3, 4)]"))
+
+
+# --- tags -----------------------------------------------------------------------------------------------------------
+
+
+def test_keys_and_values() -> None:
+    pieces: Pieces = (
+        ("name", "get_weather\n"),
+        ("key", "city"),
+        ("value", "\n\n  Os<lo> \n\n"),
+        ("key", "days"),
+        ("value", "\n12345678901234567890\n"),
+        ("key", "city"),
+        ("value", "\n\tx\n"),
+        ("key", "more"),
+        ("value", "[1, 2]"),
+    )
+    assert read(FRAMED, *pieces) == [("get_weather", None, '{"city":"\\tx","days":12345678901234567890,"more":[1,2]}')]
+    assert read(FRAMED, *pieces[:3]) == [("get_weather", None, '{"city":"\\n  Os<lo> \\n"}')]
+    assert read(TAGS, *pieces[:3]) == [("get_weather", None, '{"city":"\\n\\n  Os<lo> \\n\\n"}')]
+    assert read(FRAMED, ("name", "f"), ("key", "city"), ("value", "\n")) == [("f", None, '{"city":""}')]
+    assert read(FRAMED, ("name", "f")) == [("f", None, "{}")]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("f", "f"),
+        ("\n f\n", "f"),
+        ('"f"', "f"),
+        ("'f'", "f"),
+        ('f"', "f"),
+        ('"f', "f"),
+        ('"f" index="1"', "f"),
+        ("f' index='1'", "f"),
+        ("functions.f <|constrain|>json", "functions.f"),
+        ("functions.f<|channel|>commentary<|constrain|>json", "functions.f"),
+        ("f json", "f"),
+        ("", ""),
+        ('""', ""),
+        ("<|x|>", ""),
+    ],
+)
+def test_names_in_tags(text: str, name: str) -> None:
+    assert tag_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "types"),
+    [
+        ("a b", "a b", None),
+        (' "a b" ', "a b", None),
+        ('"q" string="true"', "q", STRING),
+        ('"q" string="false"', "q", OTHERS),
+        ('q" string="true', "q", STRING),
+        ('key" type="number"', "key", frozenset(("number",))),
+        ('"k" index="1" type="string"', "k", STRING),
+        ("k=v", "k=v", None),
+    ],
+)
+def test_keys_in_tags(text: str, key: str, types: frozenset[str] | None) -> None:
+    assert tag_key(text) == (key, types)
+
+
+def test_types_on_the_wire_come_before_the_schema() -> None:
+    pieces: Pieces = (
+        ("name", '"f"'),
+        ("key", '"days" string="true"'),
+        ("value", " 3 "),
+        ("key", '"city" string="false"'),
+        ("value", '{"max": 3}'),
+        ("key", 'n" type="number"'),
+        ("value", "1.0"),
+        ("key", '"s" string="false"'),
+        ("value", "bare"),
+    )
+    assert read(TAGS, *pieces) == [("f", None, '{"days":" 3 ","city":{"max":3},"n":1.0,"s":"bare"}')]
+
+
+def test_ids() -> None:
+    arguments: tuple[Field, str] = ("arguments", "{}")
+    assert read(TAGS, ("name", "f"), ("id", "abc123def"), arguments) == [("f", "abc123def", "{}")]
+    assert read(TAGS, ("id", " functions.get.x:12 "), arguments) == [("functions.get.x", "functions.get.x:12", "{}")]
+    assert read(TAGS, ("id", "functions.f"), arguments) == [("functions.f", None, "{}")]
+    [call] = assemble(Block(TAGS, "", (("id", "functions.a:b:0"), arguments)), repair=True).calls
+    assert (call.name, call.alias) == ("functions.a:b", "a:b")
+
+
+def test_arguments_as_json() -> None:
+    for text, arguments in (
+        (' {"a" : 1.0}\n', '{"a" : 1.0}'),
+        ('"{\\"a\\": 1}"', '{"a": 1}'),
+        ("{'a': 1,}", '{"a": 1}'),
+        ("", "{}"),
+        ("null", "{}"),
+    ):
+        assert read(TAGS, ("name", "f"), ("arguments", text)) == [("f", None, arguments)]
+    assert read(TAUGHT_STRING, ("name", "f"), ("arguments", '{"a" : 1}')) == [("f", None, '{"a":1}')]
+    for text in ("[1]", "7", "{", '{"a":1} x', "nonsense"):
+        assert "its arguments" in refused(TAGS, ("name", "f"), ("arguments", text))
+    assert "its arguments" in refused(TAGS, ("name", "f"), ("arguments", "{'a': 1}"), repair=False)
+
+
+def test_arguments_in_braces() -> None:
+    for text, arguments in (
+        ("{city:<escape>Os}lo<escape>,days:1.0}", '{"city":"Os}lo","days":1.0}'),
+        (' {"city": "Oslo"} ', '{"city": "Oslo"}'),
+        ("{}", "{}"),
+    ):
+        assert read(BRACES, ("name", "f"), ("arguments", text)) == [("f", None, arguments)]
+    for text in ("{city:Oslo}", "[1]", ""):
+        refused(BRACES, ("name", "f"), ("arguments", text))
+
+
+def test_several_calls_in_a_section() -> None:
+    assert read(
+        *(TAGS, ("name", "f"), ("key", "a"), ("value", "1"), ("name", "g"), ("name", "h"), ("arguments", "{}")),
+        *(("id", "i:1"), ("arguments", '{"b":2}'), ("id", "j:2")),
+    ) == [("f", None, '{"a":1}'), ("g", None, "{}"), ("h", None, "{}"), ("i", "i:1", '{"b":2}'), ("j", "j:2", "{}")]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("name", "f"), ("value", "1")],
+        [("name", "f"), ("key", "a")],
+        [("name", "f"), ("key", "a"), ("key", "b"), ("value", "1")],
+        [("name", "f"), ("arguments", "{}"), ("arguments", "{}")],
+        [("name", "f"), ("arguments", "{}"), ("key", "a"), ("value", "1")],
+        [],
+    ],
+)
+def test_fields_that_do_not_fit(pieces: list[tuple[Field, str]]) -> None:
+    refused(TAGS, *pieces)
+
+
+def test_a_broken_block_in_tags_is_malformed() -> None:
+    """The last field reaches to the closer, so that nobody knows what it is; JSON says itself whether it is whole."""
+    name: tuple[Field, str] = ("name", "f")
+    refused(TAGS, ("name", "f junk"), broken=True)
+    refused(TAGS, ("id", "f:0 junk"), broken=True)
+    refused(TAGS, name, ("key", "a"), ("value", "1</value>junk"), broken=True)
+    refused(TAGS, name, ("key", "a>junk"), broken=True)
+    assert read(TAGS, name, ("arguments", '{"a":1'), broken=True) == [("f", None, '{"a":1}')]
+    refused(TAGS, name, ("arguments", '{"a":1}}'), broken=True)
+
+
+# --- round trips ----------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
+ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
+
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
+
+
+def plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def schema_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"properties": {key: {"type": TYPES.get(type(value), "object")} for key, value in values.items()}}
+
+
+def in_json(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return JSON, (("call", json.dumps({"name": "f", "arguments": values}, indent=1)),)
+
+
+def in_json_backwards(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return JSON, (("call", json.dumps({"arguments": json.dumps(values), "name": "f"}, ensure_ascii=False)),)
+
+
+def in_an_array(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return ARRAY, (("calls", json.dumps([{"id": 0, "name": "f", "arguments": values}])),)
+
+
+def as_the_key(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return APERTUS, (("calls", json.dumps([{"f": values}])),)
+
+
+def in_python(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return PYTHON, (("calls", f"[f({', '.join(f'{key}={value!r}' for key, value in values.items())})]"),)
+
+
+def tagged(name: str, pairs: Iterable[tuple[str, str]]) -> Pieces:
+    pieces: list[tuple[Field, str]] = [("name", name)]
+    for key, value in pairs:
+        pieces += [("key", key), ("value", value)]
+    return tuple(pieces)
+
+
+def in_framed_tags(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return FRAMED, tagged("f", ((key, f"\n{plain(value)}\n") for key, value in values.items()))
+
+
+def in_tags_with_python(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    return TAGS, tagged('"f"', ((key, str(value)) for key, value in values.items()))
+
+
+def in_typed_tags(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    typed = {key: f'"{key}" string="{str(isinstance(value, str)).lower()}"' for key, value in values.items()}
+    return TAGS, tagged("f", ((typed[key], plain(value)) for key, value in values.items()))
+
+
+def braces(value: Any) -> str:
+    match value:
+        case str():
+            return f"<escape>{value}<escape>"
+        case dict():
+            return f"{{{','.join(f'{braces(key)}:{braces(inner)}' for key, inner in value.items())}}}"
+        case list():
+            return f"[{','.join(map(braces, value))}]"
+        case _:
+            return json.dumps(value)
+
+
+def in_braces(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+    inner = ",".join(f"{key}:{braces(value)}" for key, value in values.items())
+    return BRACES, (("name", "f"), ("arguments", f"{{{inner}}}"))
+
+
+WRITERS = (
+    *(in_json, in_json_backwards, in_an_array, as_the_key, in_python, in_framed_tags, in_tags_with_python),
+    *(in_typed_tags, in_braces),
+)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@given(values=ARGUMENTS)
+def test_what_is_written_is_read_back(
+    write: Callable[[dict[str, Any]], tuple[Shape, Pieces]], values: dict[str, Any]
+) -> None:
+    shape, pieces = write(values)
+    [(name, call_id, arguments)] = read(shape, *pieces, parameters=schema_of(values))
+    assert (name, call_id) == ("f", None)
+    assert json.loads(arguments) == values
+
+
+SHAPES = (JSON, TAUGHT_STRING, COHERE, APERTUS, ARRAY, PYTHON, LINES, TAGS, FRAMED, BRACES)
+FIELDS: tuple[Field, ...] = ("name", "id", "key", "value", "arguments", "call", "calls", "")
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.lists(
+        st.tuples(st.sampled_from(FIELDS), st.text("fg{}[]():,=\"'\\ \nname0.-<|escap>`", max_size=30)), max_size=5
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_fields_raise_anything_else(
+    shape: Shape, pieces: list[tuple[Field, str]], broken: bool, closed: bool
+) -> None:
+    try:
+        found = read(shape, *pieces, broken=broken, closed=closed)
+    except ValueError:
+        return
+    for _, _, arguments in found:
+        json.loads(arguments)
+
+
+def test_settled_arguments() -> None:
+    assert settle_arguments("", repair=False) == ("{}", False)
+    assert settle_arguments(' {"a":1}', repair=False) == (' {"a":1}', False)
+    assert settle_arguments("{a: 1}", repair=True) == ('{"a": 1}', True)
+    with pytest.raises(ValueError, match="char 1"):
+        settle_arguments("{a: 1}", repair=False)
+
+
+# --- hostile input: counted in calls of functions, not in time ------------------------------------------------------
+
+
+def work(shape: Shape, pieces: Pieces) -> int:
+    """How many functions are called to read a block, C functions included."""
+    made = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal made
+        # Only the package's own: the garbage collector's callbacks (hypothesis has one) run whenever they like.
+        made += event in ("call", "c_call") and frame.f_globals.get("__name__", "").startswith("proxy.")
+
+    sys.setprofile(count)
+    try:
+        read(shape, *pieces)
+    except ValueError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+def pairs(key: str, value: str, times: int) -> Pieces:
+    return tagged("f", ((key.format(number), value) for number in range(times)))
+
+
+HOSTILE: dict[str, Callable[[int], tuple[Shape, Pieces]]] = {
+    "brackets": lambda n: (JSON, (("call", "[" * n),)),
+    "nested objects": lambda n: (JSON, (("call", '{"name":"f","arguments":' + '{"a":' * n),)),
+    "members": lambda n: (JSON, (("call", "{" + ",".join(f'"{k}":1' for k in range(n)) + "}"),)),
+    "calls": lambda n: (ARRAY, (("calls", "[" + ",".join(['{"a":1,"name":"f"}'] * n) + "]"),)),
+    "single quotes": lambda n: (PYTHON, (("calls", "[f(a=" + "'" * n),)),
+    "quotes and spaces": lambda n: (PYTHON, (("calls", "[f(a='x" + "' " * n),)),
+    "quotes and commas": lambda n: (PYTHON, (("calls", "[f(a='x" + "'," * n),)),
+    "python brackets": lambda n: (PYTHON, (("calls", "[f(a=" + "[" * n),)),
+    "python keys": lambda n: (PYTHON, (("calls", "[f(" + ",".join(f"k{k}=1" for k in range(n)) + ")]"),)),
+    "python calls": lambda n: (PYTHON, (("calls", "[" + "f()," * n + "]"),)),
+    "keys": lambda n: (FRAMED, pairs("k{}", "1", n)),
+    "one key": lambda n: (FRAMED, pairs("city", "[", n)),
+    "brackets in values": lambda n: (FRAMED, pairs("tags", "[" * n, 1)),
+    "spaces in a key": lambda n: (FRAMED, pairs("a" + " " * n + "b", "1", 1)),
+    "names": lambda n: (TAGS, (("name", "f"),) * n),
+    "braces": lambda n: (BRACES, (("name", "f"), ("arguments", "{a:" * n))),
+    "marks": lambda n: (BRACES, (("name", "f"), ("arguments", "{" + "<escape>a<escape>:1," * n + "}"))),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_work_is_linear(kind: str) -> None:
+    assert work(*HOSTILE[kind](4000)) <= 2 * work(*HOSTILE[kind](2000)) + 200
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_large_hostile_blocks_never_raise_anything_else(kind: str) -> None:
+    shape, pieces = HOSTILE[kind](100_000)
+    try:
+        read(shape, *pieces)
+    except ValueError:
+        pass
+
+
+def test_fields_are_counted() -> None:
+    most = pairs("k{}", "1", MAX_PIECES // 2 - 1)
+    assert len(read(TAGS, *most)) == 1
+    assert "fields" in refused(TAGS, *most, ("key", "x"), ("value", "1"))

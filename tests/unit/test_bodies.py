@@ -1,0 +1,254 @@
+"""Reading request bodies: every fault has its words, hostile ones are refused before they are parsed, large ones are read in
+pieces and come out as if they had been parsed at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy import bodies
+from proxy.bodies import LARGE_BYTES, LONG_STRING_BYTES, SLICE_BYTES, Structure, read_json
+from proxy.config import LimitsConfig
+from proxy.errors import ClientFault
+
+LIMITS = LimitsConfig(json_values=100_000, json_depth=128)
+MIB = 1024 * 1024
+
+
+def read(body: bytes, limits: LimitsConfig = LIMITS) -> dict[str, Any]:
+    return asyncio.run(read_json(body, limits))
+
+
+def fault(body: bytes, limits: LimitsConfig = LIMITS) -> ClientFault:
+    with pytest.raises(ClientFault) as caught:
+        read(body, limits)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_json", None)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"[1]", "an array"),
+        (b"null", "not null"),
+        (b'"text"', "a string"),
+        (b"3", "a number"),
+        (b"true", "a boolean"),
+        (b'{"a":1', "line 1, column 7"),
+        (b'{"a":1,}', "trailing comma"),
+        (b'{"a":1} x', "line 1, column 9"),
+        (b"{a:1}", "line 1, column 2"),
+        (b'{\n"a": x}', "line 2"),
+        (b'{"a":NaN}', "line 1, column 6"),
+        (b'{"a":Infinity}', "line 1, column 6"),
+        (b'{"a":1e999}', "infinity"),
+        (b'{"a":"\x01"}', "control character"),
+        (b'{"a":"\\ud800"}', "surrogate"),
+        (b'{"a":"\\udc00"}', "surrogate"),
+        (b'{"\\ud83dx":1}', "surrogate"),
+        (b'{"a":"\xff"}', "byte 0xff is not UTF-8, at byte 6"),
+        (b'{"a":"\xed\xa0\x80"}', "not UTF-8"),
+        (b'\xef\xbb\xbf{"a":1}', "BOM"),
+    ],
+)
+def test_malformed(body: bytes, words: str) -> None:
+    assert words in fault(body).message
+
+
+def test_what_is_allowed() -> None:
+    assert read(b'{"a":1,"a":2}') == {"a": 2}
+    assert read(b'{"a":"\\u0000","\\u0000":1}') == {"a": "\0", "\0": 1}
+    assert read('{"é":"\\ud83d\\ude00"}'.encode()) == {"é": "😀"}
+
+
+def nested(depth: int, opener: bytes = b'{"a":', closer: bytes = b"}") -> bytes:
+    return b'{"a":' + opener * (depth - 1) + b"1" + closer * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize(("opener", "closer"), [(b'{"a":', b"}"), (b"[", b"]"), (b'{"b":[', b"]}")])
+def test_depth(opener: bytes, closer: bytes) -> None:
+    width = opener.count(b"{") + opener.count(b"[")
+    assert read(nested(1 + 127 // width, opener, closer))
+    assert "128 levels" in fault(nested(130, opener, closer)).message
+    assert "128 levels" in fault(nested(10_000, opener, closer)).message
+
+
+def test_depth_looks_through_strings() -> None:
+    text = '["\\"[[[[{{' * 100
+    assert read(orjson.dumps({"a": [text, "]]]]\\", {"b": text}]})) == {"a": [text, "]]]]\\", {"b": text}]}
+
+
+def test_number_of_values() -> None:
+    limits = LimitsConfig(json_values=1_000)
+    ok = orjson.dumps({"a": [1] * 990, "b": "," * 5_000})
+    assert read(ok, limits) == orjson.loads(ok)
+    assert "1000 JSON values" in fault(orjson.dumps({"a": [1] * 1_000}), limits).message
+    assert "1000 JSON values" in fault(orjson.dumps({str(i): 1 for i in range(1_001)}), limits).message
+
+
+BOMBS = {
+    "open brackets": b'{"a":' + b"[" * (32 * MIB),
+    "objects": b'{"a":' * (6 * MIB),
+    "numbers": b'{"a":[' + b"1," * (16 * MIB) + b"1]}",
+    "empty arrays": b'{"a":[' + b"[]," * (10 * MIB) + b"1]}",
+    "empty objects": b'{"a":[' + b"{}," * (10 * MIB) + b"1]}",
+    "quotes": b'"' * (32 * MIB),
+    "short strings": b'{"a":[' + (b'"' + b"a" * 300 + b'",') * 100_000 + b"1]}",
+    "long key": b'{"' + b"a" * (32 * MIB) + b'":1}',
+    "second halves": b'{"a":"' + b"\\udc00" * (5 * MIB) + b'"}',
+    "continuation bytes": b'{"a":"' + b"\x80" * (32 * MIB) + b'"}',
+    "wide string": b'{"a":"' + b"a" * (20 * MIB) + "😀".encode() + b'"}',
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_before_they_are_parsed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = orjson.loads
+
+    def watched(text: bytes) -> Any:
+        assert len(text) <= SLICE_BYTES + 16, "the whole body was given to the parser"
+        return parse(text)
+
+    monkeypatch.setattr(bodies.orjson, "loads", watched)
+    fault(BOMBS[name], LIMITS)
+
+
+LONG = "x" * (3 * MIB)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG,
+        "\n" * (2 * MIB),
+        "\\" * (2 * MIB) + '"' * 101,
+        'a"b\\' * MIB,
+        "é" * (2 * MIB),
+        "漢" * MIB,
+        "😀" * MIB,
+        ",[{" * MIB,
+        "\0" * (MIB // 2),
+    ],
+    ids=["plain", "newlines", "backslashes", "mixed", "latin", "han", "emoji", "structure", "nul"],
+)
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_large_bodies_read_as_if_at_once(text: str, ascii_only: bool) -> None:
+    value = {"first": 1, "messages": [{"content": text}, text, [text], "short"], "last": {"deep": [[{"t": text}]]}}
+    body = orjson.dumps(value)
+    if ascii_only:
+        body = _escaped(value)
+    assert len(body) > LARGE_BYTES
+    assert read(body, LimitsConfig()) == value
+
+
+def _escaped(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_a_large_string_at_the_root_is_no_object() -> None:
+    assert "a string" in fault(orjson.dumps(LONG)).message
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [(b"\xff", f"at byte {6 + 3 * MIB}"), (b"\\ud800x", "surrogate"), (b"\x01", "control"), (b"\\x", "escape")],
+)
+def test_faults_inside_a_long_string(bad: bytes, words: str) -> None:
+    assert words in fault(b'{"a":"' + LONG.encode() + bad + b'"}').message
+
+
+def test_faults_around_a_long_string() -> None:
+    assert "trailing comma" in fault(b'{"a":"' + LONG.encode() + b'",}').message
+    assert fault(b'{"a":"' + LONG.encode())
+    assert fault(b'{"a":"' + LONG.encode() + b'\\"}')
+
+
+def test_lifted_strings_cannot_be_forged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "token_hex", lambda size: "f" * 32)
+    value = {"a": LONG, "b": "e" * 32 + "0"}
+    assert read(orjson.dumps(value)) == value
+
+
+async def test_others_are_served_while_a_large_body_is_read() -> None:
+    turns = 0
+    done = False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    body = b'{"a":"' + b"a" * (32 * MIB - 16) + b'"}'
+    assert len((await read_json(body, LIMITS))["a"]) == 32 * MIB - 16
+    done = True
+    await task
+    assert turns > 2 * len(body) // SLICE_BYTES  # every slice is counted, then read
+
+
+TEXTS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('"\\,[]{}:a', max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), TEXTS, max_size=5), st.integers(1, 40), st.booleans())
+def test_structure_is_the_same_in_any_slices(value: dict[str, Any], size: int, ascii_only: bool) -> None:
+    body = _escaped(value) if ascii_only else orjson.dumps(value)
+    whole, sliced = Structure(LIMITS), Structure(LIMITS)
+    whole.feed(body)
+    start = 0
+    while start < len(body):
+        end = start + size
+        while end < len(body) and bodies._splits(body, start, end):
+            end += 1
+        sliced.feed(body[start:end])
+        start = end
+    assert (whole.values, whole.depth, whole.read) == (sliced.values, 0, len(body)) == (sliced.values, 0, sliced.read)
+    assert whole.values >= _count(value)
+
+
+def _count(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count, inner))
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", categories=("Ll", "So", "Lo", "Cc"))), max_size=40), st.booleans())
+def test_pieces_of_strings_join_to_the_string(parts: list[str], ascii_only: bool) -> None:
+    text = "".join(parts) + '"\\😀\n' * 20
+    body = _escaped(text) if ascii_only else orjson.dumps(text)
+    joined = []
+    start, end = 1, len(body) - 1
+    while start < end:
+        cut = min(start + 7, end)
+        while cut < end and bodies._splits(body, start, cut):
+            cut += 1
+        joined.append(orjson.loads(b'"%b"' % body[start:cut]))
+        start = cut
+    assert "".join(joined) == text
+
+
+def test_long_strings_are_found_wherever_slices_fall() -> None:
+    value = {"a": "b" * LONG_STRING_BYTES, "c": ["d" * (LONG_STRING_BYTES - 1), "\\" * LONG_STRING_BYTES]}
+    body = orjson.dumps(value)
+    for size in (1_000, LONG_STRING_BYTES, len(body)):
+        structure = Structure(LIMITS)
+        start = 0
+        while start < len(body):
+            end = min(start + size, len(body))
+            while end < len(body) and bodies._splits(body, start, end):
+                end += 1
+            structure.feed(body[start:end])
+            start = end
+        found = [orjson.loads(b'"%b"' % body[start:end]) for start, end in structure.long_strings]
+        assert found == [value["a"], value["c"][1]]

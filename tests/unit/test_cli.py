@@ -1,0 +1,215 @@
+"""The command line: flags, exit statuses, and the generated references."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import proxy.demo
+import proxy.serving
+from docs.generate import ADVICE, ROOT, pages
+from proxy.cli import main
+from proxy.config import BackendConfig, GatewayConfig
+from proxy.config_schema import schema
+from proxy.errors import CODES
+from proxy.fastparse import IMPLEMENTATION
+from proxy.settings import load
+
+Run = Callable[..., Result]
+BACKEND = "http://127.0.0.1:9/v1"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in an empty folder, without settings from the environment."""
+    for name in [name for name in os.environ if name.startswith("TOOLWIRE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return lambda *args, **kwargs: CliRunner().invoke(main, args, **kwargs)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[GatewayConfig]:
+    """What `serve` was started with."""
+    configs: list[GatewayConfig] = []
+
+    def serve(config: GatewayConfig) -> int:
+        configs.append(config)
+        return 7
+
+    monkeypatch.setattr(proxy.serving, "serve", serve)
+    return configs
+
+
+def test_serve_needs_no_file(run: Run, served: list[GatewayConfig]) -> None:
+    result = run("serve", "--backend", BACKEND)
+    assert result.exit_code == 7
+    assert served == [GatewayConfig(backends={"default": BackendConfig(url=BACKEND)})]
+
+
+def test_every_flag_of_serve_arrives(run: Run, served: list[GatewayConfig]) -> None:
+    run(
+        *("serve", "--backend", BACKEND, "--backend-key", "bk", "--preset", "vllm", "--model", "m", "--mode", "native"),
+        *("--format", "hermes", "--host", "0.0.0.0", "--port", "0", "--workers", "3", "--insecure-public"),
+        *("--api-key", "k", "--log-level", "debug", "--log-format", "json"),
+    )
+    (config,) = served
+    assert config.backends == {"default": BackendConfig(url=BACKEND, api_key="bk", preset="vllm")}
+    assert [(r.model, r.backend, r.upstream_model) for r in config.routes] == [("*", "default", "m")]
+    assert (config.defaults.mode, config.defaults.format, config.auth.keys) == ("native", "hermes", ("k",))
+    assert config.routes[0].options == config.defaults
+    server = config.server
+    assert (server.host, server.port, server.workers, server.insecure_public) == ("0.0.0.0", 0, 3, True)
+    assert (server.log_level, server.log_format) == ("debug", "json")
+
+
+def test_serve_with_a_file_and_flags(run: Run, served: list[GatewayConfig], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://old:1', preset: vllm}}\nserver: {port: 5}")
+    run("serve", "--config", "c.yaml", "--backend", BACKEND, "--workers", "2")
+    run("serve", env={"TOOLWIRE_CONFIG": "c.yaml", "TOOLWIRE_SERVER__PORT": "6"})
+    first, second = served
+    assert (first.backends["gpu"].url, first.server.port, first.server.workers) == (BACKEND, 5, 2)
+    assert (second.backends["gpu"].url, second.server.port) == ("http://old:1", 6)
+
+
+def test_serve_from_the_environment_alone(run: Run, served: list[GatewayConfig]) -> None:
+    assert run("serve", env={"TOOLWIRE_BACKENDS__MAIN__URL": BACKEND}).exit_code == 7
+    assert served[0].backends["main"].url == BACKEND
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["serve"], 2, "Say where the model is"),
+        (["serve", "--backend", BACKEND, "--port", "70000"], 2, "--port"),
+        (["serve", "--backend", BACKEND, "--workers", "0"], 2, "--workers"),
+        (["serve", "--backend", BACKEND, "--mode", "magic"], 2, "--mode"),
+        (["serve", "--config", "c.yaml", "--model", "m"], 2, "upstream_model"),
+        (["serve", "--backend", BACKEND, "--prot", "1"], 2, "--port"),
+        (["serve", "--backend", "nowhere"], 1, "backends.default.url: expected an address"),
+        (["serve", "--backend", BACKEND, "--host", "0.0.0.0"], 1, "--insecure-public"),
+        (["serve", "--config", "none.yaml"], 1, "none.yaml: No such file"),
+        (["check", "none.yaml"], 1, "none.yaml: No such file"),
+        (["check"], 2, "Missing argument"),
+        (["replay", "none.txt"], 2, "none.txt"),
+        (["replay", "-", "--chunks", "0"], 2, "--chunks"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_wrong_use_is_2_and_a_bad_configuration_1(
+    run: Run, served: list[GatewayConfig], args: list[str], status: int, message: str
+) -> None:
+    result = run(*args)
+    assert result.exit_code == status, result.output
+    assert message in result.output
+    assert served == []
+
+
+def test_check_shows_what_a_file_means(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"""
+backends: {{gpu: {{url: '{BACKEND}', preset: vllm}}}}
+auth: {{keys: [hunter2]}}
+routes:
+  - {{model: 'gpt-*', aliases: [default], upstream_model: qwen, options: {{format: hermes}}}}
+  - {{model: '*', chain: [validation, {{use: transformation, on_failure: skip}}, forwarding]}}
+"""
+    )
+    result = run("check", "c.yaml")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        "c.yaml: valid",
+        "listens on 127.0.0.1 port 8080, 1 worker, keys needed",
+        f"backend gpu: openai_chat at {BACKEND}, preset vllm",
+        "route gpt-*, default -> gpu as qwen: prompt, hermes",
+        "  validation > conversation > output_format > arguments > transformation > injection > forwarding",
+        "route * -> gpu: prompt, sentinel",
+        "  validation > transformation (skip) > forwarding",
+    ]
+
+
+def test_check_lists_all_mistakes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("backends: {m: {url: http://x}}\ndefaults: {format: sentinl}\nchain: [forwardin]")
+    result = run("check", "c.yaml")
+    assert result.exit_code == 1
+    assert "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?" in result.output
+    assert "chain[0].use: unknown middleware 'forwardin', did you mean 'forwarding'?" in result.output
+
+
+def test_check_prints_the_schema(run: Run) -> None:
+    assert json.loads(run("check", "--schema").output) == schema()
+
+
+def test_init_writes_a_file_that_is_valid_and_is_never_overwritten(run: Run, tmp_path: Path) -> None:
+    assert run("init").exit_code == 0
+    written = tmp_path / "toolwire.yaml"
+    assert load(written, {}) == GatewayConfig(
+        backends={"main": BackendConfig(url="http://127.0.0.1:8000/v1")},
+    )
+    written.write_text("mine")
+    result = run("init")
+    assert (result.exit_code, written.read_text()) == (1, "mine")
+    assert "File exists" in result.output
+    assert run("init", "other.yaml").exit_code == 0
+
+
+def test_what_is_commented_out_in_the_example_is_right_as_well(tmp_path: Path) -> None:
+    example = (ROOT / "proxy" / "example.yaml").read_text("utf-8")
+    path = tmp_path / "all.yaml"
+    path.write_text(re.sub(r"^( *)#(?=\S)", r"\1", example, flags=re.MULTILINE), "utf-8")
+    config = load(path, {})
+    plain = GatewayConfig()
+    assert (config.server, config.limits, config.defaults, config.chain) == (
+        plain.server,
+        plain.limits,
+        plain.defaults,
+        plain.chain,
+    )
+    assert config.backends == {"main": BackendConfig(url="http://127.0.0.1:8000/v1")}
+    assert [(route.model, route.options.format) for route in config.routes] == [("gpt-*", "hermes")]
+
+
+def test_version_says_which_scanner_is_in_use(run: Run) -> None:
+    output = run("--version").output
+    assert re.search(rf"^toolwire \d+\.\d+\.\d+\S*\nscanner: {IMPLEMENTATION}\nPython 3\.\d+", output)
+    assert "aiohttp 3." in output
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.startswith("Usage: toolwire ")
+
+
+def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def demo(**kwargs: Any) -> int:
+        seen.append(kwargs)
+        return 3
+
+    monkeypatch.setattr(proxy.demo, "run", demo)
+    assert run("demo", "--once", "--port", "0").exit_code == 3
+    assert seen == [{"host": "127.0.0.1", "port": 0, "once": True}]
+
+
+# --- generated files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(pages()))
+def test_generated_files_are_current(path: str) -> None:
+    assert (ROOT / path).read_text("utf-8") == pages()[path], "run `python -m docs.generate`"
+
+
+def test_there_is_advice_for_every_error() -> None:
+    assert set(ADVICE) == set(CODES)

@@ -1,0 +1,211 @@
+"""Dataclasses from mappings and back: the law, and every message."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.config import GatewayConfig
+from proxy.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    size: int = 1
+    ratio: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    name: str
+    on: bool = False
+    limit: int | None = 5
+    either: int | str = 0
+    word: Literal["true", "off", "x"] = "off"
+    colour: Colour = Colour.RED
+    pair: tuple[str, int] = ("a", 1)
+    items: tuple[Inner, ...] = ()
+    names: frozenset[str] = frozenset()
+    numbers: list[int] = field(default_factory=list)
+    inner: Inner = field(default_factory=Inner)
+    by_name: Mapping[str, Inner] = field(default_factory=dict)
+    free: Any = None
+    api_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name == "forbidden":
+            raise ValueError("this name is forbidden")
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that a configuration may have."""
+    if kind is Any:
+        return st.none() | st.text(max_size=5) | st.integers() | st.lists(st.booleans(), max_size=2)
+    if get_origin(kind) in (Union, types.UnionType):
+        return st.one_of([st.none() if arg is type(None) else values(arg) for arg in get_args(kind)])
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        return st.builds(kind, **{f.name: values(hints_of(kind)[f.name]) for f in dataclasses.fields(kind)})
+    if get_origin(kind) is tuple:
+        args = get_args(kind)
+        if args[-1] is Ellipsis:
+            return st.lists(values(args[0]), max_size=3).map(tuple)
+        return st.tuples(*(values(arg) for arg in args))
+    if get_origin(kind) is frozenset:
+        return st.frozensets(values(get_args(kind)[0]), max_size=3)
+    if get_origin(kind) is list:
+        return st.lists(values(get_args(kind)[0]), max_size=3)
+    if get_origin(kind) is Mapping:
+        return st.dictionaries(st.text(max_size=5), values(get_args(kind)[1]), max_size=3)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
+    return {
+        int: st.integers(),
+        bool: st.booleans(),
+        str: st.text(max_size=8).filter(lambda text: text != "forbidden"),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+    }[kind]
+
+
+@given(values(Sample))
+def test_law_what_is_written_reads_back(sample: Sample) -> None:
+    assert from_mapping(Sample, to_mapping(sample)) == sample
+
+
+@given(values(GatewayConfig))
+def test_law_holds_for_the_whole_configuration(config: GatewayConfig) -> None:
+    assert from_mapping(GatewayConfig, to_mapping(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("mapping", "problem"),
+    [
+        ({}, "at.name: required, text"),
+        ({"name": 5}, "at.name: expected text, got 5"),
+        ({"name": "x", "nam": 1}, "at.nam: unknown key, did you mean 'name'?"),
+        ({"name": "x", "limit": True}, "at.limit: expected an integer, got true"),
+        ({"name": "x", "limit": "5"}, 'at.limit: expected an integer, got "5"'),
+        ({"name": "x", "limit": 5.0}, "at.limit: expected an integer, got 5.0"),
+        ({"name": "x", "on": 1}, "at.on: expected true or false, got 1"),
+        ({"name": "x", "either": []}, "at.either: expected an integer or text, got []"),
+        ({"name": "x", "word": "of"}, 'at.word: expected one of "true", "off", "x", got "of", did you mean \'off\'?'),
+        ({"name": "x", "colour": "green"}, 'at.colour: expected one of "red", "blue", got "green"'),
+        ({"name": "x", "pair": ["a"]}, 'at.pair: expected a list of 2 × text, got ["a"]'),
+        ({"name": "x", "items": {}}, "at.items: expected a list of a mapping, got {}"),
+        ({"name": "x", "items": [{"size": 1}, {"size": ""}]}, 'at.items[1].size: expected an integer, got ""'),
+        ({"name": "x", "inner": []}, "at.inner: expected a mapping, got []"),
+        ({"name": "x", "inner": {"ratio": float("nan")}}, "at.inner.ratio: expected a number, got null"),
+        ({"name": "x", "by_name": {"a": {"siz": 1}}}, "at.by_name.a.siz: unknown key, did you mean 'size'?"),
+        ({"name": "x", "by_name": {1: {}}}, "at.by_name.1: keys are text, write '1' in quotes"),
+        ({"name": "x", "api_key": 12345}, "at.api_key: expected text, got a value that is not shown here"),
+        ({"name": "forbidden"}, "at: this name is forbidden"),
+        ("text", 'at: expected a mapping, got "text"'),
+    ],
+)
+def test_every_mistake_is_named_with_its_path(mapping: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(Sample, mapping, "at")
+    assert caught.value.problems == (problem,)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(Sample, {"on": 1, "numbers": [1, "a", None], "x": 1})
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "on",
+        "numbers[1]",
+        "numbers[2]",
+        "x",
+        "name",
+    ]
+
+
+def test_null_is_an_empty_section_but_no_value() -> None:
+    sample = from_mapping(Sample, {"name": "x", "inner": None, "items": None, "by_name": None, "limit": None})
+    assert sample == Sample(name="x", limit=None)
+    with pytest.raises(ConfigError, match="on: expected true or false, got null"):
+        from_mapping(Sample, {"name": "x", "on": None})
+
+
+def test_booleans_stand_for_the_words_true_and_false() -> None:
+    assert from_mapping(Sample, {"name": "x", "word": True}).word == "true"
+    with pytest.raises(ConfigError, match="got false"):
+        from_mapping(Sample, {"name": "x", "word": False})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("name", "0123", "0123"),
+        ("on", "yes", True),
+        ("on", "0", False),
+        ("limit", "12", 12),
+        ("limit", "null", None),
+        ("limit", "", None),
+        ("either", "7", 7),
+        ("either", "seven", "seven"),
+        ("word", "true", "true"),
+        ("colour", "blue", Colour.BLUE),
+        ("numbers", "[1, 2]", [1, 2]),
+        ("numbers", "3", [3]),
+        ("names", "123", frozenset({"123"})),
+        ("names", "", frozenset()),
+        ("inner", "{size: 4}", Inner(size=4)),
+        ("by_name", "{a: {size: 4}}", {"a": Inner(size=4)}),
+        ("free", "[1]", "[1]"),
+    ],
+)
+def test_text_from_the_environment_is_read_as_what_is_wanted(key: str, text: str, value: Any) -> None:
+    sample = from_mapping(Sample, {"name": "x", key: EnvText(text, "VARIABLE")})
+    assert getattr(sample, key) == value
+    assert from_mapping(Sample, to_mapping(sample)) == sample
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        ("limit", "many", 'limit: expected an integer, got "many" (from VARIABLE)'),
+        ("on", "maybe", 'on: expected true or false, got "maybe" (from VARIABLE)'),
+        ("inner", "[", "inner: not valid YAML (from VARIABLE): line 1, column 2: "),
+        ("inner", "5", 'inner: expected a mapping, got "5" (from VARIABLE)'),
+        ("unheard", "5", "unheard: unknown key; known: "),
+    ],
+)
+def test_a_mistake_in_a_variable_names_it(key: str, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(Sample, {"name": "x", key: EnvText(text, "VARIABLE")})
+    assert str(caught.value).startswith(problem)
+    assert "(from VARIABLE)" in str(caught.value)
+
+
+def test_shorthand_and_base() -> None:
+    rules = Rules(shorthand={Sample: "name"}, bases={Inner: Inner(size=7, ratio=2.0)})
+    assert from_mapping(Sample, "short", rules=rules).name == "short"  # type: ignore[arg-type]  # the shorthand's point
+    sample = from_mapping(Sample, {"name": "x", "items": [{"size": 1}, {}]}, rules=rules)
+    assert sample.items == (Inner(size=1, ratio=2.0), Inner(size=7, ratio=2.0))
+    assert sample.inner == Inner(size=7, ratio=2.0)
+
+
+def test_a_type_that_cannot_be_configured_is_the_authors_mistake() -> None:
+    @dataclass
+    class Odd:
+        when: complex = 0j
+
+    hints_of.cache_clear()
+    with pytest.raises(TypeError, match="cannot have the type"):
+        from_mapping(Odd, {"when": 1})

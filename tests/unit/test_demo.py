@@ -1,0 +1,100 @@
+"""What the demo prints and when it calls itself a success. The demo as a whole is in tests/e2e/test_model.py."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy import demo, engine
+from proxy.demo import DemoError, curl, example, read_call, side_by_side
+
+
+def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": reason})
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return [*(json.dumps({**head, "choices": [choice]}) for choice in choices), end]
+
+
+def call_deltas(*arguments: str) -> list[dict[str, Any]]:
+    first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": ""}}
+    more = [{"index": 0, "function": {"arguments": text}} for text in arguments]
+    return [{"role": "assistant"}, *({"tool_calls": [part]} for part in (first, *more))]
+
+
+def test_a_call_is_put_together_from_its_chunks() -> None:
+    seen = read_call(frames(*call_deltas('{"city":"Pa', 'ris","unit":"celsius"}')))
+    assert (seen.id, seen.function.name) == ("call_1", "get_weather")
+    assert seen.function.arguments_json() == {"city": "Paris", "unit": "celsius"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ([], "nothing came"),
+        (frames(*call_deltas("{}"), end='{"error":{"message":"x"}}'), "broke off"),
+        (frames({"content": "It is sunny."}, reason="stop"), "Not one call"),
+        (frames(*call_deltas('{"city":"Paris","unit":"cel')), "do not fit"),
+        (frames(*call_deltas('{"city":"Paris"}')), "do not fit"),
+        (frames(*call_deltas('{"city":"Paris","unit":"kelvin"}')), "do not fit"),
+    ],
+)
+def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: str) -> None:
+    with pytest.raises(DemoError, match=reason):
+        read_call(answer)
+
+
+def test_the_printed_command_sends_the_example() -> None:
+    body = example("some-model")
+    body["messages"][0]["content"] = 'What\'s the weather? $HOME `id` \\ "quoted"'
+    words = shlex.split(curl("http://127.0.0.1:8080/v1", body).replace("\\\n", " "))
+    assert words[:3] == ["curl", "-N", "http://127.0.0.1:8080/v1/chat/completions"]
+    assert json.loads(words[words.index("-d") + 1]) == body
+
+
+def test_columns_lose_nothing() -> None:
+    text, entries = "x" * 70 + "<tool_call>", ["short", "y" * 45, ""]
+    shown = side_by_side(("left", text), ("right", *entries), 63)
+    rows = [(row[:30].rstrip(), row[33:]) for row in shown.splitlines()]
+    assert rows[0] == ("left", "right")
+    assert "".join(left for left, _ in rows[2:]) == text
+    assert "".join(right for _, right in rows[2:]) == "".join(entries)
+    assert max(map(len, shown.splitlines())) <= 63
+
+
+def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:
+    names = [entry.use for entry in demo.configuration("m", "http://127.0.0.1:1", "k").chain]
+    assert names.index("raw_text") == names.index("transformation") + 1
+    assert names[-1] == "forwarding"
+
+
+def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert demo.run(port=taken.getsockname()[1], once=True) == 1
+    assert "--port 0" in capsys.readouterr().err
+
+
+def test_without_keys_it_cannot_be_reached_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.run(host="0.0.0.0", port=0, once=True) == 1
+    assert "only on this machine" in capsys.readouterr().err
+
+
+def test_missing_weights_are_an_error_that_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", "no_such_package")
+    assert demo.run(port=0, once=True) == 1
+    assert engine.INSTALL_WEIGHTS in capsys.readouterr().err
+
+
+def test_weights_from_the_environment_need_their_hash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(demo.WEIGHTS_VARIABLE, str(tmp_path / "big.gguf"))
+    assert demo.run(port=0, once=True) == 1
+    assert "SHA-256" in capsys.readouterr().err

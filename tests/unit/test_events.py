@@ -1,0 +1,129 @@
+"""The laws of the event algebra."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from proxy.errors import BackendFault
+from proxy.events import (
+    BlockKind,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Opaque,
+    Open,
+    Start,
+    StreamGrammarError,
+    check,
+    fold,
+    normalise,
+    text_block,
+    unfold,
+)
+from proxy.model import ModelReply, ReplyChoice, Text, ToolUse
+from tests.strategies import replies, streams
+
+START = Start("id", "m", 1)
+
+
+@given(replies)
+def test_a_reply_survives_unfold_and_fold(reply: ModelReply) -> None:
+    assert fold(unfold(reply)) == reply
+
+
+@given(replies)
+def test_an_unfolded_reply_is_a_stream(reply: ModelReply) -> None:
+    check(unfold(reply))
+
+
+@given(streams())
+def test_chunking_is_not_observable(events: list[Event]) -> None:
+    check(events)
+    assert fold(events) == fold(normalise(events))
+    assert normalise(normalise(events)) == normalise(events)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([], "without Finish or Fault"),
+        ([START], "without Finish or Fault"),
+        ([Finish()], "before Start"),
+        ([START, START], "no place"),
+        ([START, Finish(), Finish()], "after the end"),
+        ([START, Delta(0, "x")], "not open"),
+        ([START, Close(0)], "not open"),
+        ([START, Open(0, BlockKind.TEXT), Finish()], "are open"),
+        ([START, *text_block(0, "a"), *text_block(0, "b")], "opened twice"),
+        ([START, Open(0, BlockKind.TOOL_CALL, name="f")], "belong to calls"),
+        ([START, Open(0, BlockKind.TEXT, name="f", call_id="c")], "belong to calls"),
+        ([START, Call(0, ToolUse("c", "f", "{}"))], "no place"),
+    ],
+)
+def test_the_grammar_refuses(events: list[Event], said: str) -> None:
+    with pytest.raises(StreamGrammarError, match=said):
+        check(events)
+
+
+def test_a_fault_may_end_a_stream_anywhere() -> None:
+    fault = Fault(BackendFault("gone"))
+    check([fault])
+    check([START, fault])
+    check([START, Open(0, BlockKind.TEXT), Delta(0, "x"), fault])
+
+
+def test_fold_raises_the_fault() -> None:
+    with pytest.raises(BackendFault, match="gone"):
+        fold([START, Fault(BackendFault("gone"))])
+
+
+def test_fold_wants_a_start() -> None:
+    with pytest.raises(StreamGrammarError, match="no Start"):
+        fold([Finish()])
+
+
+def test_neighbouring_text_blocks_are_one_text_in_a_reply() -> None:
+    reply = fold([START, *text_block(0, "a"), *text_block(1, "b"), Finish()])
+    assert reply.choices[0].parts == (Text("ab"),)
+
+
+def test_opaque_frames_keep_their_place() -> None:
+    events: list[Event] = [START, Opaque("chat", {"x": 1}), *text_block(0, "a"), Finish()]
+    assert fold(unfold(fold(events))) == fold(events)
+
+
+def test_a_call_as_one_value_means_its_three_events() -> None:
+    call = Call(3, ToolUse("c", "f", '{"a":1}'), source="<tool_call>…</tool_call>")
+    opened, delta, close = call.events()
+    assert isinstance(opened, Open)
+    assert opened.extra["source"] == "<tool_call>…</tool_call>"
+    assert delta == Delta(3, '{"a":1}')
+    assert close == Close(3)
+
+
+def test_events_have_value_equality_and_a_readable_form() -> None:
+    assert Delta(1, "a") == Delta(1, "a")
+    assert Delta(1, "a") != Delta(2, "a")
+    assert Delta(1, "a") != Close(1)
+    assert repr(Close(1)) == "Close(block=1, status='complete')"
+    assert Fault(BackendFault("x")) == Fault(BackendFault("x"))
+    assert Fault(BackendFault("x")) != Fault(BackendFault("y"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "status"),
+    [
+        ("length", '{"a":1}', "complete"),
+        ("length", '{"a":', "truncated"),
+        ("length", "", "truncated"),
+        ("stop", '{"a":', "complete"),
+    ],
+)
+def test_a_limit_cuts_calls_of_whole_answers_too(reason: str, arguments: str, status: str) -> None:
+    """C18: as a stream's reader says it of the same answer."""
+    reply = ModelReply("id", "m", 1, (ReplyChoice((ToolUse("call_1", "f", arguments),), reason),))
+    assert [event.status for event in unfold(reply) if isinstance(event, Close)] == [status]

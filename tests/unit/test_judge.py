@@ -1,0 +1,621 @@
+"""Judging blocks (R9): every row of the table, both columns, both policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
+from proxy._grammar import Judge as JudgeProtocol
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.errors import ModelFault
+from proxy.formats import fenced_json, hermes, sentinel
+from proxy.judge import Judge, new_call_id, strict_failure
+from proxy.model import ToolChoice, ToolSpec
+from proxy.repair import compact_json
+
+SENTINEL = sentinel.GRAMMAR
+HERMES = hermes.GRAMMAR
+LISTS = fenced_json.GRAMMAR
+TAGS = Shape(
+    opener="<call>",
+    closer="</call>",
+    framed=True,
+    body=(
+        (Branch(read="word", field="name", then=1),),
+        (Branch(literal=">", read="object", field="arguments", then=2),),
+        (Branch(literal="</call>"),),
+    ),
+)
+
+SOFT = ToolSpec("soft")
+STRICT = ToolSpec("hard", strict=True)
+
+
+class Bench:
+    """A judge with counted ids and counters to look at."""
+
+    def __init__(
+        self,
+        *tools: ToolSpec,
+        grammar: Grammar = SENTINEL,
+        choice: ToolChoice | None = None,
+        parallel: bool = True,
+        any_name: bool = False,
+        most: int = 64,
+        **options: Any,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.shape = grammar.shapes[0]
+        numbers = itertools.count(1)
+        self.judge = Judge(
+            None if any_name else tools or (SOFT,),
+            choice=choice or ToolChoice(),
+            parallel=parallel,
+            options=RouteOptions(**options),
+            limits=LimitsConfig(calls_per_response=most),
+            count=lambda name: self.counts.update([name]),
+            new_id=lambda: f"call_{next(numbers)}",
+        )
+
+    def block(self, body: str, closed: bool = True) -> Verdict:
+        """The verdict on a block that is one call in JSON."""
+        return self.judge.block(Block(self.shape, body, (("call", body),), closed))
+
+    def pieces(self, *pieces: tuple[Field, str], broken: bool = False) -> Verdict:
+        """The verdict on a block in tags."""
+        return self.judge.block(Block(TAGS, "", pieces, broken=broken))
+
+    def call(self, body: str, closed: bool = True) -> Found:
+        """The one call that the body must be."""
+        verdict = self.block(body, closed)
+        assert verdict == Verdict(calls=verdict.calls)
+        (found,) = verdict.calls
+        return found
+
+
+def failure(verdict: Verdict) -> ModelFault:
+    """The error that the verdict must be."""
+    assert isinstance(verdict.error, ModelFault)
+    assert verdict == Verdict(error=verdict.error)
+    return verdict.error
+
+
+def written(name: Any = "soft", arguments: Any = "{}") -> str:
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+# --- what is a call -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_judge_as_scanners_know_it() -> None:
+    judge: JudgeProtocol = Bench().judge
+    assert judge.strict is False
+    assert Bench(SOFT, STRICT).judge.strict is True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{}", '{"a": 1}', '{"a":1.50e+01,"b":12345678901234567890}', ' {"a" :\t1}\n', '{"a":1,"a":2}', '{"é":"\\ud83d"}'],
+)
+def test_a_string_that_parses_is_passed_on_exactly(arguments: str) -> None:
+    bench = Bench()
+    assert bench.call(written(arguments=arguments)) == Found("soft", "call_1", arguments)
+    assert bench.counts == {"calls": 1}
+
+
+def test_extra_keys_and_whitespace_are_ignored() -> None:
+    found = Bench().call('\n\t {"id": 7, "name" : "soft" , "arguments":"{}", "why": {"x": []}}\r\n')
+    assert found == Found("soft", "call_1", "{}")
+
+
+def test_the_last_of_equal_keys_wins() -> None:
+    body = '{"name":"x","arguments":"{}","name":"soft","arguments":{"a":1},"arguments":"{\\"a\\": 2}"}'
+    assert Bench().call(body) == Found("soft", "call_1", '{"a": 2}')
+
+
+def test_an_object_where_a_string_is_taught_is_made_compact() -> None:
+    bench = Bench()
+    body = '{"name":"soft","arguments": { "a" : [ 1.0 , 2e5 ],\n "b c": " x  \\" y " , "a": null } }'
+    assert bench.call(body).arguments == '{"a":[1.0,2e5],"b c":" x  \\" y ","a":null}'
+    assert bench.counts == {"calls": 1, "object_arguments": 1}
+
+
+def test_an_object_where_an_object_is_taught_is_passed_on_exactly() -> None:
+    bench = Bench(grammar=HERMES)
+    assert bench.call('{"name":"soft","arguments": { "a" : 1.0 }}').arguments == '{ "a" : 1.0 }'
+    assert bench.call(written(arguments='{"a": 1}')).arguments == '{"a": 1}'
+    assert bench.counts == {"calls": 2}
+
+
+def test_an_object_is_malformed_if_only_strings_are_wanted() -> None:
+    assert Bench(sentinel_arguments="string").block(written(arguments={})) == AS_TEXT
+    assert Bench(sentinel_arguments="string", grammar=HERMES).call(written(arguments={})).arguments == "{}"
+    error = failure(Bench(STRICT, sentinel_arguments="string").block(written("hard", {})))
+    assert error.code == "malformed_tool_arguments"
+
+
+@pytest.mark.parametrize(
+    "body", ['{"name":"soft"}', written(arguments=None), written(arguments=""), written(arguments=" \n")]
+)
+def test_no_arguments_are_an_empty_object(body: str) -> None:
+    bench = Bench()
+    assert bench.call(body).arguments == "{}"
+    assert bench.counts == {"calls": 1}
+
+
+def test_lone_surrogates_become_replacement_characters() -> None:
+    body = '{"name":"soft","arguments":"{\\"a\\": \\"\\ud800x\\udc00\\ud83d\\ude00\\ud83d\\"}"}'
+    assert Bench().call(body).arguments == '{"a": "\ufffdx\ufffd\U0001f600\ufffd"}'
+    assert Bench(any_name=True).call('{"name":"\\udc00"}').name == "\ufffd"
+
+
+def test_ids_are_fresh_uuids() -> None:
+    made = {new_call_id() for _ in range(100)}
+    assert len(made) == 100
+    assert all(re.fullmatch(r"call_[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}", one) for one in made)
+
+
+def test_without_an_offer_any_name_is_a_call() -> None:
+    bench = Bench(any_name=True)
+    assert bench.call(written("whatever")).name == "whatever"
+    assert bench.block('{"name":""}') == AS_TEXT
+    assert bench.block("{") == AS_TEXT
+
+
+def test_a_custom_tool_gets_its_text() -> None:
+    bench = Bench(ToolSpec("patch", kind="custom", namespace="edit"))
+    assert bench.call(written("patch", '{"input": "*** \\"x\\"\\n"}')) == Found(
+        "patch", "call_1", '*** "x"\n', "custom", "edit"
+    )
+    assert bench.block(written("patch", '{"text": "x"}')) == AS_TEXT
+    assert bench.counts == {"calls": 1, "parse_failures": 1}
+
+
+def test_a_group_is_told_by_the_name() -> None:
+    """R8.16. A name without its group will do where no other tool has it: weak models leave the group out."""
+    tools = [ToolSpec("read", namespace="a"), ToolSpec("read", namespace="b"), ToolSpec("list", namespace="b")]
+    bench = Bench(*tools)
+    assert bench.call(written("a__read")) == Found("read", "call_1", "{}", "function", "a")
+    assert bench.call(written("b__read")) == Found("read", "call_2", "{}", "function", "b")
+    for number, name in enumerate(("list", "b__list"), 3):
+        assert bench.call(written(name)) == Found("list", f"call_{number}", "{}", "function", "b")
+    assert bench.block(written("read")) == AS_TEXT
+    assert bench.counts["unknown_names"] == 1
+    assert Bench(*tools, ToolSpec("read")).call(written("read")).namespace is None
+    only = Bench(*tools, choice=ToolChoice(allowed=("list",)))
+    assert only.call(written("b__list")).name == "list"
+    assert only.block(written("a__read")) == AS_TEXT
+
+
+# --- R9.1: the block is malformed -----------------------------------------------------------------------------------
+
+
+def test_malformed_block_soft_is_repaired_or_text() -> None:
+    bench = Bench()
+    assert bench.call("{'name': 'soft', 'arguments': {'a': 1,},}").arguments == '{"a":1}'
+    assert bench.call('```json\n{"name":"soft","arguments":"{}"}\n```').arguments == "{}"
+    assert bench.call('{"name":"soft","arguments":{"a":"x\ny"').arguments == '{"a":"x\\ny"}'
+    assert bench.block('{"name":"soft","arguments":"{"a": 1}"}') == AS_TEXT
+    assert bench.counts == {"calls": 3, "repaired": 3, "object_arguments": 2, "parse_failures": 1}
+
+
+def test_brackets_are_not_closed_over_arguments_that_never_came() -> None:
+    for tool in (SOFT, STRICT):
+        verdict = Bench(tool).block(f'{{"name":"{tool.name}"')
+        assert verdict == AS_TEXT if tool is SOFT else failure(verdict).code == "malformed_tool_arguments"
+    assert Bench(grammar=LISTS).block('{"tool_calls":[{"name":"soft","arguments":{}},{"name":"soft"') == AS_TEXT
+
+
+def test_repair_can_be_turned_off() -> None:
+    bench = Bench(repair="off")
+    assert bench.block('{"name":"soft","arguments":{},}') == AS_TEXT
+    assert bench.block(written(arguments="{a: 1}")) == AS_TEXT
+    assert bench.counts == {"parse_failures": 2}
+
+
+@pytest.mark.parametrize("body", ["[]", "1", '"soft"', "null", "", "   ", "hello", '[{"name":"soft"}]'])
+def test_what_is_no_object_is_no_call(body: str) -> None:
+    bench = Bench()
+    assert bench.block(body) == AS_TEXT
+    assert bench.counts == {"parse_failures": 1}
+
+
+def test_malformed_block_strict_is_a_failure() -> None:
+    bench = Bench(SOFT, STRICT)
+    error = failure(bench.block('{"name":"hard"'))
+    assert (error.status, error.type, error.code) == (500, "model_error", "malformed_tool_arguments")
+    assert error.headers == {"x-should-retry": "false"}
+    assert '"hard" is malformed' in error.message
+    error = failure(bench.block('{"name":'))
+    assert error.code == "malformed_tool_arguments"
+    assert "not valid JSON" in error.message
+    assert bench.counts == {"parse_failures": 2, "strict_failures": 2}
+
+
+def test_a_soft_tool_is_repaired_beside_a_strict_one() -> None:
+    """The repaired block names its tool, and that tool's own strictness counts."""
+    bench = Bench(SOFT, STRICT)
+    assert bench.call('{"name":"soft","arguments":{},}').name == "soft"
+    error = failure(bench.block('{"name":"hard","arguments":{},}'))
+    assert '"hard"' in error.message
+
+
+# --- R9.2: the name -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", ['{"arguments":"{}"}', written("other"), written(7), written(""), '{"name":["soft"]}'])
+def test_bad_names(body: str) -> None:
+    soft = Bench()
+    assert soft.block(body) == AS_TEXT
+    assert soft.counts == {"unknown_names": 1}
+    strict = Bench(SOFT, STRICT)
+    assert failure(strict.block(body)).code == "unknown_tool_call"
+    assert strict.counts == {"unknown_names": 1, "strict_failures": 1}
+
+
+@pytest.mark.parametrize(
+    "choice", [ToolChoice("named", "other"), ToolChoice("auto", allowed=("other",)), ToolChoice("none")]
+)
+def test_names_that_the_choice_excludes(choice: ToolChoice) -> None:
+    other = ToolSpec("other")
+    assert Bench(SOFT, other, choice=choice).block(written("soft")) == AS_TEXT
+    error = failure(Bench(STRICT, other, choice=choice).block(written("hard")))
+    assert error.code == "unknown_tool_call"
+    assert '"hard"' in error.message
+    assert Bench(SOFT, other, STRICT, choice=choice).block(written("soft")) == AS_TEXT, "its own strictness counts"
+
+
+def test_a_hosted_tool_is_not_callable() -> None:
+    assert Bench(SOFT, ToolSpec("web_search", kind="hosted")).block(written("web_search")) == AS_TEXT
+
+
+def test_long_names_are_shortened_in_messages() -> None:
+    assert len(failure(Bench(STRICT).block(written("x" * 10_000))).message) < 300
+
+
+# --- R9.3: the arguments --------------------------------------------------------------------------------------------
+
+
+def test_malformed_arguments_soft_are_repaired_or_text() -> None:
+    bench = Bench()
+    assert bench.call(written(arguments="{'a': 1}")).arguments == '{"a": 1}'
+    assert bench.call(written(arguments='{"a": [1')).arguments == '{"a": [1]}'
+    for arguments in ("hello", "{a", [1], 7, True, '{"a": "say "hi""}', "NaN"):
+        assert bench.block(written(arguments=arguments)) == AS_TEXT
+    assert bench.counts == {"calls": 2, "repaired": 2, "parse_failures": 7}
+
+
+@pytest.mark.parametrize("arguments", ["{'a': 1}", "hello", [1], 7])
+def test_malformed_arguments_strict_are_a_failure(arguments: Any) -> None:
+    bench = Bench(STRICT)
+    error = failure(bench.block(written("hard", arguments)))
+    assert error.code == "malformed_tool_arguments"
+    assert '"hard"' in error.message
+    assert "its arguments" in error.message
+    assert bench.counts == {"parse_failures": 1, "strict_failures": 1}
+
+
+# --- R9.6: strict failures ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(written("other"), "unknown_tool_call"), (written("hard", "{"), "malformed_tool_arguments")],
+)
+def test_a_strict_failure_as_a_message(body: str, code: str) -> None:
+    bench = Bench(STRICT, strict_failure="assistant_message")
+    verdict = bench.block(body)
+    assert verdict.replacement is not None
+    assert verdict == Verdict(replacement=verdict.replacement)
+    assert verdict.replacement.startswith(f"[tool call rejected: {code}: ")
+    assert verdict.replacement.endswith("]")
+    assert bench.counts["strict_failures"] == 1
+
+
+def test_strict_failure_is_rendered_in_one_place() -> None:
+    text = strict_failure("invalid_tool_arguments", "why", RouteOptions(strict_failure="assistant_message"))
+    assert text == "[tool call rejected: invalid_tool_arguments: why]"
+    error = strict_failure("invalid_tool_arguments", "why", RouteOptions())
+    assert isinstance(error, ModelFault)
+    assert (error.code, error.message) == ("invalid_tool_arguments", "why")
+
+
+# --- R6.8, R6.9: blocks without an end ------------------------------------------------------------------------------
+
+
+def test_a_whole_call_without_closer_is_repaired() -> None:
+    for tool in (SOFT, STRICT):
+        bench = Bench(tool)
+        assert bench.call(written(tool.name), closed=False).name == tool.name
+        assert bench.counts == {"calls": 1, "repaired": 1, "unclosed_repaired": 1}
+
+
+@pytest.mark.parametrize(
+    "body", ['{"name":"soft","arguments":{"a":1}', '{"name":"soft","arguments":"{}"', '{"name":"soft","arg', "x"]
+)
+def test_without_closer_only_a_complete_object_is_a_call(body: str) -> None:
+    assert Bench().block(body, closed=False) == AS_TEXT
+    assert failure(Bench(STRICT).block(body, closed=False)).code == "malformed_tool_arguments"
+
+
+def test_other_answers_to_a_missing_closer() -> None:
+    assert Bench(STRICT, unclosed="text").block(written("hard"), closed=False) == AS_TEXT
+    assert failure(Bench(unclosed="error").block(written(), closed=False)).code == "malformed_tool_arguments"
+    assert Bench(unclosed="error").call(written()).name == "soft", "closed blocks are not concerned"
+
+
+def test_unfinished_blocks() -> None:
+    for tools, column in (((SOFT,), "soft"), ((STRICT,), "strict")):
+        bench = Bench(*tools)
+        assert bench.judge.unfinished(bench.shape, '{"name', "truncated") == DROPPED
+        assert bench.counts == {"truncated_calls": 1}
+        reasons: tuple[tuple[Why, str], ...] = (("end", "ended"), ("oversize", "1048576 bytes"))
+        for why, word in reasons:
+            verdict = bench.judge.unfinished(bench.shape, '{"name', why)
+            if column == "soft":
+                assert verdict == AS_TEXT
+            else:
+                assert word in failure(verdict).message
+        assert bench.counts["parse_failures"] == 2
+
+
+@pytest.mark.parametrize("depth", [200, 5_000, 200_000])
+def test_deep_nesting_is_malformed_and_never_an_exception(depth: int) -> None:
+    bomb = '{"a":' * depth + "1" + "}" * depth
+    for bench in (Bench(), Bench(grammar=HERMES)):
+        assert bench.block(f'{{"name":"soft","arguments":{bomb}}}') == AS_TEXT
+        assert bench.block(written(arguments=bomb)) == AS_TEXT
+        assert bench.block("[" * depth) == AS_TEXT
+
+
+# --- number of calls ------------------------------------------------------------------------------------------------
+
+
+def test_without_parallel_calls_only_the_first_is_emitted() -> None:
+    bench = Bench(SOFT, STRICT, parallel=False)
+    assert bench.block("{nonsense") != DROPPED, "nothing was called yet"
+    assert bench.call(written()).name == "soft"
+    assert bench.block(written()) == DROPPED
+    assert bench.block("{nonsense") == DROPPED
+    assert bench.block(written("other")) == DROPPED
+    assert bench.counts["dropped_parallel"] == 3
+    assert bench.counts["calls"] == 1
+
+
+def test_too_many_calls() -> None:
+    bench = Bench(SOFT, STRICT, most=2)
+    bench.call(written())
+    bench.call(written())
+    assert bench.block(written()) == AS_TEXT
+    error = failure(bench.block(written("hard")))
+    assert "more than 2" in error.message
+    assert bench.counts == {"calls": 2, "excess_calls": 2, "strict_failures": 1}
+
+
+def test_repeated_calls() -> None:
+    twice = Bench()
+    assert twice.call(written()).call_id != twice.call(written()).call_id
+    once = Bench(dedupe_calls=True)
+    once.call(written(arguments='{"a": 1}'))
+    assert once.block(written(arguments='{"a":1}')) == DROPPED
+    once.call(written(arguments='{"a":2}'))
+    assert once.counts == {"calls": 2, "deduped": 1}
+
+
+# --- several calls in a block ---------------------------------------------------------------------------------------
+
+
+def listed(*elements: str) -> str:
+    return '{"tool_calls": [' + ", ".join(elements) + "]}"
+
+
+def test_a_list_of_calls_in_both_forms() -> None:
+    bench = Bench(grammar=LISTS)
+    first = '{"name": "soft", "arguments": {"a": 1}}'
+    second = '{"id":"x","type":"function","function":{"name":"soft","arguments":"{\\"b\\": 2}"}}'
+    assert bench.block(listed(first, second)) == Verdict(
+        calls=(
+            Found("soft", "call_1", '{"a": 1}', source=first),
+            Found("soft", "call_2", '{"b": 2}', source=second),
+        )
+    )
+    assert bench.call(listed(first)) == Found("soft", "call_3", '{"a": 1}'), "the source of a lone call is the block"
+    assert bench.counts == {"calls": 3}
+
+
+def test_a_list_with_a_bad_element_is_text_as_a_whole() -> None:
+    bench = Bench(grammar=LISTS)
+    assert bench.block(listed(written(), written("other"))) == AS_TEXT
+    assert bench.block(listed(written(), "7")) == AS_TEXT
+    assert bench.block('{"tool_calls": {}}') == AS_TEXT
+    assert bench.block('{"tool_calls": []}') == AS_TEXT
+    assert bench.counts == {"unknown_names": 1, "parse_failures": 2}
+
+
+def test_a_list_with_a_strict_failure_fails() -> None:
+    tools = (SOFT, STRICT)
+    bench = Bench(*tools, grammar=LISTS, choice=ToolChoice(allowed=("hard",)))
+    error = failure(bench.block(listed(written("soft"), written("hard", "{"))))
+    assert error.code == "malformed_tool_arguments", "the strict failure counts, not the soft one before it"
+
+
+def test_limits_hold_inside_a_list() -> None:
+    single = Bench(grammar=LISTS, parallel=False)
+    assert len(single.block(listed(written(), written(), written())).calls) == 1
+    assert single.counts == {"calls": 1, "dropped_parallel": 2}
+    few = Bench(grammar=LISTS, most=2)
+    assert few.block(listed(written(), written(), written())) == AS_TEXT
+    different = Bench(grammar=LISTS, dedupe_calls=True)
+    assert len(different.block(listed(written(), written())).calls) == 1
+    assert different.block(listed(written())) == DROPPED
+
+
+def test_a_list_is_known_wherever_one_call_is_expected() -> None:
+    bench = Bench()
+    assert len(bench.block(listed(written(), written())).calls) == 2
+    assert bench.block('{"name": "other", "tool_calls": [' + written() + "]}") == AS_TEXT, "a name makes it one call"
+    assert bench.counts == {"calls": 2, "unknown_names": 1}
+
+
+def test_a_repaired_list() -> None:
+    bench = Bench(grammar=LISTS)
+    assert len(bench.block("{'tool_calls': [{'name': 'soft',}, {'name': 'soft'},]}").calls) == 2
+    assert bench.counts == {"calls": 2, "repaired": 2}
+
+
+# --- calls in tags --------------------------------------------------------------------------------------------------
+
+
+def test_a_call_in_tags() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+    bench = Bench(ToolSpec("f", parameters=schema), ToolSpec("patch", kind="custom"))
+    assert bench.pieces(("name", "f"), ("key", "s"), ("value", "\n1\n"), ("key", "n"), ("value", "\n1.0\n")) == Verdict(
+        calls=(Found("f", "call_1", '{"s":"1","n":1.0}'),)
+    )
+    assert bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")) == Verdict(
+        calls=(Found("patch", "call_2", "{}\n", "custom"),)
+    )
+    assert bench.counts == {"calls": 2}
+
+
+def test_arguments_without_names_need_the_tool() -> None:
+    schema = {"type": "object", "properties": {"city": {}, "days": {}}}
+    read = Grammar(shapes=(Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
+    bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
+    text = "[f('Oslo', 3)]"
+    assert bench.judge.block(Block(bench.shape, text, (("calls", text),))).calls == (
+        Found("f", "call_1", '{"city":"Oslo","days":3}'),
+    )
+
+
+def test_a_prefix_is_dropped_if_no_tool_has_the_full_name() -> None:
+    bench = Bench(SOFT, ToolSpec("functions.odd"))
+    assert bench.pieces(("name", "functions.soft <|constrain|>json"), ("arguments", "{}")).calls[0].name == "soft"
+    assert bench.pieces(("name", "functions.odd"), ("arguments", "{}")).calls[0].name == "functions.odd"
+    assert bench.pieces(("name", "functions.other"), ("arguments", "{}")) == AS_TEXT
+    assert bench.block(written("functions.soft")) == AS_TEXT, "in JSON a name is a name"
+    assert Bench(any_name=True).pieces(("name", "functions.x")).calls[0].name == "x"
+    assert bench.counts["unknown_names"] == 2
+
+
+def test_ids_that_a_model_writes_are_handed_on_once() -> None:
+    bench = Bench()
+    ids = ["functions.soft:0", "functions.soft:0", "functions.soft:1", "functions.soft:" + "1" * 256]
+    found = [bench.pieces(("id", one), ("arguments", "{}")).calls[0] for one in ids]
+    assert [call.call_id for call in found] == ["functions.soft:0", "call_1", "functions.soft:1", "call_2"]
+    assert {call.name for call in found} == {"soft"}
+    named = bench.pieces(("name", "soft"), ("id", "abc123def"), ("arguments", "{}")).calls
+    assert named == (Found("soft", "abc123def", "{}"),)
+
+
+def test_a_broken_block_in_tags_is_no_call() -> None:
+    for name in ("soft", "hard"):
+        bench = Bench(SOFT, STRICT)
+        verdict = bench.pieces(("name", name), ("key", "a"), ("value", "1</value>junk"), broken=True)
+        if name == "soft":
+            assert verdict == AS_TEXT
+        else:
+            assert failure(verdict).code == "malformed_tool_arguments"
+            assert '"hard"' in failure(verdict).message
+        assert bench.counts["parse_failures"] == 1
+    assert Bench().pieces(("name", "soft junk"), broken=True) == AS_TEXT
+    assert failure(Bench(SOFT, STRICT).pieces(("name", "soft junk"), broken=True)).code == "malformed_tool_arguments"
+
+
+def test_arguments_in_a_field_of_their_own_are_repaired() -> None:
+    bench = Bench(SOFT, STRICT)
+    assert bench.pieces(("name", "soft"), ("arguments", "{'a': 1")).calls[0].arguments == '{"a": 1}'
+    assert bench.counts == {"calls": 1, "repaired": 1}
+    error = failure(bench.pieces(("name", "hard"), ("arguments", "{'a': 1}")))
+    assert "its arguments are not valid JSON" in error.message
+
+
+def test_several_calls_in_one_section_are_judged_as_one_block() -> None:
+    assert Bench().pieces(("name", "soft"), ("name", "other")) == AS_TEXT
+    bench = Bench(SOFT, STRICT)
+    assert len(bench.pieces(("name", "soft"), ("name", "hard")).calls) == 2
+    assert failure(bench.pieces(("name", "soft"), ("name", "hard"), ("key", "a"))).code == "malformed_tool_arguments"
+
+
+# --- calls that are given out while they come (R6.13) ---------------------------------------------------------------
+
+
+def test_a_call_may_be_opened_once_its_name_is_known() -> None:
+    bench = Bench(SOFT, ToolSpec("read", namespace="a"))
+    opened = bench.judge.opening(TAGS, (("id", "functions.soft:0"),))
+    assert opened == Found("soft", "functions.soft:0", "")
+    block = Block(TAGS, "", (("id", "functions.soft:0"), ("arguments", '{"a": 1}')), opened=opened)
+    assert bench.judge.block(block).calls == (Found("soft", "functions.soft:0", '{"a": 1}'),)
+    assert bench.judge.opening(HERMES.shapes[0], (("name", "a__read"),)) == Found("read", "call_1", "", namespace="a")
+    assert Bench(any_name=True).judge.opening(TAGS, (("name", "x"),)) == Found("x", "call_1", "")
+    assert bench.counts == {"calls": 1}
+
+
+@pytest.mark.parametrize("name", ["hard", "patch", "other", "", "functions.soft"])
+def test_calls_that_wait_for_their_end(name: str) -> None:
+    """Strict, free text, unknown; and in JSON a name is a name."""
+    bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"))
+    assert bench.judge.opening(HERMES.shapes[0], (("name", name),)) is None
+    assert not bench.counts
+
+
+def test_no_call_is_opened_that_may_vanish() -> None:
+    pieces: tuple[tuple[Field, str], ...] = (("name", "soft"),)
+    assert Bench(dedupe_calls=True).judge.opening(TAGS, pieces) is None
+    for bench in (Bench(most=1), Bench(parallel=False)):
+        assert bench.judge.opening(TAGS, pieces) is not None
+        bench.call(written())
+        assert bench.judge.opening(TAGS, pieces) is None
+
+
+def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
+    error = Bench().judge.withdrawn(Found("soft", "call_1", ""))
+    assert (error.code, error.type) == ("malformed_tool_arguments", "model_error")
+    assert '"soft"' in error.message
+
+
+# --- laws -----------------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
+
+
+@given(OBJECTS, st.sampled_from([None, 2]), st.booleans())
+def test_writing_and_judging_is_identity(value: dict[str, Any], indent: int | None, escaped: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=escaped)
+    assert Bench().call(written(arguments=text)).arguments == text
+    assert Bench(grammar=HERMES).call(f'{{"name":"soft","arguments": {text} }}').arguments == text
+    compact = Bench().call(f'{{"name":"soft","arguments":{text}}}').arguments
+    assert compact == json.dumps(value, separators=(",", ":"), ensure_ascii=escaped)
+    assert compact_json(compact) == compact
+
+
+@given(
+    st.text("{}[]:,'\"\\` \nnamerguts01soft", max_size=60),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([SENTINEL, LISTS]),
+)
+def test_no_text_makes_it_raise_or_emit_what_is_no_json(
+    text: str, closed: bool, strict: bool, grammar: Grammar
+) -> None:
+    bench = Bench(dataclasses.replace(SOFT, strict=strict), grammar=grammar)
+    for body in (text, "{" + text + "}", '{"name":"soft","arguments":' + text + "}"):
+        verdict = bench.block(body, closed)
+        assert (verdict.error is not None) <= strict
+        for found in verdict.calls:
+            assert found.name == "soft"
+            json.loads(found.arguments)

@@ -1,0 +1,200 @@
+"""The lanes: the gate gives byte for byte what events give, and is taken only where nobody wants the text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.events import Event, Folding, Kind
+from proxy.exchange import Offer
+from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from proxy.lanes import Events, Gate, text_may_pass
+from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.protocols.base import WriteOptions
+from proxy.protocols.chat_reader import ChatReader
+from proxy.protocols.chat_writer import ChatWriter
+from proxy.protocols.responses_writer import ResponsesWriter
+from proxy.reply import Chain, MapStage, Settle, Stage, Watch
+from proxy.scanning import ScanStage
+from proxy.testing import chunk, frame
+from tests.chunks import reads
+
+FRAME_BYTES = 4096
+REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),))
+OPTIONS = {
+    "default": RouteOptions(),
+    "no trim": RouteOptions(trim="none"),
+    "thinking first": RouteOptions(reasoning=ReasoningConfig(preopened=True)),
+    "thinking is text": RouteOptions(reasoning=ReasoningConfig(field="inline")),
+    "stop after a call": RouteOptions(stop_after_call=True),
+    "calls as they come": RouteOptions(argument_streaming="incremental"),
+}
+FORMATS = {
+    format.name: format
+    for format in (
+        sentinel.FORMAT,
+        hermes.FORMAT,
+        bare_json.FORMAT,
+        qwen.QWEN3_CODER,
+        harmony.FORMAT,
+        pythonic.PYTHONIC,
+        deepseek.V31,
+        auto.FORMAT,
+    )
+}
+_IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc)[-_]|"completed_at":)[0-9a-f]{8,}')
+
+
+def pair(
+    options: str, style: str, client: str, *, parallel: bool = True, scanned: bool = True
+) -> tuple[tuple[Events, Folding, Folding], tuple[Gate, Folding, Folding]]:
+    """The same lane twice, once by events, once with the gate, each with what its watchers have added up."""
+
+    def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
+        before, after = Folding(), Folding()
+        offer = Offer((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
+        live = OPTIONS[options].argument_streaming == "incremental"
+        scan = ScanStage(offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live)
+        edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
+        stages: list[Stage | Settle] = [Watch(before.feed, None), *([scan] if scanned else []), edges]
+        write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
+        writer = ChatWriter(write) if client == "chat" else ResponsesWriter(write)
+        return ChatReader(FRAME_BYTES), Chain([*stages, Watch(after.feed, None)]), writer, before, after
+
+    reader, chain, writer, *seen = parts()
+    plain = (Events(reader, chain, writer), seen[0], seen[1])
+    reader, chain, writer, *seen = parts()
+    return plain, (Gate(reader, chain, writer, (), FRAME_BYTES), seen[0], seen[1])
+
+
+def told(seen: Folding) -> tuple[Any, ...]:
+    """What was seen, ids excepted."""
+    if seen.start is None:
+        return (seen.fault,)
+    reply = seen.reply()
+    parts = [_IDS.sub(rb"\1", repr(choice).encode()) for choice in reply.choices]
+    return parts, seen.fault, reply.usage
+
+
+def masked(data: bytes) -> bytes:
+    return _IDS.sub(rb"\1", data)
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    stream=reads(),
+    options=st.sampled_from(list(OPTIONS)),
+    style=st.sampled_from(["sentinel", *FORMATS]),
+    client=st.sampled_from(["chat", "responses"]),
+    parallel=st.booleans(),
+    scanned=st.sampled_from([True, True, True, False]),
+    gate=st.sampled_from(["compiled", "python"]),
+    beat=st.integers(0, 20),
+)
+def test_the_gate_gives_what_events_give(
+    stream: list[bytes], options: str, style: str, client: str, parallel: bool, scanned: bool, gate: str, beat: int
+) -> None:
+    (plain, *plain_seen), (gated, *gate_seen) = pair(options, style, client, parallel=parallel, scanned=scanned)
+    if gate == "python":
+        from proxy._pychunk import ChunkGate as PythonGate
+
+        gated._gate = PythonGate(gated._slow, gated._found, FRAME_BYTES)  # type: ignore[assignment]  # the twin
+    passed = 0
+    for number, data in enumerate(stream):
+        expected = plain.feed(data)
+        got = gated.feed(data)
+        passed += gated._gate.passed
+        assert masked(got) == masked(expected)
+        assert (gated.spoke, gated.over) == (plain.spoke, plain.over)
+        if number == beat:
+            assert masked(gated.keepalive()) == masked(plain.keepalive())
+    if not plain.over:
+        assert masked(gated.finish()) == masked(plain.finish())
+    event(f"{client}: {'some' if passed else 'none'} passed")
+    (gate_before, gate_after), (plain_before, plain_after) = gate_seen, plain_seen
+    assert told(gate_after) == told(plain_after)
+    if (
+        gated.drained or not gated.over
+    ):  # else a stage ended it, and what the same read held after that is not looked at
+        assert told(gate_before) == told(plain_before)
+        assert gated.drained == plain.drained
+
+
+def text_frames(*texts: str) -> bytes:
+    return b"".join(frame(chunk({"content": text})) for text in texts)
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+def test_plain_text_passes_unread(client: str) -> None:
+    """The law above would also hold for a gate that is always shut."""
+    (plain, *_), (gated, *_) = pair("default", "sentinel", client)
+    first = text_frames("Hello")
+    assert masked(gated.feed(first)) == masked(plain.feed(first))
+    rest = text_frames(" world", ".", " 日本", " So", " it")
+    out = gated.feed(rest)
+    assert gated._gate.passed == 5
+    assert masked(out) == masked(plain.feed(rest))
+    held = text_frames(" goes ", '"on"\n\n', "and \\", " on")
+    assert masked(gated.feed(held)) == masked(plain.feed(held))
+    assert gated._gate.passed == 9
+
+
+def test_a_call_shuts_the_gate_until_text_follows() -> None:
+    _, (gated, *_) = pair("default", "sentinel", "chat")
+    gated.feed(text_frames("Hello", " there"))
+    assert gated._gate.passed == 1
+    gated.feed(text_frames('<tool_call>{"name":"f","arguments":"{}"}</tool_call>'))
+    assert gated._gate.passed == 0
+    gated.feed(text_frames("And", " then", " more"))
+    assert gated._gate.passed == 2
+
+
+def test_who_wants_text_shuts_the_gate() -> None:
+    def same(last: Event) -> Event:
+        return last
+
+    async def settle(last: Event) -> Event:
+        return last
+
+    scan = ScanStage(
+        Offer((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
+    )
+    fine: list[Stage | Settle] = [
+        scan,
+        Watch(lambda event: None, None),
+        Settle(settle, None),
+        MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
+    ]
+    assert text_may_pass(Chain(fine))
+    assert text_may_pass(Chain([]))
+    for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
+        assert not text_may_pass(Chain([*fine, MapStage(same, kind, None)]))
+    assert not text_may_pass(Chain([*fine, scan]))
+
+    class Own:
+        def feed(self, events: list[Event]) -> list[Event]:
+            return events
+
+    assert not text_may_pass(Chain([Own()]))
+
+
+def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
+    from proxy.errors import ClientFault
+    from tests.unit.test_reply import guard
+
+    def refuse(event: Event) -> None:
+        if getattr(event, "text", "") == " world":
+            raise ClientFault("No such words.")
+
+    write = WriteOptions(request=REQUEST, created=1)
+    chain = Chain([Watch(refuse, guard(skip=False))])
+    gated = Gate(ChatReader(FRAME_BYTES), chain, ChatWriter(write), (), FRAME_BYTES)
+    gated.feed(text_frames("Hello", " world"))
+    with pytest.raises(ClientFault):
+        gated.feed(frame(chunk({}, "stop")))
+    assert b"No such words." in gated.fail(ClientFault("No such words."))

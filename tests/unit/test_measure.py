@@ -1,0 +1,419 @@
+"""`toolwire bench parse`: small real runs. Nothing here looks at how large a time is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import xml.etree.ElementTree as ET
+from array import array
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+import proxy.measure.parse
+from proxy.cli import main
+from proxy.events import Event
+from proxy.fastparse import IMPLEMENTATION
+from proxy.measure import corpus, libraries, timing
+from proxy.measure.contestants import CONTESTANTS, Contestant, found
+from proxy.measure.corpus import CASES, TOOLS, Call
+from proxy.measure.parse import Growth, Plan, measure
+from proxy.measure.plot import svg
+from proxy.measure.report import as_json, as_text
+from proxy.recording import RecordingError, cut_text
+from proxy.registry import registries
+
+Run = Callable[..., Result]
+FORMATS = registries().formats.names()
+COMPARED = ["compiled", "python", "buffering", "rescanning", "jiter"]
+SVG = "{http://www.w3.org/2000/svg}"
+WRITTEN = 'Hi.\n<tool_call>{"name":"f","arguments":"{\\"a\\":1}"}</tool_call> é'
+
+
+def recording(*deltas: str) -> bytes:
+    """A backend's stream with these pieces of text."""
+    frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    bodies = [{**frame, "choices": [{"index": 0, "delta": {"content": d}, "finish_reason": None}]} for d in deltas]
+    bodies.append({**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return b"".join(b"data: %s\n\n" % json.dumps(body).encode() for body in bodies) + b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run `toolwire bench parse` in an empty folder; one repeat and no growth, unless the arguments say otherwise."""
+    monkeypatch.chdir(tmp_path)
+    few = ("--repeat", "1", "--growth", "0", "--budget", "60")
+    return lambda *args, **kwargs: CliRunner().invoke(main, ["bench", "parse", *few, *args], **kwargs)
+
+
+@pytest.fixture
+def validate() -> Callable[[Any], None]:
+    """Raises if a document does not fit the published schema."""
+    schema = json.loads(resources.files("proxy").joinpath("measure/report.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema).validate
+
+
+# --- the corpus -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "chunks"), [*((f, "tokens") for f in FORMATS), *(("hermes", c) for c in ("bytes", "whole", 7))]
+)
+def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> None:
+    cases = [name for name in CASES if name != "100 KB"]  # the same as 10 KB, and most of the time
+    plan = Plan(
+        formats=[format], chunks=chunks, contestants=[IMPLEMENTATION], cases=cases, repeat=1, growth=0, budget_s=60
+    )
+    report = measure(plan)
+    assert [(g.case, e.status, e.note) for g in report.groups for e in g.entries] == [
+        (group.case, "measured", "") for group in report.groups
+    ]
+    assert len(report.groups) + len(report.left_out) == len(cases)
+    assert len(report.left_out) <= 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_seed_settles_the_corpus(name: str) -> None:
+    hermes = registries().formats.get("hermes")
+    assert corpus.build(name, hermes, 1) == corpus.build(name, hermes, 1) != corpus.build(name, hermes, 2)
+
+
+def test_the_sizes_of_large_arguments_are_as_named() -> None:
+    hermes = registries().formats.get("hermes")
+    for name, size in (("10 KB", 10_000), ("100 KB", 100_000)):
+        case = corpus.build(name, hermes, 1)
+        assert 0.9 * size < len(json.dumps(case.calls[0].arguments, ensure_ascii=False).encode()) < 1.1 * size
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def test_percentiles_are_of_nearest_rank() -> None:
+    values = list(range(1, 1001))
+    assert [timing.percentile(values, p) for p in (50, 90, 99, 99.9, 100)] == [500, 900, 990, 999, 1000]
+    assert timing.percentile([7], 50) == 7
+
+
+def test_a_histogram_counts_every_time_once() -> None:
+    times = [1, 10, 11, 5_000, 10**12]
+    spread = timing.spread(times)
+    assert sum(count for _, count in spread.histogram) == len(times)
+    assert spread.histogram[0] == (10, 2)
+    assert spread.histogram[-1] == (timing.BOUNDS[-1], 1), "what is longer counts in the last bucket"
+    assert (spread.percentiles[0], spread.max) == (11, 10**12)
+
+
+def test_the_best_of_each_position_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = iter([array("q", [5, 1, 7]), array("q", [4, 2, 9])])
+    monkeypatch.setattr(timing, "latencies", lambda make, pieces, clock: (next(rows), 3))
+    times = timing.Times(3)
+    for _ in range(2):
+        times.repeat(CONTESTANTS["buffering"].texts("sentinel", None), ["a", "b", "c"], 0)  # type: ignore[arg-type]
+    assert (list(times.best), list(times.raw), times.finish, times.repeats) == ([4, 1, 7], [5, 1, 7, 4, 2, 9], 3, 2)
+
+
+def test_a_run_ends_when_its_time_is_over() -> None:
+    class Slow:
+        def feed(self, data: Any) -> list[Event]:
+            return []
+
+        def finish(self) -> list[Event]:
+            raise AssertionError("it was stopped before")
+
+    assert timing.whole_run(Slow, ["a"] * 100, -1) is None
+    assert timing.fed(Slow, ["a"] * 100, -1) == ([], 0)
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report() -> Any:
+    """A whole report of two formats."""
+    plan = Plan(
+        formats=["sentinel", "bare_json"],
+        contestants=COMPARED,
+        repeat=2,
+        growth=1_000,
+        budget_s=60,
+        cases=["calls", "mixed"],
+    )
+    return measure(plan)
+
+
+def test_all_figures_are_in_the_json(report: Any, validate: Callable[[Any], None]) -> None:
+    document = json.loads(json.dumps(as_json(report)))
+    validate(document)
+    texts = {(text["format"], text["case"]): text for text in document["texts"]}
+    assert list(texts) == [("sentinel", "calls"), ("sentinel", "mixed"), ("bare_json", "calls")]
+    assert document["left_out"] == ["bare_json: mixed: the format has no prose around its calls"]
+    text = texts["sentinel", "calls"]
+    by_name = {each["name"]: each for each in text["contestants"]}
+    assert list(by_name) == COMPARED
+    twin = by_name["python"]
+    assert (twin["status"], text["calls"]) == ("measured", 40)
+    assert sum(bucket["count"] for bucket in twin["best_ns"]["histogram"]) == text["deltas"]
+    assert sum(bucket["count"] for bucket in twin["raw_ns"]["histogram"]) == text["deltas"] * twin["repeats"]
+    best = [twin["best_ns"][name] for name in ("p50", "p90", "p99", "p99.9", "max")]
+    assert best == sorted(best)
+    assert twin["best_ns"]["max"] <= twin["raw_ns"]["max"]
+    assert {each["status"] for each in texts["bare_json", "calls"]["contestants"]} >= {"measured", "unreadable"}
+    assert {(row["kind"], row["format"]) for row in document["growth"]} == {
+        (kind, format) for kind in ("prose", "call") for format in ("sentinel", "bare_json")
+    }
+
+
+def test_a_schema_that_says_nothing_would_not_do(report: Any, validate: Callable[[Any], None]) -> None:
+    document = as_json(report)
+    del document["texts"][0]["contestants"][0]["best_ns"]
+    with pytest.raises(jsonschema.ValidationError):
+        validate(document)
+
+
+def test_the_tables_are_aligned_and_say_where_it_was_measured(report: Any) -> None:
+    lines = list(as_text(report))
+    assert lines[0].startswith("toolwire ")
+    assert IMPLEMENTATION in lines[0]
+    assert "Nanoseconds" in lines[1]
+    start = next(n for n, line in enumerate(lines) if line.startswith("**sentinel: calls**"))
+    table = lines[start + 2 : lines.index("", start + 2)]
+    assert len({len(line) for line in table}) == 1
+    assert [cell.strip() for cell in table[0].split("|")[1:-1]] == [
+        *("", "p50", "p90", "p99", "p99.9", "max", "raw p99.9", "raw max", "mean", "MB/s", "ratio")
+    ]
+    assert all(re.fullmatch(r"-+:?", cell.strip()) for cell in table[1].split("|")[1:-1])
+    assert "Left out: bare_json: mixed: the format has no prose around its calls." in lines
+    assert any(line.startswith("- buffering: unreadable: ") for line in lines)
+
+
+def test_the_picture_holds_one_series_for_each_contestant(report: Any) -> None:
+    root = ET.fromstring(svg(report))
+    panels = root.findall(f".//{SVG}g[@class='panel']")
+    measured = [[e.contestant for e in group.entries if e.best] for group in report.groups]
+    assert len(panels) == len(report.groups) + 2 * 2
+    drawn = [[g.get("data-contestant") for g in panel.findall(f"{SVG}g[@class='series']")] for panel in panels]
+    assert [sorted(map(str, names)) for names in drawn[:2]] == [sorted(names) for names in measured[:2]]
+    legend = {"".join(g.itertext()).strip() for g in root.findall(f".//{SVG}g[@class='legend']")}
+    assert legend == {name for names in drawn for name in names}
+    for line in root.iter(f"{SVG}polyline"):
+        points = [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]
+        assert points
+        assert all(0 <= x <= 300 and 0 <= y <= 230 for x, y in points)
+
+
+def test_who_was_too_slow_is_not_drawn() -> None:
+    slow = measure(Plan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0, budget_s=-1))
+    growth = Growth(format="sentinel", kind="call", contestant="python", sizes=((1_000, None),))
+    assert "python" not in svg(dataclasses.replace(slow, growth=(growth,)))
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_all_three(run: Run, tmp_path: Path, validate: Callable[[Any], None]) -> None:
+    result = run(
+        "--case", "calls", "--format", "hermes", "--json", "r.json", "--plot", "r.svg", "--implementation", "python"
+    )
+    assert result.exit_code == 0, result.output
+    assert "| python" in result.output
+    assert "| buffering" not in result.output
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
+    validate(document)
+    assert document["settings"]["formats"] == ["hermes"]
+    assert ET.fromstring((tmp_path / "r.svg").read_text("utf-8")).tag == f"{SVG}svg"
+
+
+def test_json_to_standard_output_replaces_the_tables(run: Run, validate: Callable[[Any], None]) -> None:
+    result = run("--case", "prose", "--implementation", "python", "--json", "-")
+    assert result.exit_code == 0, result.output
+    validate(json.loads(result.stdout))
+
+
+def test_all_is_every_format(run: Run) -> None:
+    result = run("--case", "10 KB", "--format", "all", "--implementation", "python", "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert [text["format"] for text in json.loads(result.stdout)["texts"]] == FORMATS
+
+
+@pytest.mark.parametrize("chunks", [None, "recorded", "tokens", "bytes", "whole", "5"])
+@pytest.mark.parametrize("source", [WRITTEN.encode(), recording(WRITTEN[:9], WRITTEN[9:30], WRITTEN[30:])])
+def test_a_recording(run: Run, tmp_path: Path, source: bytes, chunks: str | None) -> None:
+    (tmp_path / "r").write_bytes(source)
+    result = run("--input", "r", *(["--chunks", chunks] if chunks else []), "--json", "-", "--growth", "1000")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    first, *others = document["texts"]
+    frames = source.startswith(b"data:") and chunks in (None, "recorded")
+    assert (first["case"], first["calls"]) == ("recording", 1)
+    assert [(text["case"], text["deltas"], text["calls"]) for text in others] == [
+        ("recording, whole path", 5, 1)
+    ] * frames
+    octets = len(WRITTEN.encode())
+    wanted = {"bytes": octets, "whole": 1, "5": -(-octets // 5)}
+    assert first["deltas"] == wanted.get(str(chunks), first["deltas"])
+    for text in document["texts"]:
+        assert {c["name"]: c["status"] for c in text["contestants"]}[IMPLEMENTATION] == "measured"
+    assert {row["kind"] for row in document["growth"]} == (set() if chunks == "whole" else {"recording, repeated"})
+
+
+@pytest.mark.parametrize(
+    ("args", "source", "status", "message"),
+    [
+        (["--input", "none"], b"", 2, "none"),
+        (["--input", "-"], b"", 1, "the recording is empty"),
+        (["--input", "-"], b"data: [DONE]\n\n", 1, "no text in Chat chunks"),
+        (["--input", "-"], b"\xff", 1, "no UTF-8"),
+        (["--format", "hermse"], b"", 1, "did you mean 'hermes'?"),
+        (["--chunks", "recorded"], b"", 2, "--input FILE"),
+        (["--chunks", "words"], b"", 2, "--chunks"),
+        (["--case", "calls", "--input", "-"], b"a", 2, "--case"),
+        (["--case", "novel"], b"", 2, "'novel' is none of prose, calls"),
+        (["--implementation", "magic"], b"", 2, "'magic' is none of compiled, python"),
+        (["--repeat", "0"], b"", 2, "--repeat"),
+        (["--budget", "0"], b"", 2, "--budget"),
+        (["--plot", "no/such/folder.svg"], b"", 2, "no/such/folder.svg"),
+        (["--implementation", "buffering", "--format", "bare_json", "--case", "prose"], b"", 1, "unreadable"),
+    ],
+)
+def test_wrong_use_is_2_and_what_cannot_be_measured_1(
+    run: Run, args: list[str], source: bytes, status: int, message: str
+) -> None:
+    result = run(*args, input=source)
+    assert result.exit_code == status, result.output
+    assert message in result.output
+
+
+def test_every_name_is_in_the_help() -> None:
+    text = CliRunner().invoke(main, ["bench", "parse", "--help"], terminal_width=500, max_content_width=500).output
+    assert all(name in text for name in [*CONTESTANTS, *CASES])
+
+
+# --- contestants that fail ----------------------------------------------------------------------------------------------
+
+
+class Deaf:
+    """A parser that finds nothing."""
+
+    def feed(self, data: Any) -> list[Event]:
+        return []
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+class Broken(Deaf):
+    """A parser that raises."""
+
+    def finish(self) -> list[Event]:
+        raise KeyError("arguments")
+
+
+def missing(format: str, offer: Any) -> Any:
+    raise ImportError("No module named 'deaf'", name="deaf")
+
+
+@pytest.mark.parametrize(
+    ("texts", "status", "note"),
+    [
+        (lambda format, offer: Deaf, "different", "finds 0 of 40 calls"),
+        (lambda format, offer: Broken, "failed", "KeyError: 'arguments'"),
+        (lambda format, offer: None, "unreadable", "does not read this format"),
+        (missing, "missing", "not installed: deaf"),
+        (lambda format, offer: offer.changed, "failed", "AttributeError: 'tuple' object has no attribute 'changed'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rescanning", "python"])
+def test_who_cannot_do_it_is_not_timed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, texts: Any, status: str, note: str
+) -> None:
+    monkeypatch.setitem(CONTESTANTS, name, Contestant(name, "", texts))  # type: ignore[arg-type]
+    report = measure(
+        Plan(formats=["sentinel"], cases=["calls"], contestants=[name, "buffering"], repeat=1, growth=0, budget_s=60)
+    )
+    entries = {entry.contestant: entry for entry in report.groups[0].entries}
+    assert (entries[name].status, entries[name].note, entries[name].best) == (status, note, None)
+    assert entries["buffering"].status == "measured"
+    result = run("--case", "calls", "--implementation", name, "--implementation", "buffering")
+    assert result.exit_code == int(name == "python" and status in ("different", "failed")), result.output
+
+
+def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = corpus.rendered(registries().formats.get("sentinel"), [Call("search", {"query": "x"})])
+    monkeypatch.setattr(
+        proxy.measure.parse.corpus,
+        "build",
+        lambda name, format, seed: corpus.Case(name, text, (Call("search", {"query": "y"}),)),
+    )
+    plan = Plan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0)
+    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is another one"
+
+
+def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(formats=["sentinel"], cases=["calls"], contestants=["buffering"], repeat=1, growth=0, budget_s=-1)
+    (entry,) = measure(plan).groups[0].entries
+    assert entry.status == "too slow"
+    assert re.fullmatch(r"stopped after -1 s and 0 of [\d,]+ deltas", entry.note)
+
+
+def test_an_empty_recording_has_nothing_to_measure() -> None:
+    with pytest.raises(RecordingError, match="is empty"):
+        measure(Plan(formats=["sentinel"], recording=b"", growth=0))
+
+
+# --- the simple parsers and the libraries -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in CONTESTANTS if name not in ("compiled", "python", "sglang")])
+@pytest.mark.parametrize("format", ["sentinel", "hermes", "fenced_json"])
+@pytest.mark.parametrize("chunks", ["tokens", "bytes", "whole", 3])
+def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any) -> None:
+    """With the library itself: it is installed where tests run."""
+    make = CONTESTANTS[name].texts(format, TOOLS)
+    assert make is not None
+    written = registries().formats.get(format)
+    calls = [Call("get_weather", {"city": "Łódź", "days": 3}), Call("search", {"query": 'a "b" \\ c\n', "limit": 2.5})]
+    text = f"Well <tool.\n{corpus.rendered(written, calls)}\nand so on"
+    pieces = cut_text(text, chunks)
+    maker = make if isinstance(pieces[0], str) else proxy.measure.parse.for_bytes(CONTESTANTS[name], make)
+    events, fed = timing.fed(maker, pieces, 60)
+    assert fed == len(pieces)
+    assert found(events).calls == tuple(calls)
+    assert found(events).text == "Well<tool.andsoon"
+
+
+class Chunked:
+    """Behaves like SGLang's `FunctionCallParser`: text, and pieces of calls by their number."""
+
+    def __init__(self, tools: list[Any], name: str) -> None:
+        assert (tools[0]["function"]["name"], name) == ("get_weather", "hermes")
+
+    def parse_stream_chunk(self, delta: str) -> tuple[str, list[Any]]:
+        """Two calls whose pieces come in turns."""
+        items = {
+            "a": [SimpleNamespace(tool_index=0, name="get_weather", parameters="")],
+            "b": [SimpleNamespace(tool_index=0, name=None, parameters='{"city":')],
+            "c": [SimpleNamespace(tool_index=1, name="search", parameters="{}")],
+            "d": [SimpleNamespace(tool_index=0, name=None, parameters='"Oslo"}')],
+        }
+        return delta if delta not in items else "", items.get(delta, [])
+
+
+def test_sglangs_pieces_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: dict[str, Any] = {
+        "sglang.srt.function_call.function_call_parser": SimpleNamespace(FunctionCallParser=Chunked),
+        "sglang.srt.entrypoints.openai.protocol": SimpleNamespace(Tool=SimpleNamespace(model_validate=dict)),
+    }
+    monkeypatch.setattr(libraries, "import_module", modules.__getitem__)
+    make = CONTESTANTS["sglang"].texts("hermes", TOOLS)
+    assert make is not None
+    result = found(timing.fed(make, ["Hi", "a", "b", "c", "d"], 60)[0])
+    assert (result.text, result.calls) == ("Hi", (Call("get_weather", {"city": "Oslo"}), Call("search", {})))
+    assert CONTESTANTS["sglang"].texts("sentinel", TOOLS) is None

@@ -1,0 +1,92 @@
+"""The registry: what names mean, and what is said when they mean nothing."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from proxy.conversion import ConfigError
+from proxy.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
+
+GROUP = "toolwire.things"
+
+
+def point(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, GROUP)
+
+
+def test_builtin_is_imported_only_when_it_is_looked_up() -> None:
+    sys.modules.pop("this", None)
+    registry: Registry[object] = Registry("thing", GROUP, {"decoder": "colorsys:rgb_to_hls", "zen": "this:nothing"}, [])
+    import colorsys
+
+    assert registry.names() == ["decoder", "zen"]
+    assert registry.get("decoder") is colorsys.rgb_to_hls
+    assert "this" not in sys.modules
+
+
+def test_entry_point_dotted_path_and_registered_value() -> None:
+    registry: Registry[object] = Registry("thing", GROUP, {}, [point("join", "os.path:join")])
+    import os
+
+    registry.register("mine", 5)
+    assert registry.get("join") is os.path.join
+    assert registry.get("os:path.join") is os.path.join
+    assert registry.get("mine") == 5
+    assert registry.names() == ["join", "mine"]
+
+
+@pytest.mark.parametrize("taken", ["builtin", "plugin"])
+def test_a_name_used_twice_is_an_error_at_startup(taken: str) -> None:
+    with pytest.raises(ConfigError, match=f"two things are called '{taken}'"):
+        Registry("thing", GROUP, {"builtin": "os:path"}, [point("plugin", "os:sep"), point(taken, "os:name")])
+
+
+@pytest.mark.parametrize("taken", ["builtin", "mine"])
+def test_a_taken_name_cannot_be_registered(taken: str) -> None:
+    registry: Registry[object] = Registry("thing", GROUP, {"builtin": "os:path"}, [])
+    registry.register("mine", 1)
+    with pytest.raises(ConfigError, match=f"two things are called '{taken}'"):
+        registry.register(taken, 2)
+
+
+def test_the_same_package_found_twice_is_no_conflict() -> None:
+    registry: Registry[str] = Registry("thing", GROUP, {}, [point("sep", "os:sep"), point("sep", "os:sep")])
+    assert registry.names() == ["sep"]
+
+
+def test_unknown_name_suggests_the_nearest_or_lists_all() -> None:
+    registry: Registry[str] = Registry("thing", GROUP, {"hermes": "os:sep", "sentinel": "os:sep"}, [])
+    with pytest.raises(ConfigError, match=r"unknown thing 'sentinl', did you mean 'sentinel'\?"):
+        registry.get("sentinl")
+    with pytest.raises(ConfigError, match=r"unknown thing 'xyz'; known: hermes, sentinel .*'toolwire.things'"):
+        registry.get("xyz")
+
+
+def test_a_path_that_cannot_be_imported_says_why() -> None:
+    registry: Registry[str] = Registry("thing", GROUP, {"gone": "no_such_package.at_all:X"}, [])
+    with pytest.raises(ConfigError, match=r"cannot import thing 'gone' \(no_such_package.at_all:X\): ModuleNotFound"):
+        registry.get("gone")
+    with pytest.raises(ConfigError, match=r"cannot import thing 'colorsys:rgb_to_hsl': .*did you mean"):
+        registry.get("colorsys:rgb_to_hsl")
+
+
+def test_two_applications_share_no_registration() -> None:
+    first, second = registries(), registries()
+    first.middlewares.register("only_here", object())
+    assert "only_here" in first.middlewares.names()
+    assert "only_here" not in second.middlewares.names()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(k, n) for k, t in (("middlewares", MIDDLEWARES), ("formats", FORMATS), ("backends", BACKENDS)) for n in t],
+)
+def test_every_builtin_exists(kind: str, name: str) -> None:
+    value = getattr(registries(), kind).get(name)
+    if kind == "formats":
+        assert FORMATS[value.name] == FORMATS[name]  # some have several names
+    else:
+        assert isinstance(value, type)

@@ -1,0 +1,102 @@
+"""Streams that are passed on unread: the same bytes for any split, and never half a frame before an error."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.protocols.chat import ChatProtocol
+from proxy.relay import Relay
+from proxy.testing import chunk, frame
+
+TEXT = frame(chunk({"content": 'an "error" in words, [DONE], data: [DONE]'}))
+LAST = frame(chunk({}, "stop"))
+DONE = b"data: [DONE]\n\n"
+ERROR = frame({"error": {"message": "no memory at http://10.0.0.1:8000", "code": None}})
+COMMENT = b": hello\n\n"
+
+
+def relayed(data: bytes, cuts: list[int] | None = None) -> tuple[bytes, Relay]:
+    """What goes out of these bytes, read in these pieces, the end included."""
+    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    out = b""
+    points = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts or ())})
+    for start, end in pairwise(points):
+        out += relay.feed(data[start:end])
+        if relay.fault is not None:
+            return out, relay
+    return out + relay.finish(), relay
+
+
+STREAMS = [
+    COMMENT + TEXT + LAST + DONE,
+    (TEXT + LAST + DONE).replace(b"\n", b"\r\n"),
+    (TEXT + LAST + DONE).replace(b"\n\n", b"\n\r\n"),
+    (TEXT + LAST + DONE).replace(b"\n", b"\r"),
+    TEXT + DONE,
+    b'data: {"strange":  1.0}\n\n' + DONE + b": bye\n\n",
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
+def test_bytes_pass_unchanged_for_any_split(stream: bytes, cuts: list[int]) -> None:
+    out, relay = relayed(stream, cuts)
+    assert (out, relay.fault, relay.ended, relay.spoke) == (stream, None, True, True)
+
+
+def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
+    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    assert relay.feed(COMMENT) == COMMENT
+    assert not relay.spoke
+    assert relay.feed(TEXT + LAST[:9]) == TEXT
+    assert relay.spoke
+    assert relay.feed(LAST[9:]) == LAST
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
+def test_a_missing_end_is_added(end: bytes) -> None:
+    out, relay = relayed(TEXT + LAST + end)
+    assert (out.replace(b"\n\n\n", b"\n\n"), relay.fault) == (TEXT + LAST + DONE, None)
+
+
+def test_a_last_frame_without_its_blank_line_counts_if_it_is_whole() -> None:
+    assert relayed(TEXT + LAST.rstrip())[0] == TEXT + LAST + DONE
+    out, relay = relayed(TEXT + LAST[:-20])
+    assert out == TEXT
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_disconnected"
+
+
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
+def test_a_stream_that_breaks_off_is_a_fault_after_its_last_whole_frame(cuts: list[int]) -> None:
+    out, relay = relayed(TEXT + TEXT[:50], cuts)
+    assert (out, relay.ended) == (TEXT, False)
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_disconnected"
+
+
+@pytest.mark.parametrize("error", [ERROR, b"event: error\n" + b'data: {"message":"no memory"}\n\n'])
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
+def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[int]) -> None:
+    out, relay = relayed(TEXT + error + TEXT, cuts)
+    assert out == TEXT
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_error"
+    assert "no memory" in relay.fault.message
+    assert "10.0.0.1" not in relay.fault.message
+
+
+def test_a_null_error_is_none() -> None:
+    stream = frame({**chunk({"content": "a"}), "error": None}) + LAST + DONE
+    assert relayed(stream)[0] == stream
+
+
+def test_a_frame_beyond_the_limit_is_a_fault() -> None:
+    out, relay = relayed(TEXT + b"data: " + b"x" * 5000)
+    assert out == TEXT
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_invalid_response"

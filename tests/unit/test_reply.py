@@ -1,0 +1,385 @@
+"""Stages on an unsent reply: what a middleware sees, in which order, and what happens when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given
+
+from proxy.errors import ClientFault, Defect
+from proxy.events import (
+    BlockKind,
+    BlockStatus,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Kind,
+    Open,
+    Start,
+    check,
+    normalise,
+    text_block,
+)
+from proxy.middleware import Guard
+from proxy.model import ModelReply, Text, ToolUse, Usage
+from proxy.reply import Batches, Given, MapStage, Reply, RewriteFunction
+from tests.strategies import streams
+
+START = Start("id", "m", 1)
+
+
+async def collect(reply: Reply) -> list[Event]:
+    return [event async for batch in reply.events() for event in batch]
+
+
+def guard(*, skip: bool) -> Guard:
+    async def never(request: object, handler: object) -> None:
+        raise AssertionError
+
+    return Guard("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
+
+
+@given(streams())
+def test_a_stage_that_changes_nothing_changes_nothing(events: list[Event]) -> None:
+    for wants in (Kind.ALL, Kind.FINISHED_CALL, Kind.FINISHED_CALL | Kind.TEXT, Kind.CALL):
+        assert normalise_each(MapStage(lambda e: e, wants, None).feed(events)) == normalise_each(events)
+
+
+def normalise_each(events: list[Event]) -> dict[int, list[Event]]:
+    """The events block by block: holding a call back may move it behind text that overlaps it."""
+    out: dict[int, list[Event]] = {}
+    for event in events:
+        out.setdefault(getattr(event, "block", -1), []).append(event)
+    return out
+
+
+@given(streams())
+def test_what_comes_out_is_a_stream(events: list[Event]) -> None:
+    check(MapStage(lambda e: e, Kind.FINISHED_CALL, None).feed(events))
+
+
+def test_only_the_wanted_kinds_are_seen() -> None:
+    seen: list[Event] = []
+
+    def look(event: Event) -> Event:
+        seen.append(event)
+        return event
+
+    events: list[Event] = [
+        START,
+        *text_block(0, "a"),
+        Open(1, BlockKind.REASONING),
+        Delta(1, "r"),
+        Close(1),
+        *Call(2, ToolUse("c", "f", "{}")).events(),
+        Finish(),
+    ]
+    expect = {
+        Kind.TEXT: events[1:4],
+        Kind.REASONING: events[4:7],
+        Kind.CALL: events[7:10],
+        Kind.EDGES: [events[0], events[-1]],
+    }
+    for wants, wanted in expect.items():
+        seen.clear()
+        assert MapStage(look, wants, None).feed(events) == events
+        assert seen == wanted
+
+
+def test_a_finished_call_is_one_value_and_can_be_changed_dropped_or_replaced() -> None:
+    events: list[Event] = [
+        START,
+        Open(0, BlockKind.TOOL_CALL, name="f", call_id="c"),
+        Delta(0, '{"a"'),
+        Delta(0, ":1}"),
+    ]
+    end: list[Event] = [Close(0), Finish()]
+    seen: list[Call] = []
+
+    def keep(event: Event) -> Event:
+        assert isinstance(event, Call)
+        seen.append(event)
+        return event
+
+    stage = MapStage(keep, Kind.FINISHED_CALL, None)
+    assert stage.feed(events) == [START]
+    assert stage.feed(end) == [*events[1:], *end]
+    assert seen == [Call(0, ToolUse("c", "f", '{"a":1}'))]
+
+    stage = MapStage(lambda e: None, Kind.FINISHED_CALL, None)
+    assert stage.feed(events + end) == [START, Finish()]
+
+    changed = Call(0, ToolUse("c", "g", "{}"))
+    stage = MapStage(lambda e: changed, Kind.FINISHED_CALL, None)
+    assert stage.feed(events + end) == [START, *changed.events(), Finish()]
+
+    stage = MapStage(lambda e: text_block(9, "no"), Kind.FINISHED_CALL, None)
+    assert stage.feed(events + end) == [START, *text_block(9, "no"), Finish()]
+
+
+async def test_stages_run_in_the_order_of_declaration() -> None:
+    def suffix(mark: str) -> object:
+        def add(event: Event) -> Event:
+            return Delta(event.block, event.text + mark) if isinstance(event, Delta) else event
+
+        return add
+
+    async def shout(batches: Batches) -> Batches:
+        async for batch in batches:
+            yield [Delta(e.block, e.text.upper()) if isinstance(e, Delta) else e for e in batch]
+
+    reply = Reply.of([START, *text_block(0, "x"), Finish()])
+    reply.map(suffix("a"), Kind.TEXT)  # type: ignore[arg-type]
+    reply.rewrite(shout)
+    reply.map(suffix("b"), Kind.TEXT)  # type: ignore[arg-type]
+    reply.map(suffix("c"), Kind.TEXT)  # type: ignore[arg-type]
+    assert Delta(0, "XAbc") in await collect(reply)
+
+
+async def test_collect_sees_the_whole_answer() -> None:
+    async def polite(whole: ModelReply) -> ModelReply:
+        assert whole.text == "hello"
+        return ModelReply(whole.id, whole.model, whole.created, (type(whole.choices[0])((Text("bye"),)),), None)
+
+    reply = Reply.of([START, Open(0, BlockKind.TEXT), Delta(0, "hel"), Delta(0, "lo"), Close(0), Finish()])
+    reply.collect(polite)
+    assert normalise(await collect(reply)) == [START, *text_block(0, "bye"), Finish()]
+
+
+async def test_collect_lets_a_fault_through() -> None:
+    async def never(whole: ModelReply) -> ModelReply:
+        raise AssertionError
+
+    fault = Fault(ClientFault("no"))
+    reply = Reply.of([START, fault])
+    reply.collect(never)
+    assert await collect(reply) == [START, fault]
+
+
+async def test_nothing_comes_after_the_end() -> None:
+    reply = Reply.of([START, Finish()])
+
+    async def more(batches: Batches) -> Batches:
+        async for batch in batches:
+            yield batch
+        yield [START]
+
+    reply.rewrite(more)
+    assert await collect(reply) == [START, Finish()]
+
+
+@pytest.mark.parametrize("leaves", ["at the end", "when an outer stage breaks", "before the end"])
+async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
+    """A stage that keeps something puts it away now, not when memory is next collected."""
+    closed: list[str] = []
+
+    def keeping(name: str) -> RewriteFunction:
+        async def stage(batches: Batches) -> Batches:
+            try:
+                async for batch in batches:
+                    yield batch
+            finally:
+                closed.append(name)
+
+        return stage
+
+    def refuse(event: Event) -> Event:
+        raise ClientFault("No such words.")
+
+    reply = Reply.of([START, *text_block(0, "a"), Finish()])
+    reply.owner = guard(skip=False)
+    reply.rewrite(keeping("inner"))
+    reply.rewrite(keeping("outer"))
+    if leaves == "when an outer stage breaks":
+        reply.map(refuse, Kind.TEXT)
+    async with aclosing(reply.events()) as batches:
+        async for _ in batches:
+            if leaves == "before the end":
+                break
+    assert closed == ["outer", "inner"]
+
+
+def test_a_broken_stage_ends_the_stream_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: Event) -> Event:
+        raise KeyError("boom")
+
+    with caplog.at_level(logging.ERROR):
+        out = MapStage(broken, Kind.TEXT, guard(skip=False)).feed([START, *text_block(0, "a"), Finish()])
+    assert out[0] == START
+    assert isinstance(out[1], Fault)
+    assert isinstance(out[1].error, Defect)
+    assert "'bad'" in out[1].error.message
+    assert "'bad'" in caplog.text
+    assert "boom" not in out[1].error.message
+
+
+def test_a_broken_stage_can_be_skipped_without_loss(caplog: pytest.LogCaptureFixture) -> None:
+    calls = 0
+
+    def broken(event: Event) -> Event | Iterable[Event] | None:
+        nonlocal calls
+        calls += 1
+        if isinstance(event, Call):
+            raise KeyError("boom")
+        return event
+
+    events: list[Event] = [START, *text_block(0, "a"), *Call(1, ToolUse("c", "f", "{}")).events(), *text_block(2, "b")]
+    stage = MapStage(broken, Kind.TEXT | Kind.FINISHED_CALL, guard(skip=True))
+    assert stage.feed(events) + stage.feed([Finish()]) == [*events, Finish()]
+    assert calls == 4
+
+
+def test_a_gateway_error_from_a_stage_is_the_fault() -> None:
+    def refuse(event: Event) -> Event:
+        raise ClientFault("No such words.")
+
+    out = MapStage(refuse, Kind.TEXT, guard(skip=True)).feed([START, *text_block(0, "a")])
+    assert out == [START, Fault(ClientFault("No such words."))]
+
+
+async def test_the_last_event_waits_and_nothing_else_does() -> None:
+    order: list[object] = []
+    gate = asyncio.Event()
+
+    async def price(last: Event) -> Event:
+        order.append("asked")
+        await gate.wait()
+        assert isinstance(last, Finish)
+        return Finish(last.reason, Usage(1, 2))
+
+    reply = Reply.of([START, *text_block(0, "a"), Finish("length")])
+    reply.settle(price)
+    reply.watch(order.append)
+    chain = reply.chain()
+    assert chain is not None
+    assert chain.feed([START, *text_block(0, "a"), Finish("length")]) == [START, *text_block(0, "a")]
+    assert chain.waits
+    assert order == [START, *text_block(0, "a")]
+    gate.set()
+    assert await chain.settle() == [Finish("length", Usage(1, 2))]
+    assert not chain.waits
+    assert order[-2:] == ["asked", Finish("length", Usage(1, 2))]
+    order.clear()
+    assert await collect(reply) == [START, *text_block(0, "a"), Finish("length", Usage(1, 2))]
+
+
+async def test_what_a_stage_ended_early_does_not_go_on() -> None:
+    def refuse(event: Event) -> Event:
+        raise ClientFault("no", code="invalid_value")
+
+    async def settled(event: Event) -> Event:
+        raise AssertionError("nothing is settled after the end")
+
+    reply = Reply(Given([START, *text_block(0, "a"), Finish()]), streamed=False)
+    reply.settle(settled)
+    reply.owner = guard(skip=False)
+    reply.map(refuse, Kind.TEXT)
+    events = await reply.whole()
+    check(events)
+    assert isinstance(events[-1], Fault)
+
+
+async def test_a_stage_that_waits_earlier_takes_the_chain_away() -> None:
+    async def same(batches: Batches) -> Batches:
+        async for batch in batches:
+            yield batch
+
+    reply = Reply.of([START, Finish()])
+    assert reply.chain() is not None
+    reply.rewrite(same)
+    assert reply.chain() is None
+
+
+@pytest.mark.parametrize("skip", [True, False])
+async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: bool) -> None:
+    async def settle(last: Event) -> Event:
+        raise KeyError("boom")
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Delta):
+            raise KeyError("boom")
+
+    events: list[Event] = [START, *text_block(0, "a"), Finish()]
+    for declare in (lambda reply: reply.settle(settle), lambda reply: reply.watch(watch)):
+        reply = Reply.of(events)
+        reply.owner = guard(skip=skip)
+        declare(reply)
+        got = await collect(reply)
+        if skip:
+            assert got == events
+        else:
+            assert isinstance(got[-1], Fault)
+            assert isinstance(got[-1].error, Defect)
+
+
+def test_what_is_to_be_done_at_the_end_is_done_once() -> None:
+    done: list[str] = []
+    reply = Reply.of([])
+    reply.at_end(lambda: done.append("x"))
+    reply.ended()
+    reply.ended()
+    assert done == ["x"]
+
+
+# --- calls that are given out while they come (R6.13) -------------------------------------------------------------------
+
+
+def live_call(block: int, *pieces: str, status: BlockStatus = "complete") -> list[Event]:
+    opened = Open(block, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"live": True})
+    return [opened, *(Delta(block, piece) for piece in pieces), Close(block, status)]
+
+
+def test_who_wants_finished_calls_holds_them_and_may_refuse() -> None:
+    seen: list[Event] = []
+    stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None)
+    assert [stage.feed([event]) for event in live_call(1, '{"a":', "1}")] == [[]] * 4
+    assert seen == [Call(1, ToolUse("c", "f", '{"a":1}'), source="")]
+    stage = MapStage(lambda event: event, Kind.FINISHED_CALL, None)
+    assert stage.feed(live_call(1, "{", "}")) == live_call(1, "{", "}")
+
+
+def test_a_held_call_that_is_cut_off_vanishes() -> None:
+    """C18: as if it had not been given out while it came."""
+    seen: list[Event] = []
+    stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None)
+    assert stage.feed([*live_call(1, "{", status="truncated"), Finish("length")]) == [Finish("length")]
+    assert seen == []
+
+
+@pytest.mark.parametrize("status", ["complete", "truncated"])
+def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
+    seen: list[Event] = []
+    stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None, live=True)
+    events = live_call(1, '{"a":', "1}", status=status)
+    for event in events:
+        assert not seen
+        assert stage.feed([event]) == [event]  # the function gave None, which drops other calls
+    assert seen == [Call(1, ToolUse("c", "f", '{"a":1}'), source="", status=status)]
+    assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
+
+
+def test_who_only_looks_may_still_end_the_answer() -> None:
+    def refuse(event: Event) -> Event:
+        raise ClientFault("no")
+
+    stage = MapStage(refuse, Kind.FINISHED_CALL, guard(skip=False), live=True)
+    *passed, fault = stage.feed(live_call(1, "{", "}"))
+    assert passed == live_call(1, "{", "}")[:-1]
+    assert isinstance(fault, Fault)
+
+
+def test_what_was_passed_on_is_not_repeated_when_a_stage_is_switched_off() -> None:
+    def breaks(event: Event) -> Event:
+        raise RuntimeError
+
+    stage = MapStage(breaks, Kind.FINISHED_CALL, guard(skip=True), live=True)
+    held = Call(2, ToolUse("d", "g", "{}")).events()
+    first = live_call(1, "{", "}")
+    assert stage.feed([held[0], *first, *held[1:]]) == [*first[:-1], held[0], first[-1], *held[1:]]

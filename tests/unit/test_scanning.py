@@ -1,0 +1,127 @@
+"""The scanner as a stage: block numbers, choices, ends, and whose strictness counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.errors import BackendFault, ModelFault
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, text_block
+from proxy.exchange import Offer
+from proxy.formats import hermes, sentinel
+from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
+from proxy.scanning import ScanStage
+from tests.strategies import cuts, streams
+
+START = Start("id", "m", 1)
+CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
+F = ToolSpec("f")
+
+
+def stage(*tools: ToolSpec, choice: ToolChoice | None = None, parallel: bool = True, **options: Any) -> ScanStage:
+    choice = choice or ToolChoice()
+    allowed = tuple(tool for tool in tools if choice.allowed is None or tool.name in choice.allowed)
+    offer = Offer(allowed, choice, parallel, sentinel.FORMAT, tools)
+    return ScanStage(offer, RouteOptions(**options), LimitsConfig(), lambda name: None)
+
+
+def texts(*pieces: str, block: int = 0, choice: int = 0) -> list[Event]:
+    return [Open(block, BlockKind.TEXT, choice=choice), *(Delta(block, p) for p in pieces), Close(block)]
+
+
+@given(streams())
+def test_what_comes_out_is_a_stream_and_other_blocks_stay(events: list[Event]) -> None:
+    out = stage(F).feed(events)
+    check(out)
+    kept = [part for part in fold(events).choices[0].parts if not isinstance(part, Text)]
+    assert [part for part in fold(out).choices[0].parts if not isinstance(part, Text)] == kept
+
+
+@given(st.data())
+def test_cuts_and_neighbouring_text_blocks_do_not_matter(data: st.DataObject) -> None:
+    pieces = data.draw(cuts(f"a {CALL} b"))
+    middle = data.draw(st.integers(0, len(pieces)))
+    out = stage(F).feed([START, *texts(*pieces[:middle]), *texts(*pieces[middle:], block=1), Finish()])
+    check(out)
+    before, call, after = fold(out).choices[0].parts
+    assert (before, after) == (Text("a"), Text("b"))
+    assert isinstance(call, ToolUse)
+    assert (call.name, call.arguments) == ("f", "{}")
+
+
+def test_each_choice_has_a_scanner_of_its_own() -> None:
+    events = [
+        START,
+        Open(0, BlockKind.TEXT, choice=0),
+        Open(1, BlockKind.TEXT, choice=1),
+        Delta(0, CALL[:9]),
+        Delta(1, "x" + CALL[:20]),
+        Delta(0, CALL[9:]),
+        Delta(1, CALL[20:]),
+        Close(0),
+        Close(1),
+        Finish("stop", others=("stop",)),
+    ]
+    first, second = fold(stage(F).feed(events)).choices
+    assert [type(part) for part in first.parts] == [ToolUse]
+    assert [type(part) for part in second.parts] == [Text, ToolUse]
+
+
+def test_a_call_cut_off_by_length_is_never_emitted() -> None:
+    out = stage(F).feed([START, *texts("a ", CALL[:-3]), Finish("length")])
+    assert fold(out).choices[0].parts == (Text("a"),)
+
+
+def test_a_fault_gives_back_text_but_no_half_call() -> None:
+    fault = Fault(BackendFault("gone"))
+    out = stage(F).feed([START, Open(0, BlockKind.TEXT), Delta(0, "a <tool"), fault])
+    assert [event.text for event in out if isinstance(event, Delta)] == ["a", " <tool"]
+    out = stage(F).feed([START, Open(0, BlockKind.TEXT), Delta(0, "a " + CALL[:-1]), fault])
+    assert "".join(event.text for event in out if isinstance(event, Delta)) == "a"
+    assert out[-1] == fault
+
+
+def test_nothing_follows_a_strict_failure() -> None:
+    strict = ToolSpec("f", strict=True)
+    bad = "<tool_call>{nonsense}</tool_call>"
+    out = stage(strict).feed([START, *texts("a", bad, "b"), Finish()])
+    assert isinstance(out[-1], Fault)
+    assert isinstance(out[-1].error, ModelFault)
+    assert stage(strict).feed([]) == []
+
+
+def test_a_tool_that_may_not_be_called_has_its_own_strictness() -> None:
+    tools = (F, ToolSpec("g", strict=True))
+    only_f = ToolChoice(allowed=("f",))
+    out = stage(*tools, choice=only_f).feed([START, *texts(CALL.replace('"f"', '"g"')), Finish()])
+    assert isinstance(out[-1], Fault)
+    assert out[-1].error.code == "unknown_tool_call"
+    only_g = ToolChoice(allowed=("g",))
+    out = stage(*tools, choice=only_g).feed([START, *texts(CALL), Finish()])
+    assert fold(out).choices[0].parts == (Text(CALL),)
+
+
+def test_the_backend_is_stopped_after_the_only_wanted_call() -> None:
+    one = stage(F, parallel=False, stop_after_call=True)
+    out = one.feed([START, Open(0, BlockKind.TEXT), Delta(0, "a" + CALL + " more")])
+    assert out[-1] == Finish("tool_calls")
+    check(out)
+    assert one.feed([Delta(0, "and more"), Close(0), Finish()]) == []
+
+
+def test_the_format_of_the_offer_counts() -> None:
+    offer = Offer((F,), ToolChoice(), True, hermes.FORMAT, (F,))
+    counts: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        counts[name] += 1
+
+    scan = ScanStage(offer, RouteOptions(), LimitsConfig(), count)
+    out = scan.feed([START, *text_block(0, '<tool_call>{"name":"f","arguments":{"a": 1.0}}</tool_call>'), Finish()])
+    (call,) = fold(out).calls
+    assert call.arguments == '{"a": 1.0}'
+    assert counts == {"calls": 1}

@@ -1,0 +1,317 @@
+"""Schemas that mean harm: a clear problem or a bounded check, never a fetch, a hang, or code that runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy._schema_walk import BUDGET, Graph
+from proxy.config import LimitsConfig
+from proxy.schema import SchemaProblem, compile_schema, validate_tool_schema
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a connection, looking up a name, or reading a file fails the test."""
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        pytest.fail("something was fetched")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.setattr(socket, "create_connection", refused)
+
+
+@pytest.fixture
+def listener() -> Any:
+    """A port that notices whoever connects, also from native code."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.setblocking(False)
+        yield server
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+REMOTE = ["http://127.0.0.1:{port}/s.json", "//127.0.0.1:{port}/s", "http://127.0.0.1:{port}/#/a"]
+OTHER = ["file:///etc/passwd", "data:application/json,{}", "ftp://h/x", "urn:x:y", "other.json", "../x", "?q", "/x",
+         "json-schema:///x", "http://json-schema.org/draft-07/schema#", "HTTP://H/x", "jar:file:/x!/y", " http://h"]  # fmt: skip
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
+@pytest.mark.parametrize("target", REMOTE + OTHER)
+@pytest.mark.parametrize("base", [None, "http://127.0.0.1:{port}/base.json", "mine.json", "/y"])
+def test_remote_references_are_refused(keyword: str, target: str, base: str | None, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    schema: dict[str, Any] = {"properties": {"a": {"items": {keyword: target.replace("{port}", str(port))}}}}
+    if base is not None:
+        schema["$id"] = base.replace("{port}", str(port))
+    with pytest.raises(SchemaProblem) as caught:
+        compile_schema(schema)
+    assert caught.value.where == f".properties.a.items.{keyword}"
+    assert "leads out of the schema" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$id": "http://127.0.0.1:{port}/", "$ref": "#/x"}}},
+        {"properties": {"a": {"$id": "//127.0.0.1:{port}/x"}}},
+        {"$schema": "http://127.0.0.1:{port}/meta"},
+        {"$id": "http://127.0.0.1:{port}/T0", "$defs": {"x": {"$id": "T0"}}, "properties": {"a": {"$ref": "T1"}}},
+        {"$defs": {"x": {"$id": "x"}, "y": {"$id": "x"}}, "properties": {"a": {"$ref": "x"}}},
+    ],
+)
+def test_names_cannot_move_references_out(schema: dict[str, Any], listener: socket.socket) -> None:
+    text = json.dumps(schema).replace("{port}", str(listener.getsockname()[1]))
+    assert validate_tool_schema(json.loads(text)) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "$vocabulary": {"http://127.0.0.1:{port}/v": True}},
+        {"properties": {"a": {"$id": "x", "$schema": "http://127.0.0.1:{port}/meta", "type": "string"}}},
+        {"$recursiveRef": "http://127.0.0.1:{port}/x"},
+        {"properties": {"a": {"contentMediaType": "application/json", "contentSchema": {"type": "string"}}}},
+    ],
+)
+def test_what_could_fetch_does_not(schema: dict[str, Any], listener: socket.socket) -> None:
+    text = json.dumps(schema).replace("{port}", str(listener.getsockname()[1]))
+    assert compile_schema(json.loads(text)).check("{}") is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"anyOf": [{"type": "object"}, {"$ref": "#"}]},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "properties": {"x": {"$ref": "#/$defs/a"}}},
+        {"$defs": {"a": {"allOf": [{"not": {"$ref": "#/$defs/a"}}]}}},
+        {"$defs": {"a": {"if": {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}}}}},
+        {"$defs": {"a": {"$dynamicAnchor": "a", "$dynamicRef": "#a"}}},
+    ],
+)
+def test_endless_loops(schema: dict[str, Any]) -> None:
+    assert "endless loop" in (validate_tool_schema(schema) or "")
+
+
+def test_recursive_types_are_fine() -> None:
+    tree = compile_schema(
+        {
+            "$defs": {
+                "node": {
+                    "type": "object",
+                    "properties": {
+                        "value": {"type": "integer"},
+                        "next": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+                    },
+                    "required": ["value"],
+                }
+            },
+            "$ref": "#/$defs/node",
+        }
+    )
+    assert tree.check('{"value":1,"next":[{"value":2,"next":[{"value":3}]}]}') is None
+    assert (
+        tree.check('{"value":1,"next":[{"value":2,"next":[{}]}]}')
+        == '`$.next[0].next[0]`: "value" is a required property.'
+    )
+    deep = '{"value":1,"next":[' * 200 + '{"value":1}' + "]}" * 200
+    assert tree.check(deep) is None
+    deeper = '{"value":1,"next":[' * 600 + '{"value":1}' + "]}" * 600
+    assert "not valid JSON" in (tree.check(deeper) or "")  # beyond what the parser follows
+
+
+def fan_out(levels: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {
+        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"$ref": f"#/$defs/a{i + 1}"}]} for i in range(levels)
+    }
+    return {"$defs": {**defs, f"a{levels}": {}}, "$ref": "#/$defs/a0"}
+
+
+def test_exponential_references() -> None:
+    assert compile_schema(fan_out(8)).check("{}") is None
+    for levels in (20, 60, 100):
+        assert "unfold to more than" in (validate_tool_schema(fan_out(levels)) or "")
+
+
+def test_exponential_recursion_is_bounded_by_the_arguments() -> None:
+    twice = {"properties": {"k": {"$ref": "#/$defs/n"}}}
+    schema = compile_schema({"$defs": {"n": {"anyOf": [twice, {**twice, "required": ["z"]}]}}, "$ref": "#/$defs/n"})
+    assert schema.check('{"k":' * 8 + "1" + "}" * 8) is None
+    for depth in (30, 60, 200):
+        assert "too deeply nested" in (schema.check('{"k":' * depth + "1" + "}" * depth) or "")
+
+
+def test_chains_of_references() -> None:
+    def chain(length: int) -> dict[str, Any]:
+        links = {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(length)}
+        return {"$defs": {**links, f"a{length}": {}}, "properties": {"x": {"$ref": "#/$defs/a0"}}}
+
+    assert validate_tool_schema(chain(100)) is None
+    assert "in a row" in (validate_tool_schema(chain(1_500)) or "")
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"description": "x" * 1_000_000}, "bytes"),
+        ({"properties": {f"p{i}": {"type": "string"} for i in range(10_000)}}, "20001 values"),
+        ({"properties": {f"p{i}": True for i in range(10_000)}}, "10000 properties"),
+        ({"anyOf": [{}] * 5_000}, "more than 2000 subschemas"),
+        ({"enum": [[]] * 80_000}, "values"),
+        (deep(64), "nested 129 deep"),
+        (deep(10_000), "nested without end"),
+        ({"properties": {f"p{i}": {"pattern": f"^{i}$"} for i in range(33)}}, "33 different patterns"),
+        ({"properties": {f"p{i}": {"pattern": f"^(?!{i})"} for i in range(9)}}, "9 patterns"),
+        ({"properties": {"a": {"pattern": "(a{1000}){1000}"}}}, "too large"),
+        ({"properties": {"a": {"pattern": "(" * 5_000}}}, "too large"),
+        ({"properties": {"a": {"pattern": "(" * 4_000 + ")" * 4_000}}}, "too large"),
+    ],
+)
+def test_sizes(schema: dict[str, Any], words: str) -> None:
+    assert words in (validate_tool_schema(schema) or "")
+
+
+def test_python_objects_that_hold_themselves() -> None:
+    schema: dict[str, Any] = {}
+    schema["properties"] = {"a": schema}
+    assert "nested without end" in (validate_tool_schema(schema) or "")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^(a+)+$", "^(a|aa)+$", "^(a|a?)+$", "(.*)*x", r"^(([a-z])+.)+[A-Z]([a-z])+$", r"(?:a+)+\1b", "(?=(a+))+b"],
+)
+def test_catastrophic_patterns(pattern: str) -> None:
+    text = "a" * 15_000 + "!"
+    flaw = validate_tool_schema({"properties": {"a": {"pattern": pattern}}})
+    if flaw is None:
+        compile_schema({"properties": {"a": {"pattern": pattern}}}).check(f'{{"a":"{text}"}}')
+    else:
+        assert "regular expression" in flaw
+
+
+def test_text_matched_against_patterns_is_bounded() -> None:
+    schema = compile_schema({"properties": {"a": {"pattern": "[01]*1[01]{200}[^01]x?"}, "b": {"type": "string"}}})
+    assert schema.check('{"a":"%s"}' % ("01" * 5_000)) is not None
+    assert "too large" in (schema.check('{"a":"%s"}' % ("01" * 50_000)) or "")
+    assert schema.check('{"b":"%s"}' % ("01" * 500_000)) is None  # no pattern looks at it
+    keys = compile_schema({"patternProperties": {"[01]*1[01]{200}[^01]x?": {}}})
+    assert "too large" in (keys.check('{"%s":1}' % ("01" * 50_000)) or "")
+
+
+def test_many_schemas_times_many_values() -> None:
+    schema = compile_schema({"properties": {"a": {"items": {"allOf": [{"type": "integer"}] * 900}}}})
+    assert schema.check('{"a":[1,2,3]}') is None
+    assert "too large" in (schema.check('{"a":[%s1]}' % ("1," * 100_000)) or "")
+    plain = compile_schema({"properties": {"a": {"items": {"type": "integer"}}}})
+    assert plain.check('{"a":[%s1]}' % ("1," * 100_000)) is None
+
+
+def test_counting_work_costs_no_more_than_it_saves() -> None:
+    """The loop that counts stops at the budget, however large the arguments are."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"k": {"$ref": "#"}},
+        "additionalProperties": {"$ref": "#"},
+    }
+    graph = Graph(schema, most=100)
+    visits = 0
+
+    class Wide(dict[str, Any]):
+        def items(self) -> Any:
+            nonlocal visits
+            for item in super().items():
+                visits += 1
+                yield item
+
+    value = Wide({f"k{i}": Wide({f"k{j}": 1 for j in range(1_000)}) for i in range(1_000)})
+    assert not graph.work(value, values=1_000_000, chars=10_000_000)
+    assert visits <= BUDGET / 20
+
+
+CODE = [
+    '"); import os; ("',
+    "'''",
+    "\\",
+    "{variable}",
+    "__import__('os')",
+    "\n",
+    "a\0b",
+    "</script>",
+    "%s",
+    "$ref",
+    "é",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_like_names(name: str) -> None:
+    schema = compile_schema(
+        {
+            "properties": {name: {"type": "string", "enum": [name]}},
+            "required": [name],
+            "additionalProperties": False,
+            "title": name,
+        }
+    )
+    assert schema.check(orjson.dumps({name: name}).decode()) is None
+    assert schema.check(orjson.dumps({name: 1}).decode()) is not None
+    assert schema.check(orjson.dumps({name + "x": name}).decode()) is not None
+
+
+@pytest.mark.parametrize("where", ["key", "enum", "description", "pattern"])
+def test_lone_surrogates(where: str) -> None:
+    schemas: dict[str, dict[str, Any]] = {
+        "key": {"properties": {"\ud800": {}}},
+        "enum": {"enum": ["\ud800"]},
+        "description": {"description": "\udc00"},
+        "pattern": {"properties": {"a": {"pattern": "\ud800"}}},
+    }
+    assert "surrogates" in (validate_tool_schema(schemas[where]) or "")
+
+
+@pytest.mark.parametrize("number", [1e308, 2**63, 2**64 - 1, -0.0, 1e-300])
+@pytest.mark.parametrize("keyword", ["minLength", "maxItems", "maximum", "minProperties"])
+def test_huge_numbers(keyword: str, number: float) -> None:
+    schema = {"properties": {"a": {keyword: number}}}
+    if validate_tool_schema(schema) is None:
+        compile_schema(schema).check('{"a":"x"}')
+        compile_schema(schema).check('{"a":1e308}')
+
+
+def test_errors_do_not_repeat_large_values() -> None:
+    schema = compile_schema({"properties": {"a": {"type": "integer"}}})
+    flaw = schema.check('{"a":"%s"}' % ("x" * 100_000))
+    assert flaw is not None
+    assert len(flaw) <= 400
+    text = validate_tool_schema({"properties": {"a": {"type": "y" * 10_000}}})
+    assert text is not None
+    assert len(text) <= 400
+
+
+def test_the_worst_that_is_taken_is_within_the_limits() -> None:
+    """Just below every limit at once: it is compiled, so the limits are what bounds the cost."""
+    limits = LimitsConfig()
+    schema = {
+        "properties": {
+            f"p{i}": {"type": "string", "enum": [str(i)], "description": "x" * 20}
+            for i in range(limits.schema_properties)
+        }
+    }
+    assert compile_schema(schema, limits).check('{"p1":"1"}') is None

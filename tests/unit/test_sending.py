@@ -1,0 +1,188 @@
+"""The way of a stream to the client: back-pressure, responses that somebody compresses, clients of another age."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from proxy.app import create_app
+from proxy.backends.mock import MockBackend
+from proxy.config import BackendConfig, LimitsConfig
+from proxy.errors import BackendFault
+from proxy.model import ModelRequest
+from proxy.protocols.base import WireProtocol
+from proxy.protocols.chat import ChatProtocol
+from proxy.registry import registries
+from proxy.settings import load
+from proxy.testing import chunk, frame, read_frames
+from tests.e2e.conftest import CHAT, USER, function
+
+DONE = b"data: [DONE]\n\n"
+TEXT = frame(chunk({"content": "word " * 400}))
+LAST = frame(chunk({}, "stop"))
+TOOLS = {"tools": [function("f")]}
+
+
+class Wire:
+    """A source whose wire bytes are `reads`; `paused` says that its reading was stopped."""
+
+    private: tuple[str, ...] = ()
+
+    def __init__(self, reads: list[bytes]) -> None:
+        self.protocol: WireProtocol | None = ChatProtocol()
+        self.reads = reads
+        self.given = 0
+        self.paused = asyncio.Event()
+        self._flows = asyncio.Event()
+        self._flows.set()
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        for data in self.reads:
+            await self._flows.wait()
+            self.given += 1
+            sink(data)
+            await asyncio.sleep(0)
+
+    def pause(self) -> None:
+        self._flows.clear()
+        self.paused.set()
+
+    def resume(self) -> None:
+        self._flows.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for data in self.reads:
+            yield data
+
+    async def batches(self) -> AsyncIterator[list[Any]]:
+        raise AssertionError("read as bytes")
+        yield []
+
+    async def body(self) -> bytes:
+        raise AssertionError("streamed")
+
+    async def reply(self) -> Any:
+        raise AssertionError("streamed")
+
+    async def close(self) -> None:
+        pass
+
+
+class WireBackend(MockBackend):
+    """Answers with `source`."""
+
+    source: Wire
+
+    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> Any:
+        return self.source
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[..., Any]]:
+    """A gateway in front of a source, with one more middleware if one is given."""
+    clients: list[TestClient[Any, Any]] = []
+
+    async def start(source: Wire, middleware: Any = None) -> TestClient[Any, Any]:
+        backend = WireBackend("wire", BackendConfig(kind="wire"), LimitsConfig())
+        backend.protocol = source.protocol
+        backend.source = source
+        plugins = registries()
+        plugins.backends.register("wire", lambda name, config, limits: backend)
+        chain = ["transformation", "injection", "forwarding"]
+        if middleware is not None:
+            plugins.middlewares.register("extra", middleware)
+            chain.insert(0, "extra")
+        overrides = {"backends": {"wire": {"kind": "wire"}}, "chain": chain}
+        config = load(None, env={}, overrides=overrides)
+        client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
+        await client.start_server()
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        await client.close()
+
+
+@pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
+async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any], extra: dict[str, Any]) -> None:
+    source = Wire([TEXT * 32] * 800 + [LAST + DONE])  # 50 MB: more than all buffers between the two
+    client = await serve(source)
+    body = {"model": "m", "messages": USER, "stream": True, **extra}
+    async with client.post(CHAT, json=body) as response:
+        await source.paused.wait()
+        assert source.given < len(source.reads)
+        size, tail = 0, b""
+        async for data in response.content.iter_any():
+            size += data.count(b"word ")
+            tail = (tail + data)[-200:]
+            await asyncio.sleep(0)
+    assert source.given == len(source.reads)
+    assert size >= 800 * 32 * 400 * 0.99  # words cut by reads are not counted
+    assert tail.endswith(DONE)
+
+
+async def test_a_compressed_stream_arrives_whole(serve: Callable[..., Any]) -> None:
+    @web.middleware
+    async def compress(request: web.Request, handler: Any) -> Any:
+        response = await handler(request)
+        response.enable_compression(web.ContentCoding.deflate)
+        return response
+
+    source = Wire([TEXT, TEXT, LAST, DONE])
+    client = await serve(source, compress)
+    async with ClientSession(auto_decompress=False) as session:
+        body = {"model": "m", "messages": USER, "stream": True, **TOOLS}
+        async with session.post(client.make_url(CHAT), json=body) as response:
+            assert response.headers["Content-Encoding"] == "deflate"
+            got = zlib.decompress(await response.read())
+    frames = read_frames(got)
+    assert "".join(f["choices"][0]["delta"].get("content", "") for f in frames[:-1]) == "word " * 800
+    assert frames[-1] == "[DONE]"
+
+
+async def test_a_client_of_http_1_0_gets_no_chunks(serve: Callable[..., Any]) -> None:
+    client = await serve(Wire([TEXT, LAST, DONE]))
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+    head = f"POST {CHAT} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    head_got, _, got = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    assert b"Transfer-Encoding" not in head_got
+    assert got == TEXT + LAST + DONE
+
+
+async def test_an_error_of_the_pump_after_the_first_byte_is_in_band(serve: Callable[..., Any]) -> None:
+    class Breaking(Wire):
+        async def pump(self, sink: Callable[[bytes], None]) -> None:
+            sink(TEXT)
+            raise BackendFault("The model server fell asleep.", code="upstream_timeout")
+
+    for extra in ({}, TOOLS):
+        client = await serve(Breaking([]))
+        body = {"model": "m", "messages": USER, "stream": True, **extra}
+        async with client.post(CHAT, json=body) as response:
+            assert response.status == 200
+            frames = read_frames(await response.read())
+        assert frames[-2]["error"]["code"] == "upstream_timeout"
+        assert frames[-1] == "[DONE]"
+
+
+async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(serve: Callable[..., Any]) -> None:
+    class Open(Wire):
+        async def pump(self, sink: Callable[[bytes], None]) -> None:
+            sink(TEXT + LAST + DONE)
+            await asyncio.Event().wait()
+
+    client = await serve(Open([]))
+    body = {"model": "m", "messages": USER, "stream": True, **TOOLS}
+    async with client.post(CHAT, json=body) as response:
+        assert (await response.read()).endswith(DONE)

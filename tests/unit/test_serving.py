@@ -1,0 +1,311 @@
+"""Serving with real processes, real signals and real sockets, with a small application in the gateway's place."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from proxy.config import BackendConfig, GatewayConfig
+from proxy.logs import JsonFormatter, TextFormatter
+from proxy.serving import base_url, bind, close
+from proxy.workers import Supervisor, _Worker
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import asyncio, os, sys
+from pathlib import Path
+from aiohttp import web
+from proxy.config import GatewayConfig, ServerConfig
+from proxy.conversion import ConfigError
+from proxy.serving import serve
+
+folder = Path(sys.argv[1])
+
+async def pid(request):
+    return web.Response(text=str(os.getpid()))
+
+async def slow(request):
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(b"begun ")
+    while not (folder / "finish").exists():
+        await asyncio.sleep(0.01)
+    await response.write(b"finished")
+    return response
+
+async def die(request):
+    os._exit(7)
+
+def create(config):
+    if (folder / "broken").exists():
+        raise ConfigError("chain[0].use: unknown middleware 'x'")
+    if (folder / "crash").exists():
+        os._exit(9)
+    app = web.Application()
+    app.add_routes([web.get("/pid", pid), web.get("/slow", slow), web.get("/die", die)])
+    return app
+
+if __name__ == "__main__":
+    options = eval(sys.argv[2])
+    sys.exit(serve(GatewayConfig(server=ServerConfig(**options)), create=create))
+"""
+
+
+class Server:
+    """A running program. `url` is known once the line with the base URL came."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        program = folder / "program.py"
+        program.write_text(PROGRAM)
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, str(program), str(folder), repr({"port": 0, **options})],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        # A program that hangs must not hang the tests.
+        self._limit = threading.Timer(60, self.process.kill)
+        self._limit.start()
+
+    def ready(self) -> Server:
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.fullmatch(r"toolwire is serving (http://127\.0\.0\.1:(\d+))/v1\n", self.line)
+        assert found, self.line or self.end()
+        self.url, self.port = found[1], int(found[2])
+        return self
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end: exit status, the rest of the output, the log."""
+        out, err = self.process.communicate()
+        self._limit.cancel()
+        return self.process.returncode, out, err
+
+    def kill(self) -> None:
+        self._limit.cancel()
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start_server(**options: Any) -> Server:
+        servers.append(Server(tmp_path, **options))
+        return servers[-1]
+
+    yield start_server
+    for server in servers:
+        server.kill()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_announces_once_serves_and_ends_gracefully(start: Callable[..., Server], number: int, workers: int) -> None:
+    server = start(workers=workers).ready()
+    assert int(server.get("/pid")) > 0
+    os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
+    status, out, log = server.end()
+    assert (status, out) == (0, ""), log
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_running_answer_is_finished_after_sigterm(start: Callable[..., Server], workers: int) -> None:
+    server = start(workers=workers).ready()
+    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+        assert answer.read(6) == b"begun "
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.poll() is None
+        (server.folder / "finish").touch()
+        assert answer.read() == b"finished"
+    assert server.end()[0] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_signal_ends_it_at_once_with_status_1(start: Callable[..., Server], workers: int) -> None:
+    server = start(workers=workers).ready()
+    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+        assert answer.read(6) == b"begun "
+        server.process.send_signal(signal.SIGTERM)
+        # The listening socket is gone once the first signal was taken.
+        while not refused(server.port):
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end()[0] == 1
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+def test_grace_is_limited(start: Callable[..., Server]) -> None:
+    server = start(shutdown_grace_s=0.05).ready()
+    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+        assert answer.read(6) == b"begun "
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end()[0] == 0
+
+
+def test_a_dead_worker_is_replaced(start: Callable[..., Server]) -> None:
+    server = start(workers=2).ready()
+    first = int(server.get("/pid"))
+    os.kill(first, signal.SIGKILL)
+    seen: set[int] = set()
+    while len(seen - {first}) < 2:  # the other one, and the new one
+        try:
+            seen.add(int(server.get("/pid")))
+        except OSError:
+            continue  # a connection that the dead worker still had
+    server.process.send_signal(signal.SIGTERM)
+    status, _, log = server.end()
+    assert status == 0
+    assert f"worker {first} died with status -9; starting another" in log
+
+
+def test_workers_end_when_the_parent_is_killed(start: Callable[..., Server]) -> None:
+    server = start(workers=2).ready()
+    server.process.kill()
+    # The workers hold the other ends of these pipes: they are closed when the last one is gone.
+    assert server.end()[0] == -signal.SIGKILL
+    assert refused(server.port)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_configuration_ends_with_status_1_and_no_traceback(
+    start: Callable[..., Server], tmp_path: Path, workers: int
+) -> None:
+    (tmp_path / "broken").touch()
+    status, out, log = start(workers=workers).end()
+    assert (status, out) == (1, "")
+    assert "chain[0].use: unknown middleware 'x'" in log
+    assert "Traceback" not in log
+
+
+def test_workers_that_cannot_start_are_given_up(start: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "crash").touch()
+    status, out, log = start(workers=2).end()
+    assert (status, out) == (1, "")
+    assert "giving up: " in log
+    assert log.count("could not start (status 9)") >= 5
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("share", [False, True])
+def test_a_taken_port_is_an_error(start: Callable[..., Server], workers: int, share: bool) -> None:
+    (taken,) = bind("127.0.0.1", 0, share=share)
+    taken.listen()
+    status, out, log = start(workers=workers, port=taken.getsockname()[1]).end()
+    close([taken])
+    assert (status, out) == (1, "")
+    assert "cannot listen on 127.0.0.1 port" in log
+    assert "Address already in use" in log
+
+
+def test_base_urls() -> None:
+    assert base_url("127.0.0.1", 80) == "http://127.0.0.1:80/v1"
+    assert base_url("::1", 80) == base_url("[::1]", 80) == "http://[::1]:80/v1"
+    assert base_url("", 80) == "http://0.0.0.0:80/v1"
+
+
+def test_bind_takes_every_address_of_a_name_on_one_port() -> None:
+    sockets = bind("localhost", 0)
+    ports = {sock.getsockname()[1] for sock in sockets}
+    close(sockets)
+    assert len(ports) == 1
+    assert ports != {0}
+
+
+# --- log lines ------------------------------------------------------------------------------------------------------
+
+
+def logged(formatter: logging.Formatter, *args: Any, **kwargs: Any) -> str:
+    """What a logger with this formatter writes."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logger = logging.Logger("toolwire.test")
+    logger.addHandler(handler)
+    logger.log(*args, **kwargs)
+    return stream.getvalue()
+
+
+FIELDS = {"fields": {"status": 200, "model": "a b", "route": "x", "empty": "", "tools": ["t"], "odd": Path("/p")}}
+
+
+def test_text_lines() -> None:
+    line = logged(TextFormatter(), logging.INFO, "exchange %d", 5, extra=FIELDS)
+    stamp, rest = line.split(" ", 1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp)
+    assert rest == ('INFO toolwire.test: exchange 5 status=200 model="a b" route=x empty="" tools=["t"] odd="/p"\n')
+
+
+def test_json_lines() -> None:
+    line = logged(JsonFormatter(), logging.WARNING, 'it "broke"\n', extra=FIELDS)
+    assert line.count("\n") == 1
+    value = json.loads(line)
+    del value["time"]
+    assert value == {
+        "level": "warning",
+        "logger": "toolwire.test",
+        "message": 'it "broke"\n',
+        "pid": os.getpid(),
+        **FIELDS["fields"],
+        "odd": "/p",
+    }
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_tracebacks_are_kept(form: str) -> None:
+    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    line = logged(formatter, logging.ERROR, "bad", exc_info=ValueError("the reason"))
+    assert "ValueError: the reason" in (json.loads(line)["traceback"] if form == "json" else line)
+
+
+def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
+    """A signal to the whole group may end the workers before the parent looks."""
+
+    class Ended:
+        exitcode = 0
+
+        def terminate(self) -> None:
+            pass
+
+        def kill(self) -> None:
+            raise AssertionError("it has ended")
+
+    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")})
+    supervisor = Supervisor(config, lambda config: web.Application(), [], lambda: None)
+    supervisor._workers = [_Worker(cast(Any, Ended()), cast(Any, None))]
+    wake, waker = socket.socketpair()
+    with wake, waker:
+        assert supervisor._stop(wake) is False

@@ -1,0 +1,520 @@
+"""Loading the configuration: file, environment, flags, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from aiohttp import web
+from hypothesis import assume, given
+
+from proxy.checks import check_names, describe, effective_routes, is_loopback
+from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RouteOptions
+from proxy.config_schema import schema
+from proxy.conversion import ConfigError, to_mapping
+from proxy.plainyaml import parse_yaml
+from proxy.prompt import DEFAULT_TEMPLATE
+from proxy.registry import Registries, Registry, registries
+from proxy.settings import has_backends, load, read_section, zero_config
+
+from .test_conversion import values
+
+BACKEND = "backends: {main: {url: 'http://127.0.0.1:1/v1'}}\n"
+Loader = Callable[..., GatewayConfig]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loader:
+    """Load YAML text, with a backend unless the text has its own."""
+
+    def load_text(
+        text: str = "", env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> GatewayConfig:
+        path = tmp_path / "toolwire.yaml"
+        text = dedent(text)
+        path.write_text(text if "backends:" in text else BACKEND + text, "utf-8")
+        return load(path, env or {}, overrides)
+
+    return load_text
+
+
+def problems(call: Callable[[], object]) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return caught.value.problems
+
+
+# --- YAML -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("off", "off"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("010", "010"),
+        ("2026-01-31", "2026-01-31"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("32_000", 32000),
+        ("0x1f", 31),
+        ("-5", -5),
+        ("1e3", 1000.0),
+        ("-.5", -0.5),
+        ("a: &x {b: 1}\nc: {<<: *x, d: 2}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
+    ],
+)
+def test_yaml_scalars_mean_what_people_mean(text: str, value: Any) -> None:
+    parsed = parse_yaml(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' occurs twice"),
+        ("a: [", "line 1, column 5: expected the node content"),
+        ("!!python/object/apply:os.getcwd []", "line 1, column 1: could not determine a constructor"),
+        ("[" * 5000, "recursion"),
+    ],
+)
+def test_bad_yaml_says_where(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_yaml(text)
+
+
+# --- sources and their order ----------------------------------------------------------------------------------------
+
+
+def test_zero_config_needs_only_an_address() -> None:
+    config = zero_config("http://127.0.0.1:9/v1", env={})
+    assert config == GatewayConfig(backends={"default": BackendConfig(url="http://127.0.0.1:9/v1")})
+    (route,) = effective_routes(config)
+    assert (route.model, route.backend) == ("*", "default")
+
+
+def test_environment_beats_file_and_flags_beat_environment(loaded: Loader) -> None:
+    text = "server: {port: 1, host: localhost, log_level: debug}"
+    env = {"TOOLWIRE_SERVER__PORT": "2", "TOOLWIRE_SERVER__HOST": "127.0.0.1"}
+    server = loaded(text, env, {"server.port": 3, "server.workers": None}).server
+    assert (server.port, server.host, server.log_level, server.workers) == (3, "127.0.0.1", "debug", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path", "expected"),
+    [
+        ("TOOLWIRE_SERVER", "{port: 5}", "server.port", 5),
+        ("TOOLWIRE_SERVER__INSECURE_PUBLIC", "1", "server.insecure_public", True),
+        ("TOOLWIRE_LIMITS__BODY_BYTES", "1_000", "limits.body_bytes", 1000),
+        ("TOOLWIRE_AUTH__KEYS", "[a, b]", "auth.keys", ("a", "b")),
+        ("TOOLWIRE_AUTH__KEYS", "007", "auth.keys", ("007",)),
+        ("TOOLWIRE_BACKENDS__MAIN__URL", "http://x:1", "backends.main.url", "http://x:1"),
+        ("TOOLWIRE_BACKENDS__MAIN__TIMEOUTS__TOTAL_S", "null", "backends.main.timeouts.total_s", None),
+        ("TOOLWIRE_BACKENDS__MAIN__HEADERS", "{X-A: b}", "backends.main.headers", {"X-A": "b"}),
+        ("TOOLWIRE_DEFAULTS__PROMPT__PLACEMENT", "user", "defaults.prompt.placement", "user"),
+        ("TOOLWIRE_ROUTES__0__MODEL", "abc", "routes.0.model", "abc"),
+        ("TOOLWIRE_ROUTES", "[{model: x}, {model: y}]", "routes.1.model", "y"),
+        ("TOOLWIRE_CHAIN", "[forwarding]", "chain", (MiddlewareConfig(use="forwarding"),)),
+        ("TOOLWIRE_CHAIN__0", "forwarding", "chain", (MiddlewareConfig(use="forwarding"),)),
+    ],
+)
+def test_every_key_has_a_variable(loaded: Loader, name: str, value: str, path: str, expected: Any) -> None:
+    found: Any = loaded("", {name: value})
+    for part in path.split("."):
+        found = (
+            found[int(part)]
+            if isinstance(found, tuple)
+            else found[part]
+            if isinstance(found, dict)
+            else getattr(found, part)
+        )
+    assert found == expected
+
+
+def test_variables_change_parts_of_what_the_file_says(loaded: Loader) -> None:
+    config = loaded(
+        "backends: {my-gpu: {url: http://a, headers: {X-Team: a}}}\nroutes: [{model: a}, {model: b}]",
+        {
+            "TOOLWIRE_BACKENDS__MY_GPU__URL": "http://b",
+            "TOOLWIRE_BACKENDS__MY_GPU__HEADERS__X_TEAM": "b",
+            "TOOLWIRE_ROUTES__1__UPSTREAM_MODEL": "c",
+            "TOOLWIRE_ROUTES__2__MODEL": "d",
+            "TOOLWIRE_SERVER": "{port: 1}",
+            "TOOLWIRE_SERVER__HOST": "localhost",
+        },
+    )
+    backend = config.backends["my-gpu"]
+    assert (backend.url, backend.headers) == ("http://b", {"X-Team": "b"})
+    assert [(r.model, r.upstream_model, r.backend) for r in config.routes] == [
+        ("a", None, "my-gpu"),
+        ("b", "c", "my-gpu"),
+        ("d", None, "my-gpu"),
+    ]
+    assert (config.server.port, config.server.host) == (1, "localhost")
+
+
+def test_variables_that_are_no_settings_are_left_alone(loaded: Loader) -> None:
+    assert loaded("", {"TOOLWIRE_NO_EXTENSIONS": "1", "TOOLWIRE_CONFIG": "x", "PATH": "y"}) == loaded("")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("TOOLWIRE_SERVR__PORT", "1", "servr: unknown key, did you mean 'server'? (from TOOLWIRE_SERVR__PORT)"),
+        (
+            "TOOLWIRE_SERVER__PORTS",
+            "1",
+            "server.ports: unknown key, did you mean 'port'? (from TOOLWIRE_SERVER__PORTS)",
+        ),
+        ("TOOLWIRE_SERVER__PORT", "x", 'server.port: expected an integer, got "x" (from TOOLWIRE_SERVER__PORT)'),
+        ("TOOLWIRE_ROUTES__2__MODEL", "x", "TOOLWIRE_ROUTES__2__MODEL: '2' is not an index from 0 to 1"),
+        ("TOOLWIRE_ZZZ__X", "1", "zzz: unknown key; known: "),
+        ("TOOLWIRE_SERVER", "[", "TOOLWIRE_SERVER: not valid YAML: line 1, column 2"),
+    ],
+)
+def test_mistakes_in_variables(loaded: Loader, name: str, value: str, problem: str) -> None:
+    (found,) = problems(lambda: loaded("routes: [{model: a}]", {name: value}))
+    assert found.startswith(problem)
+
+
+def test_a_part_of_a_scalar_cannot_be_set(loaded: Loader) -> None:
+    (found,) = problems(lambda: loaded("server: {port: 1}", {"TOOLWIRE_SERVER__PORT__X": "1"}))
+    assert found == "TOOLWIRE_SERVER__PORT__X: 'port' is neither a mapping nor a list, so it has no 'x'"
+
+
+def test_star_in_an_override_is_the_only_entry_or_default(loaded: Loader) -> None:
+    flags = {"backends.*.url": "http://new:1"}
+    assert loaded("backends: {main: {url: http://old}}", {}, flags).backends["main"].url == "http://new:1"
+    several = "backends: {a: {url: http://a}, default: {url: http://old}}"
+    assert loaded(several, {}, flags).backends["default"].url == "http://new:1"
+    assert load(None, {}, flags).backends["default"].url == "http://new:1"
+
+
+def test_has_backends_looks_at_variables_only() -> None:
+    assert has_backends({"TOOLWIRE_BACKENDS__MAIN__URL": "x"})
+    assert has_backends({"TOOLWIRE_BACKENDS": "x"})
+    assert not has_backends({"TOOLWIRE_SERVER__PORT": "1", "BACKENDS": "x"})
+
+
+# --- ${...} ---------------------------------------------------------------------------------------------------------
+
+
+def test_expansion_gives_the_type_that_is_wanted(loaded: Loader) -> None:
+    text = "server: {port: '${PORT:-8081}', insecure_public: '${PUBLIC}', host: 'local${REST}'}"
+    server = loaded(text, {"PUBLIC": "true", "REST": "host", "PORT": ""}).server
+    assert (server.port, server.insecure_public, server.host) == (8081, True, "localhost")
+
+
+def test_expansion_of_an_optional_text_may_leave_nothing(loaded: Loader) -> None:
+    text = "backends: {main: {url: http://x, api_key: '${KEY:-}'}}"
+    assert loaded(text).backends["main"].api_key is None
+    assert loaded(text, {"KEY": "12345"}).backends["main"].api_key == "12345"
+
+
+def test_an_escaped_dollar_and_other_dollars_stay(loaded: Loader) -> None:
+    assert loaded("defaults: {prompt: {examples: '$${A} $B ${1} $'}}").defaults.prompt.examples == "${A} $B ${1} $"
+
+
+def test_missing_variables_are_named_with_the_key(loaded: Loader) -> None:
+    text = "backends: {main: {url: '${U}', headers: {X: '${V}'}}}\nroutes: [{model: '${W}'}]"
+    assert problems(lambda: loaded(text)) == (
+        "backends.main.url: the variable U is not set; a default is written ${U:-default}",
+        "backends.main.headers.X: the variable V is not set; a default is written ${V:-default}",
+        "routes[0].model: the variable W is not set; a default is written ${W:-default}",
+    )
+
+
+# --- routes, defaults, chains ---------------------------------------------------------------------------------------
+
+
+def test_routes_override_single_keys_of_the_defaults(loaded: Loader) -> None:
+    config = loaded(
+        """
+        defaults: {format: hermes, repair: off, prompt: {placement: user, examples: E}, reasoning: {tags: null}}
+        routes:
+          - {model: a}
+          - {model: b, options: {format: bare_json, prompt: {placement: prepend}}}
+          - {model: c, options: {prompt: null}}
+        """
+    )
+    defaults = config.defaults
+    assert (defaults.format, defaults.repair, defaults.reasoning.tags) == ("hermes", "off", None)
+    a, b, c = (route.options for route in config.routes)
+    assert a == c == defaults
+    prompt = dataclasses.replace(defaults.prompt, placement="prepend")
+    assert b == dataclasses.replace(defaults, format="bare_json", prompt=prompt)
+
+
+def test_chain_entries_are_names_or_mappings(loaded: Loader) -> None:
+    config = loaded("chain: [validation, {use: 'my.mod:Thing', on_failure: skip, options: {a: [1]}}]")
+    assert config.chain == (
+        MiddlewareConfig(use="validation"),
+        MiddlewareConfig(use="my.mod:Thing", on_failure="skip", options={"a": [1]}),
+    )
+
+
+def test_a_route_without_backend_takes_the_only_one(loaded: Loader) -> None:
+    assert loaded("routes: [{model: a}]").routes[0].backend == "main"
+
+
+def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n")
+    (tmp_path / "t.txt").write_text(DEFAULT_TEMPLATE)
+    config = loaded(
+        "backends: {m: {kind: mock, script: s.yaml}}\nauth: {keys_file: keys}\n"
+        "routes: [{options: {prompt: {template_file: t.txt}}}]",
+        {"TOOLWIRE_DEFAULTS__PROMPT__TEMPLATE_FILE": str(tmp_path / "t.txt")},
+    )
+    assert config.auth.keys_file == str(tmp_path / "keys")
+    assert config.routes[0].options.prompt.template_file == str(tmp_path / "t.txt")
+    assert config.backends["m"].script == str(tmp_path / "s.yaml")
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("routes: [{options: {formt: x}}]", "routes[0].options.formt: unknown key, did you mean 'format'?"),
+        ("server: {port: 70000}", "server.port: expected 0 to 65535, got 70000"),
+        ("server: {workers: 0}", "server.workers: expected 1 to 1024, got 0"),
+        ("limits: {tools_max: -1}", "limits.tools_max: expected at least 0, got -1"),
+        (
+            "backends: {m: {url: 'http://x', pool: {idle_s: -1}}}",
+            "backends.m.pool.idle_s: expected at least 0, got -1.0",
+        ),
+        ("backends: {}", "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"),
+        ("backends: {m: {}}", "backends.m.url: required for the kind 'openai_chat'"),
+        (
+            "backends: {m: {url: 'localhost:80'}}",
+            "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
+        ),
+        (
+            "backends: {m: {url: 'http://[::1'}}",
+            "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
+        ),
+        ("routes: [{backend: man}]", "routes[0].backend: no backend 'man', did you mean 'main'?"),
+        (
+            "routes: [{model: a}, {model: b, aliases: [a]}]",
+            "routes[1].aliases[0]: 'a' is already taken by routes[0].model",
+        ),
+        ("routes: [{model: ''}]", "routes[0].model: must not be empty"),
+        ("chain: []", "chain: must not be empty"),
+        ("routes: [{chain: []}]", "routes[0].chain: must not be empty"),
+        (
+            "backends: {a: {url: 'http://a'}, b: {url: 'http://b'}}",
+            "routes: needed when there are several backends and none is called 'default'",
+        ),
+        (
+            "defaults: {prompt: {template: '{tools} {format}'}}",
+            "defaults.prompt.template: the template lacks {policy}, {examples}",
+        ),
+        (
+            "routes: [{options: {prompt: {template: 'Hi', template_file: x}}}]",
+            "routes[0].options.prompt.template_file: give either `template` or `template_file`",
+        ),
+        ("auth: {keys: ['sha256:12']}", "auth: a key that starts with 'sha256:' must go on with 64 hexadecimal digits"),
+        ("[]", "expected a mapping with keys such as 'backends', got a list"),
+        ("a: 1\na: 2", "key 'a' occurs twice"),
+        ("a: &a {b: *a}", "nested too deeply"),
+    ],
+)
+def test_mistakes_in_the_file(loaded: Loader, tmp_path: Path, text: str, expected: str) -> None:
+    if text == "[]":
+        (tmp_path / "list.yaml").write_text(text)
+        found = problems(lambda: load(tmp_path / "list.yaml", {}))
+    else:
+        found = problems(lambda: loaded(text))
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_files_that_cannot_be_read(loaded: Loader, tmp_path: Path) -> None:
+    assert problems(lambda: load(tmp_path / "none.yaml", {})) == (f"{tmp_path}/none.yaml: No such file or directory",)
+    (found,) = problems(lambda: loaded("defaults: {prompt: {template_file: none.txt}}"))
+    assert found == f"defaults.prompt.template_file: cannot read {tmp_path}/none.txt: No such file or directory"
+    (found,) = problems(lambda: loaded("auth: {keys_file: none}"))
+    assert found.startswith("auth: ")
+    (tmp_path / "latin.yaml").write_bytes(b"\xff")
+    (found,) = problems(lambda: load(tmp_path / "latin.yaml", {}))
+    assert "utf-8" in found
+
+
+def test_a_template_with_all_placeholders_is_fine(loaded: Loader) -> None:
+    template = "Tools: {tools}\n{format} {policy} {examples} {}"
+    assert loaded(f"defaults: {{prompt: {{template: {json.dumps(template)}}}}}").defaults.prompt.template == template
+
+
+@pytest.mark.parametrize(
+    ("host", "private"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "LOCALHOST")),
+        *((host, False) for host in ("0.0.0.0", "::", "", "10.0.0.1", "gateway.local")),
+    ],
+)
+def test_a_public_address_needs_a_key(loaded: Loader, host: str, private: bool) -> None:
+    assert is_loopback(host) is private
+    text = f"server: {{host: '{host}'}}"
+    hashed = "sha256:" + hashlib.sha256(b"k").hexdigest()
+    assert loaded(f"{text}\nauth: {{keys: ['{hashed}']}}").server.host == host
+    assert loaded(text, {}, {"server.insecure_public": True}).server.host == host
+    if private:
+        assert loaded(text).server.host == host
+    else:
+        assert re.match(r"server.host: .* no key is set", problems(lambda: loaded(text))[0])
+        assert problems(lambda: loaded(f"{text}\nauth: {{keys: ['${{K:-}}']}}"))  # an empty key is no key
+
+
+def test_a_secret_is_never_quoted(loaded: Loader) -> None:
+    text = "backends: {m: {url: 'ftp://u:hunter2@x', headers: {A: [hunter2]}}}\nauth: {keys: {a: hunter2}}"
+    assert "hunter2" not in "\n".join(problems(lambda: loaded(text)))
+    config = loaded("backends: {m: {url: 'http://u:hunter2@x:1/v1', api_key: hunter2}}\nauth: {keys: [hunter2]}")
+    assert "hunter2" not in describe(config)
+
+
+# --- names and options ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoudOptions:
+    volume: int = 1
+
+
+class Loud:
+    Options = LoudOptions
+
+
+async def plain(request: web.Request, handler: Any) -> web.StreamResponse:
+    raise NotImplementedError
+
+
+def make_backend(name: str, config: BackendConfig, limits: LimitsConfig) -> object:
+    if config.preset == "odd":
+        raise ValueError("unknown preset 'odd'")
+    return object()
+
+
+def plugins() -> Registries:
+    middlewares: Registry[Any] = Registry("middleware", "g", {}, [])
+    for name in (
+        "validation",
+        "conversation",
+        "output_format",
+        "arguments",
+        "transformation",
+        "injection",
+        "forwarding",
+    ):
+        middlewares.register(name, plain)
+    middlewares.register("loud", Loud)
+    backends: Registry[Any] = Registry("backend", "g", {}, [])
+    backends.register("openai_chat", make_backend)
+    formats: Registry[Any] = Registry("format", "g", {"sentinel": "os:sep", "hermes": "os:sep"}, [])
+    return Registries(middlewares, formats, backends)
+
+
+def test_names_and_options_that_are_right_pass(loaded: Loader) -> None:
+    text = "routes: [{options: {format: hermes}, chain: [{use: loud, options: {volume: 11}}, forwarding]}]"
+    check_names(loaded(text), plugins())
+
+
+def test_wrong_names_and_options_are_all_reported(loaded: Loader) -> None:
+    config = loaded(
+        """
+        backends: {default: {kind: openai_chatt, url: http://x}, odd: {url: http://x, preset: odd}}
+        defaults: {format: sentinl}
+        chain: [validaton, {use: loud, options: {volum: 1}}]
+        routes:
+          - {model: a}
+          - {model: b, options: {format: hermis}, chain: [{use: loud, options: {volume: max}}]}
+        """
+    )
+    found = problems(lambda: check_names(config, plugins()))
+    assert [problem.split(" (")[0] for problem in found] == [
+        "backends.default.kind: unknown backend 'openai_chatt', did you mean 'openai_chat'?",
+        "backends.odd: unknown preset 'odd'",
+        "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?",
+        "routes[1].options.format: unknown format 'hermis', did you mean 'hermes'?",
+        "chain[0].use: unknown middleware 'validaton', did you mean 'validation'?",
+        "chain[1].options.volum: unknown key, did you mean 'volume'?",
+        'routes[1].chain[0].options.volume: expected an integer, got "max"',
+    ]
+
+
+def test_options_of_plug_ins_take_their_types_from_variables_too(loaded: Loader) -> None:
+    config = loaded("chain: [{use: loud, options: {volume: '${VOLUME}'}}]", {"VOLUME": "11"})
+    assert read_section(LoudOptions, config.chain[0].options) == LoudOptions(volume=11)
+
+
+# --- the shipped schema ---------------------------------------------------------------------------------------------
+
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+@given(values(RouteOptions))
+def test_the_schema_takes_all_that_the_loader_takes(options: RouteOptions) -> None:
+    assume(options.responses.event_s >= 0)
+    VALIDATOR.validate({"defaults": to_mapping(options), "routes": [{"options": to_mapping(options)}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"),
+    [
+        ("server:\nbackends: {m: {url: x, images: true}}\nchain: [a, {use: b, options: {c: d}}]", True),
+        ("server: {port: '${PORT:-1}', log_level: '${LEVEL}'}", True),
+        ("server: {port: '1'}", False),
+        ("server: {port: 65536}", False),
+        ("server: {prt: 1}", False),
+        ("chain: [{options: {}}]", False),
+        ("routes: [{options: {mode: magic}}]", False),
+        ("defaults: {reasoning: {tags: [a]}}", False),
+    ],
+)
+def test_the_schema_agrees_with_the_loader(loaded: Loader, text: str, fine: bool) -> None:
+    assert VALIDATOR.is_valid(parse_yaml(text)) is fine
+    if fine:
+        loaded(text.replace("url: x", "url: http://x"), {"LEVEL": "info"})
+    else:
+        assert problems(lambda: loaded(text))
+
+
+def test_defaults_in_the_schema_are_the_real_ones() -> None:
+    properties = schema()["$defs"]["RouteOptions"]["properties"]
+    plain_values = to_mapping(RouteOptions())
+    assert {name: p["default"] for name, p in properties.items() if "default" in p} == {
+        name: value for name, value in plain_values.items() if not isinstance(value, dict)
+    }
+
+
+def test_a_dumped_configuration_loads_again(loaded: Loader) -> None:
+    config = loaded("chain: [{use: a, options: {x: '${X:-1}'}}]\nroutes: [{model: m}]")
+    assert loaded(yaml.safe_dump(to_mapping(config))) == config
+
+
+def test_a_store_that_cannot_be_made_is_a_mistake() -> None:
+    for store, words in (
+        ({"kind": "redis"}, "store.url: required"),
+        ({"kind": "redis", "url": "http://nowhere"}, "store.url"),
+        ({"max_responses": 0}, "bounds of a store"),
+    ):
+        config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}, "store": store})
+        with pytest.raises(ConfigError, match=words):
+            check_names(config, registries())

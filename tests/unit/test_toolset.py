@@ -1,0 +1,124 @@
+"""Lists of tools that come again: found by their bytes, wherever else in a body such bytes may stand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.bodies import read_json
+from proxy.config import LimitsConfig
+from proxy.errors import ClientFault
+from proxy.model import ToolSpec
+from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.responses import ResponsesProtocol
+from proxy.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
+
+LIMITS = LimitsConfig()
+
+
+def tools(count: int, text: str = "t") -> list[dict[str, Any]]:
+    return [
+        {"type": "function", "function": {"name": f"{text}{number}", "description": "d" * HEAD_BYTES}}
+        for number in range(count)
+    ]
+
+
+def body(listed: Any, **more: Any) -> bytes:
+    return orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": listed, **more})
+
+
+def read(raw: bytes, known: KnownTools, limits: LimitsConfig = LIMITS) -> dict[str, Any]:
+    value = asyncio.run(read_json(raw, limits, known))
+    assert value == orjson.loads(raw)
+    return value
+
+
+def test_equal_bytes_give_the_same_list_and_the_same_set() -> None:
+    known, chat = KnownTools(), ChatProtocol()
+    first, second = body(tools(3)), body(tools(3), temperature=1)
+    values = [read(raw, known) for raw in (first, second)]
+    assert isinstance(values[0]["tools"], KnownList)
+    assert values[0]["tools"] is values[1]["tools"]
+    sets = [chat.read_request(value, raw).tools for value, raw in zip(values, (first, second), strict=True)]
+    assert sets[0] is sets[1]
+    assert sets[0] == ChatProtocol().read_request(orjson.loads(first), first).tools
+
+
+def test_each_protocol_has_its_own_set() -> None:
+    known = KnownTools()
+    value = read(body(tools(1), input="x"), known)
+    chat = ChatProtocol().read_request(value, b"").tools
+    responses = ResponsesProtocol().read_request(value, b"").tools
+    assert chat is not responses
+    assert ResponsesProtocol().read_request(read(body(tools(1), input="y"), known), b"").tools is responses
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        body(tools(2), metadata={"tools": tools(2)}),
+        orjson.dumps({"metadata": {"tools": tools(2)}, "tools": tools(2)}),
+        orjson.dumps({"metadata": {"tools": tools(2)}}),
+        orjson.dumps({"x": '"tools":', "tools": tools(2)}),
+        orjson.dumps({'a"tools': tools(2)}),
+        b'{"tools":' + orjson.dumps(tools(2)) + b',"tools":[]}',
+        b'{"tools":[],"tools":' + orjson.dumps(tools(2)) + b"}",
+        b'{"tools": \n ' + orjson.dumps(tools(2), option=orjson.OPT_INDENT_2) + b"}",
+        body(tools(2), text="é😀"),
+        body([]),
+        body(None),
+        body("tools"),
+    ],
+)
+def test_every_body_reads_as_if_nothing_were_known(raw: bytes) -> None:
+    known = KnownTools()
+    asyncio.run(read_json(body(tools(2)), LIMITS, known))
+    for _ in range(3):
+        read(raw, known)
+
+
+def test_a_body_that_is_malformed_elsewhere_is_reported_as_it_is() -> None:
+    known = KnownTools()
+    good = body(tools(2))
+    read(good, known)
+    bad = good[:-1] + b",}"
+    with pytest.raises(ClientFault) as fresh:
+        asyncio.run(read_json(bad, LIMITS))
+    with pytest.raises(ClientFault) as knowing:
+        asyncio.run(read_json(bad, LIMITS, known))
+    assert knowing.value.message == fresh.value.message
+
+
+@pytest.mark.parametrize("limits", [LimitsConfig(json_values=100), LimitsConfig(json_depth=5)])
+def test_limits_hold_for_the_whole_body(limits: LimitsConfig) -> None:
+    known = KnownTools()
+    listed = tools(6)
+    read(body(listed), known, limits)
+    nested: list[Any] = []
+    for _ in range(5):
+        nested = [nested]
+    with pytest.raises(ClientFault) as caught:
+        asyncio.run(read_json(body(listed, x=nested, y=list(range(90))), limits, known))
+    assert caught.value.code == "invalid_json"
+
+
+def test_lists_with_the_same_beginning_are_told_apart() -> None:
+    known = KnownTools()
+    common = tools(1)
+    bodies = [body([*common, *tools(1, f"other{number}")]) for number in range(MAX_SAME_HEAD)]
+    seen = [read(raw, known)["tools"] for raw in bodies]
+    assert all(read(raw, known)["tools"] is one for raw, one in zip(bodies, seen, strict=True))
+    read(body([*common, *tools(1, "last")]), known)
+    assert read(bodies[0], known)["tools"] is not seen[0], "the oldest is forgotten"
+
+
+def test_notes() -> None:
+    known, plain = ToolSet([ToolSpec("a")]), (ToolSpec("a"),)
+    assert note(known, "key", 1) == note(plain, "key", 1) == 1
+    assert (note_of(known, "key"), note_of(known, "other"), note_of(plain, "key")) == (1, None, None)
+    for number in range(MAX_NOTES):
+        note(known, number, number)
+    assert len(known.notes) <= MAX_NOTES

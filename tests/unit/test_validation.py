@@ -1,0 +1,410 @@
+"""The validation middleware, driven directly: every rule with its status, code and param, in the client's own shape."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+
+from middlewares.validation import Validation
+from proxy.backends.base import Capabilities
+from proxy.config import LimitsConfig, RouteConfig, RouteOptions
+from proxy.errors import ClientFault
+from proxy.exchange import Exchange
+from proxy.protocols.chat import ChatProtocol
+from proxy.routing import Route
+from proxy.schema import ToolSchemas
+from proxy.telemetry import AccessRecord
+
+CHAT = ChatProtocol()
+ASK = {"role": "user", "content": "hi"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "ok"}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+
+
+def tool(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **fields}}
+
+
+def flat(name: str = "f", **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "name": name, **fields}
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [{**CALL, "id": i} for i in ids]}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {**RESULT, "tool_call_id": call_id}
+
+
+@dataclass
+class FakeBackend:
+    name: str = "fake"
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    protocol: Any = CHAT
+
+
+class Case:
+    """One middleware and one route, asked again and again."""
+
+    def __init__(
+        self,
+        *,
+        takes: Mapping[str, Any] | None = None,
+        limits: LimitsConfig | None = None,
+        speaks: Any = CHAT,
+        protocol: Any = CHAT,
+        **options: Any,
+    ) -> None:
+        self.middleware = Validation()
+        self.protocol = protocol
+        self.route = Route(
+            config=RouteConfig(),
+            options=RouteOptions(**options),
+            backend=FakeBackend(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
+            format=None,  # type: ignore[arg-type]  # the validation knows no formats
+            limits=limits or LimitsConfig(),
+            chain=None,  # type: ignore[arg-type]  # nor chains
+        )
+
+    def exchange(self, *messages: Any, **body: Any) -> Exchange:
+        raw = orjson.dumps({"model": "m", "messages": messages or (ASK,), **body})
+        parsed = orjson.loads(raw)
+        request = CHAT.read_request(parsed, raw)
+        return Exchange("req_1", self.protocol, self.route, request, request, parsed, AccessRecord())
+
+    def passes(self, *messages: Any, **body: Any) -> Exchange:
+        exchange = self.exchange(*messages, **body)
+        assert asyncio.run(self.middleware.on_request(exchange, exchange.request)) is exchange.request
+        return exchange
+
+    def fault(self, *messages: Any, **body: Any) -> tuple[str, str | None]:
+        """The code and param of the first fault, found by the reader or by the middleware."""
+        with pytest.raises(ClientFault) as caught:
+            self.passes(*messages, **body)
+        error = caught.value
+        assert (error.status, error.type) == (400, "invalid_request_error")
+        assert len(error.message) > 20
+        return error.code, error.param
+
+
+SCHEMA = "invalid_tool_schema"
+
+
+def test_ordinary_requests_pass_untouched() -> None:
+    case = Case()
+    case.passes()
+    case.passes(ASK, calls("call_1", "call_2"), result("call_1"), result("call_2"), tools=[tool(), flat("g")])
+    case.passes(tools=[], tool_choice="auto")
+    case.passes(tool_choice="none")
+    case.passes(tools=[tool()], tool_choice={"type": "function", "function": {"name": "f"}})
+    case.passes(tools=[tool(parameters=None), {"type": "web_search"}, {"type": "web_search"}])
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 65, "ä", "", "a.b", "a\n"])
+def test_names(name: str) -> None:
+    assert Case().fault(tools=[tool(), tool(name)]) == (SCHEMA, "tools[1].function.name")
+    assert Case().fault(tools=[flat(name)]) == (SCHEMA, "tools[0].name")
+
+
+def test_name_rules_of_the_route_and_the_protocol() -> None:
+    Case(tool_names="relaxed").passes(tools=[tool("server/mcp:x.y")])
+    assert Case(tool_names="relaxed").fault(tools=[tool("a b")]) == (SCHEMA, "tools[0].function.name")
+
+    class Responses(ChatProtocol):
+        name = "responses"
+
+    Case(protocol=Responses()).passes(tools=[flat("x" * 128)])
+    assert Case(protocol=Responses()).fault(tools=[flat("x" * 129)]) == (SCHEMA, "tools[0].name")
+
+
+def test_duplicates_point_at_the_second() -> None:
+    assert Case().fault(tools=[tool("a"), tool("b"), flat("a")]) == (SCHEMA, "tools[2].name")
+    assert Case().fault(tools=[tool("a"), {"type": "custom", "custom": {"name": "a"}}]) == (
+        SCHEMA,
+        "tools[1].custom.name",
+    )
+
+
+def test_deprecated_functions() -> None:
+    assert Case().fault(functions=[{"name": "a"}, {"name": "a b"}]) == (SCHEMA, "functions[1].name")
+    assert Case().fault(functions=[{"name": "a", "parameters": {"type": "array"}}]) == (
+        SCHEMA,
+        "functions[0].parameters.type",
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "where"),
+    [
+        ({"type": "array"}, ".type"),
+        ({"type": "object", "properties": {"a": {"type": "strin"}}}, ".properties.a.type"),
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, ".properties.a.$ref"),
+        ({"properties": {"a b": {"minLength": -1}}}, '.properties["a b"].minLength'),
+        ({"$ref": "#"}, ""),
+        ({"description": "x" * 300_000}, ""),
+    ],
+)
+def test_schemas(parameters: Any, where: str) -> None:
+    assert Case().fault(tools=[tool("a"), tool("b", parameters=parameters)]) == (
+        SCHEMA,
+        f"tools[1].function.parameters{where}",
+    )
+    assert Case().fault(tools=[flat("b", parameters=parameters)]) == (SCHEMA, f"tools[0].parameters{where}")
+
+
+def test_strict_tools() -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}
+    assert Case().fault(tools=[tool(parameters=schema, strict=True)]) == (
+        SCHEMA,
+        "tools[0].function.parameters.required",
+    )
+    Case().passes(tools=[tool(parameters=schema), tool("g", parameters=schema, strict=False), tool("h", strict=True)])
+    mixed = {"type": "function", "strict": True, "function": {"name": "f", "parameters": {"type": "object"}}}
+    assert Case().fault(tools=[mixed]) == (SCHEMA, "tools[0].function.parameters.additionalProperties")
+
+
+def test_number_of_tools(caplog: pytest.LogCaptureFixture) -> None:
+    case = Case(limits=LimitsConfig(tools_warn=2, tools_max=3))
+    with caplog.at_level("WARNING"):
+        case.passes(tools=[tool("a"), tool("b")])
+        assert not caplog.records
+        case.passes(tools=[tool("a"), tool("b"), tool("c")])
+        assert "3 tools" in caplog.text
+    assert case.fault(tools=[tool(n) for n in "abcd"]) == (SCHEMA, "tools")
+    Case().passes(tools=[tool(f"t{i}") for i in range(128)])
+    assert Case().fault(tools=[tool(f"t{i}") for i in range(129)]) == (SCHEMA, "tools")
+
+
+def test_other_kinds_are_noted_and_never_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        Case().passes(tools=[{"type": "web_search"}, {"type": "mcp", "server_label": "a b"}, tool()])
+    assert [r.getMessage() for r in caplog.records] == [
+        'request req_1: hosted tools are not simulated: "web_search, a b"'
+    ]
+
+
+def test_strict_validation_wants_parameters() -> None:
+    case = Case(validation="strict")
+    assert case.fault(tools=[tool()]) == (SCHEMA, "tools[0].function.parameters")
+    assert case.fault(tools=[flat()]) == (SCHEMA, "tools[0].parameters")
+    case.passes(tools=[tool(parameters={})])
+
+
+def test_strict_validation_and_parallel_calls() -> None:
+    strict = tool(parameters={"type": "object", "additionalProperties": False}, strict=True)
+    loose = tool("g", parameters={})
+    case = Case(validation="strict")
+    assert case.fault(tools=[strict], parallel_tool_calls=True) == ("invalid_value", "parallel_tool_calls")
+    case.passes(tools=[strict])
+    case.passes(tools=[strict], parallel_tool_calls=False)
+    case.passes(tools=[loose], parallel_tool_calls=True)
+    Case().passes(tools=[strict], parallel_tool_calls=True)
+
+
+def test_compiled_schemas_are_left_for_others() -> None:
+    exchange = Case().passes(tools=[tool("a", parameters={"required": ["x"]}), tool("b"), {"type": "web_search"}])
+    schemas = exchange.state[ToolSchemas]
+    assert list(schemas) == ["a", "b"]
+    assert schemas["a"].check("{}") == '`$`: "x" is a required property.'
+
+
+def test_known_tools_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    tools = [tool(f"t{i}", parameters={"properties": {f"p{i}": {}}}) for i in range(10)]
+    first = case.passes(tools=tools)
+    cache = case.middleware._schemas
+    assert cache is not None
+    assert cache.compiles == 10
+    second = case.passes(tools=tools)
+    assert cache.compiles == 10
+    assert second.state[ToolSchemas] is first.state[ToolSchemas]
+    case.passes(tools=[*tools[:9], tool("new", parameters={"properties": {"new": {}}})])
+    assert cache.compiles == 11
+    for _ in range(2):
+        assert case.fault(tools=[tool("bad", parameters={"type": "string"})])[0] == SCHEMA
+    assert cache.compiles == 12
+
+
+def test_a_duplicate_is_found_although_the_schemas_are_known() -> None:
+    case = Case()
+    case.passes(tools=[tool("a")])
+    assert case.fault(tools=[tool("a"), tool("a")]) == (SCHEMA, "tools[1].function.name")
+    case.passes(tools=[tool("a")])
+
+
+# --- tool_choice ----------------------------------------------------------------------------------------------------
+
+CHOICE = ("invalid_tool_choice", "tool_choice")
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [flat(name) for name in names]}}
+
+
+def test_choice() -> None:
+    case = Case()
+    named = {"type": "function", "function": {"name": "nope"}}
+    assert case.fault(tools=[tool()], tool_choice=named) == CHOICE
+    assert case.fault(tool_choice=named) == CHOICE
+    assert case.fault(tool_choice="required") == CHOICE
+    assert case.fault(tools=[], tool_choice="required") == CHOICE
+    assert case.fault(tools=[{"type": "web_search"}], tool_choice="required") == CHOICE
+    assert case.fault(tools=[tool()], tool_choice=allowed("auto", "f", "nope")) == CHOICE
+    assert case.fault(tools=[tool()], tool_choice=allowed("required")) == CHOICE
+    assert case.fault(functions=[{"name": "f"}], function_call={"name": "nope"}) == (CHOICE[0], "function_call")
+    case.passes(tools=[tool()], tool_choice=allowed("required", "f"))
+    case.passes(tools=[tool()], tool_choice="required")
+    Case(mode="native").passes(tools=[{"type": "web_search"}], tool_choice="required")
+
+
+# --- fields the route cannot honour ---------------------------------------------------------------------------------
+
+ASKS = {
+    "logprobs": True,
+    "audio": {"voice": "alloy", "format": "wav"},
+    "modalities": ["text", "audio"],
+    "prediction": {"type": "content", "content": "x"},
+    "web_search_options": {},
+    "logit_bias": {"50256": -100},
+}
+IDLE = {"logprobs": False, "audio": None, "modalities": ["text"], "prediction": None, "logit_bias": {}, "store": True}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_unsupported_fields(name: str) -> None:
+    asks = {name: ASKS[name]}
+    assert Case().fault(tools=[tool()], **asks) == ("unsupported_parameter", name)
+    assert Case().fault(ASK, calls("a"), result("a"), **asks) == ("unsupported_parameter", name)
+    Case(unsupported="ignore").passes(tools=[tool()], **asks)
+    Case().passes(**asks)  # passed through: the backend decides
+    assert Case(speaks=None).fault(**asks) == ("unsupported_parameter", name)
+    Case(mode="native").passes(tools=[tool()], **asks)
+
+
+@pytest.mark.parametrize("name", sorted(ASKS.keys() - {"logprobs"}))
+def test_fields_that_the_backend_takes(name: str) -> None:
+    asks = {name: ASKS[name]}
+    takes = {"extra_parameters": frozenset({name})}
+    Case(takes=takes).passes(tools=[tool()], **asks)
+    Case(forward_unknown="all").passes(tools=[tool()], **asks)
+    assert Case(takes=takes, forward_unknown="drop").fault(tools=[tool()], **asks) == ("unsupported_parameter", name)
+
+
+def test_probabilities_do_not_survive_a_scan() -> None:
+    case = Case(takes={"extra_parameters": frozenset({"logprobs"})}, speaks=None)
+    assert case.fault(tools=[tool()], logprobs=True) == ("unsupported_parameter", "logprobs")
+    case.passes(logprobs=True)
+    case.passes(tools=[tool()], tool_choice="none", logprobs=True)
+
+
+def test_fields_that_ask_for_nothing() -> None:
+    Case().passes(tools=[tool()], **IDLE)
+    Case().passes(tools=[tool()], made_up=1, top_logprobs=0)
+
+
+def test_several_answers() -> None:
+    assert Case().fault(n=2) == ("unsupported_parameter", "n")
+    Case().passes(n=1)
+    Case().passes(n=None)
+    Case(takes={"multiple_choices": True}).passes(n=2)
+    Case(unsupported="ignore").passes(n=2)
+
+
+# --- the conversation -----------------------------------------------------------------------------------------------
+
+CALL_ID = "invalid_tool_call_id"
+ORDER = "invalid_message_order"
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([ASK, calls("a", "a")], (CALL_ID, "messages[1].tool_calls[1].id")),
+        ([ASK, calls("a"), result("a"), calls("b", "a")], (CALL_ID, "messages[3].tool_calls[1].id")),
+        ([ASK, calls("")], (CALL_ID, "messages[1].tool_calls[0].id")),
+        ([ASK, calls("x" * 257)], (CALL_ID, "messages[1].tool_calls[0].id")),
+        ([ASK, calls("a"), result("b")], (CALL_ID, "messages[2].tool_call_id")),
+        ([ASK, calls("a"), result("a"), result("b"), calls("b")], (CALL_ID, "messages[3].tool_call_id")),
+        ([ASK, result("a")], (ORDER, "messages[1]")),
+        ([result("a"), calls("a")], (ORDER, "messages[0]")),
+        ([ASK, {"role": "assistant", "content": "x", "tool_calls": []}, result("a")], (ORDER, "messages[2]")),
+    ],
+)
+def test_calls_and_results(messages: list[Any], expected: tuple[str, str]) -> None:
+    assert Case().fault(*messages) == expected
+
+
+def test_conversations_that_are_fine() -> None:
+    case = Case()
+    for messages in (
+        [ASK, calls("x" * 256)],
+        [ASK, calls("a", "b"), result("b"), result("a"), ASK, calls("c"), result("c")],
+        [ASK, calls("a")],
+        [ASK, calls("a"), ASK],
+        [ASK, calls("a"), result("a"), result("a")],
+        [ASK, calls("a"), {**result("a"), "content": ""}],
+    ):
+        assert not case.passes(*messages).record.counts["moved_results"]
+
+
+def test_results_away_from_their_calls() -> None:
+    messages = [ASK, calls("a", "b"), result("b"), ASK, result("a"), calls("c"), result("c")]
+    exchange = Case().passes(*messages)
+    assert exchange.record.counts["moved_results"] == 1
+    assert Case(validation="strict").fault(*messages) == (ORDER, "messages[4]")
+    crossed = [ASK, calls("a"), calls("b"), result("a"), result("b")]
+    assert Case().passes(*crossed).record.counts["moved_results"] == 1
+    assert Case(validation="strict").fault(*crossed) == (ORDER, "messages[3]")
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+def test_images() -> None:
+    shown = {"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "see"}, IMAGE]}
+    assert Case().fault(ASK, shown) == ("unsupported_content", "messages[1].content[2]")
+    Case(takes={"images": True}).passes(shown)
+    Case(takes={"drop_images": True}).passes(shown)
+    answered = [ASK, calls("a"), {"role": "tool", "tool_call_id": "a", "content": [IMAGE]}]
+    assert Case().fault(*answered) == ("unsupported_content", "messages[2].content[0]")
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_fault_is_reported() -> None:
+    body: dict[str, Any] = {
+        "n": 2,
+        "tools": [tool("a b"), tool("c")],
+        "tool_choice": {"type": "function", "function": {"name": "x"}},
+    }
+    image = {"role": "user", "content": [IMAGE]}
+    messages = [ASK, result("a"), image]
+    case = Case()
+    assert case.fault(*messages, **body) == ("unsupported_parameter", "n")
+    del body["n"]
+    assert case.fault(*messages, **body) == (SCHEMA, "tools[0].function.name")
+    body["tools"] = [tool("c")]
+    assert case.fault(*messages, **body) == CHOICE
+    del body["tool_choice"]
+    assert case.fault(*messages, **body) == (ORDER, "messages[1]")
+    assert case.fault(ASK, image, **body) == ("unsupported_content", "messages[1].content[0]")
+
+
+def test_messages_name_what_was_sent_and_shorten_it() -> None:
+    case = Case()
+    exchange = case.exchange(tools=[tool("no name " * 1_000)])
+    with pytest.raises(ClientFault) as caught:
+        asyncio.run(case.middleware.on_request(exchange, exchange.request))
+    assert '"no name no name' in caught.value.message
+    assert len(caught.value.message) < 400
