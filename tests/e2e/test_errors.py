@@ -567,7 +567,7 @@ async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             raw.sendall(head.encode() + body)
             asked = await upstream.next_request()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await asked.dropped.wait()
     await server.close()
     (record,) = (record for record in caplog.records if record.name == "toolwire.access")

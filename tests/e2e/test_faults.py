@@ -30,6 +30,13 @@ HANGS_S = 10.0
 """Nothing here may take so long."""
 
 SHORT = {"timeouts": {"first_byte_s": 0.2, "idle_s": 0.2}}
+
+
+def limits(code: str) -> dict[str, Any]:
+    """Short limits only where they are to be exceeded: a machine that pauses would exceed them elsewhere too."""
+    return SHORT if code == "upstream_timeout" else {}
+
+
 LANES = pytest.mark.parametrize("tools", [[], TOOLS], ids=["raw", "scanned"])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
@@ -130,7 +137,9 @@ async def test_a_fault_before_the_first_event_is_a_status(
 ) -> None:
     turn, status, code = BEFORE[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url, backend=SHORT)), ask(tools, stream=stream))
+        answer = await post(
+            await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=stream)
+        )
     check_envelope(answer, status, code)
     assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
 
@@ -140,7 +149,7 @@ async def test_a_fault_before_the_first_event_is_a_status(
 async def test_a_fault_in_the_stream_is_an_error_frame(gateway: Gateway, name: str, tools: list[Any]) -> None:
     turn, code, *_ = DURING[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url, backend=SHORT)), ask(tools, stream=True))
+        answer = await post(await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=True))
     text = check_broken_stream(answer, code)
     assert text.startswith("Hel")
     if tools:
@@ -152,7 +161,9 @@ async def test_a_fault_in_the_stream_is_an_error_frame(gateway: Gateway, name: s
 async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any]) -> None:
     turn, _, status, code = DURING[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url, backend=SHORT)), ask(tools, stream=False))
+        answer = await post(
+            await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=False)
+        )
     check_envelope(answer, status, code)
 
 
@@ -219,7 +230,7 @@ async def test_a_client_that_goes_takes_the_backends_work_along(
                     assert b"Hel" in await response.content.readany()
                     response.close()
             asking.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(HANGS_S):
             await asked.dropped.wait()
         await asyncio.gather(asking, return_exceptions=True)
 

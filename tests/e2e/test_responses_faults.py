@@ -39,10 +39,10 @@ from tests.e2e.test_faults import (
     ERROR,
     GONE,
     HANGS_S,
-    SHORT,
     SSE,
     check_envelope,
     leaving_nothing,
+    limits,
 )
 from tests.e2e.test_responses_wire import calling, native
 
@@ -56,9 +56,9 @@ TELLS = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """`response.error.code` by status, where it is not `server_error`."""
 
 
-def failing(upstream: Upstream, mode: str = "prompt", **responses: Any) -> Any:
-    """A gateway that is not patient with `upstream`."""
-    return upstream_config(upstream.url, backend=SHORT, defaults={"mode": mode, "responses": responses})
+def failing(upstream: Upstream, code: str, mode: str = "prompt", **responses: Any) -> Any:
+    """A gateway in front of an `upstream` that is to fail with `code`."""
+    return upstream_config(upstream.url, backend=limits(code), defaults={"mode": mode, "responses": responses})
 
 
 async def stored(server: TestServer, ident: str) -> Any:
@@ -97,7 +97,7 @@ async def test_a_fault_before_the_first_event_is_a_status(
 ) -> None:
     turn, status, code = BEFORE[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        answer = await ask(await gateway(failing(upstream, mode)), tools=tools, stream=stream)
+        answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools, stream=stream)
     check_envelope(answer, status, code)
     assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
 
@@ -140,7 +140,7 @@ async def test_a_fault_in_the_stream_is_a_failed_response(
 ) -> None:
     turn, code, *_ = LATER[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        server = await gateway(failing(upstream, mode))
+        server = await gateway(failing(upstream, code, mode))
         got = check_failed(await ask(server, tools=tools, stream=True), code)
         assert await stored(server, got.resource["id"]) == got.resource
     if tools:
@@ -168,14 +168,14 @@ def check_no_call(got: Streamed) -> None:
 async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any], mode: str) -> None:
     turn, _, status, code = LATER[name]
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
-        answer = await ask(await gateway(failing(upstream, mode)), tools=tools)
+        answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools)
     check_envelope(answer, status, code)
 
 
 async def test_calls_before_the_break_stay(gateway: Gateway) -> None:
     """They were whole, and the client may have run them already."""
     async with asyncio.timeout(HANGS_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
-        server = await gateway(failing(upstream))
+        server = await gateway(upstream_config(upstream.url))
         got = check_failed(await ask(server, tools=[READ], stream=True), "upstream_disconnected")
         assert await stored(server, got.resource["id"]) == got.resource
     assert outline(got.resource)[0] == ("call", "read_file", '{"path":"a"}')
@@ -194,7 +194,7 @@ async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
     """Codex reads `response.error.code`: the same words before the first byte and after it."""
     status, message, code, seen = LATE_REFUSALS[name]
     async with Upstream([Refuse(status, message)]) as upstream:
-        check_envelope(await ask(await gateway(failing(upstream)), stream=True), seen, code)
+        check_envelope(await ask(await gateway(upstream_config(upstream.url)), stream=True), seen, code)
     script = [{"text": "Hello there", "error": {"status": status, "code": code, "message": message, "after": 8}}]
     got = check_failed(await ask(await gateway(script=script), stream=True), code)
     assert got.resource["error"]["code"] == code
@@ -204,7 +204,9 @@ async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
 async def test_without_the_error_event(gateway: Gateway) -> None:
     """`responses.error_event: false`: the terminal event alone."""
     async with Upstream([DURING["cut between frames"][0]]) as upstream:
-        answer = await ask(await gateway(failing(upstream, error_event=False)), stream=True)
+        answer = await ask(
+            await gateway(upstream_config(upstream.url, defaults={"responses": {"error_event": False}})), stream=True
+        )
     got = of_stream(answer)
     assert got.resource["error"]["message"].startswith("upstream_disconnected: ")
     assert "error" not in got.kinds
@@ -213,7 +215,7 @@ async def test_without_the_error_event(gateway: Gateway) -> None:
 async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
     """The nested `error` event is what makes it raise (client-invariants)."""
     async with Upstream([DURING["cut inside a frame"][0]]) as upstream:
-        server = await gateway(failing(upstream))
+        server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:
             with pytest.raises(openai.APIError) as caught:
                 async for _ in await client.responses.create(model="m", input="hi", stream=True):
@@ -301,7 +303,9 @@ async def test_an_answer_that_was_cut_by_its_limit(gateway: Gateway, name: str, 
     """C18: `response.incomplete`, and a call that is not whole is not there."""
     mode, turn = CUT[name]
     async with Upstream([turn]) as upstream:
-        answer = await ask(await gateway(failing(upstream, mode)), tools=[READ], stream=stream)
+        answer = await ask(
+            await gateway(upstream_config(upstream.url, defaults={"mode": mode})), tools=[READ], stream=stream
+        )
     if stream:
         got = of_stream(answer)
         check_no_call(got)
@@ -426,7 +430,7 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
                     await response.content.readuntil(b"Hel")
                     response.close()
             asking.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await asked.dropped.wait()
         await asyncio.gather(asking, return_exceptions=True)
 
@@ -437,7 +441,7 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_faults_leave_nothing_behind(mode: str) -> None:
-    async with Upstream([Say("ok")]) as upstream, serving(failing(upstream, mode)) as server:
+    async with Upstream([Say("ok")]) as upstream, serving(failing(upstream, "upstream_timeout", mode)) as server:
         async with leaving_nothing(server, upstream):
             for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in LATER.values())]:
                 for tools in ([], [READ]):

@@ -31,10 +31,11 @@ async def exchange(app: web.Application, sent: bytes, answers: int = 1) -> tuple
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             length = next(int(line.partition(":")[2]) for line in head if line.startswith("Content-Length"))
             body = await reader.readexactly(length)
+        writer.write(sent)
         try:
-            closed = await asyncio.wait_for(reader.read(1), 0.05) == b""
-        except TimeoutError:
-            closed = False
+            closed = await reader.read(1) == b""
+        except ConnectionError:
+            closed = True
         writer.close()
     return [line for line in head if not line.startswith("Date")], body[body.index(b'"model"') :], closed
 
