@@ -27,7 +27,6 @@ from .formats.rendering import compact
 from .formats.values import PYTHON, Syntax
 from .gbnf_rules import (
     FREE_KEY,
-    MAX_REPEAT,
     STANDARD,
     Bounds,
     Inexpressible,
@@ -39,26 +38,12 @@ from .gbnf_rules import (
     raw_text,
     repeat,
 )
+from .gbnf_schema import NOTES, has_type, merge, sizes, type_names
 
 __all__ = ["STANDARD", "Bounds", "Inexpressible", "answer_grammar"]
 
 MAX_LISTED: Final = 256
 """Multiples that are listed one by one for `multipleOf`."""
-
-_NOTES: Final = frozenset(
-    (
-        *("$comment", "$defs", "$id", "$schema", "additionalProperties", "default", "definitions", "deprecated"),
-        *("description", "example", "examples", "readOnly", "title", "writeOnly"),
-    )
-)
-"""Keywords that say nothing about which declared values fit."""
-
-_TYPE_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "object": ("properties", "required", "additionalProperties"),
-    "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
 
 
 def answer_grammar(
@@ -173,9 +158,9 @@ class _Compiler:
         if "const" in schema:
             return self.rules.constant(schema["const"])
         if isinstance(schema.get("enum"), Sequence):
-            values = [value for value in schema["enum"] if _has_type(value, schema.get("type"))]
+            values = [value for value in schema["enum"] if has_type(value, schema.get("type"))]
             return self.either(self.rules.constant, values)
-        names = _type_names(schema)
+        names = type_names(schema)
         if names is None:
             return self.rules.value(self.rules.bounds.depth)
         return self.either(lambda name: self.typed(name, schema, depth), names)
@@ -200,13 +185,13 @@ class _Compiler:
         rest = {key: value for key, value in schema.items() if key != word}
         if word == "allOf":
             plain = [self.plain(branch, depth) for branch in schema[word]]
-            return build(_merge([rest, *(part for part, _ in plain)]), min([depth, *(left for _, left in plain)]))
-        if not rest.keys() - _NOTES:
+            return build(merge([rest, *(part for part, _ in plain)]), min([depth, *(left for _, left in plain)]))
+        if not rest.keys() - NOTES:
             return self.either(lambda branch: build(branch, depth), schema[word])
 
         def joined(branch: Any) -> str:
             part, left = self.plain(branch, depth)
-            return build(_merge([rest, part]), left)
+            return build(merge([rest, part]), left)
 
         return self.either(joined, schema[word])
 
@@ -214,7 +199,7 @@ class _Compiler:
         pointer = schema["$ref"]
         if depth <= 0:
             raise Inexpressible("too deep")
-        if not schema.keys() - _NOTES - {"$ref"}:
+        if not schema.keys() - NOTES - {"$ref"}:
             key = (pointer, depth, self.level == 0)
             if key not in self.refs:
                 body = self.schema(self.target(pointer), depth - 1)
@@ -229,7 +214,7 @@ class _Compiler:
             if depth <= 0:
                 raise Inexpressible("too deep")
             rest = {key: value for key, value in schema.items() if key != "$ref"}
-            schema = _merge([self.target(schema["$ref"]), rest])
+            schema = merge([self.target(schema["$ref"]), rest])
             depth -= 1
         return schema, depth
 
@@ -255,7 +240,7 @@ class _Compiler:
             case "boolean":
                 return self.rules.name("boolean", " | ".join(map(self.rules.constant, (True, False))))
             case "string":
-                low, high = _sizes(schema, "minLength", "maxLength", bounds.string)
+                low, high = sizes(schema, "minLength", "maxLength", bounds.string)
                 return self.rules.string(low, high, schema.get("maxLength"))
             case "integer" | "number":
                 return self.rules.name(kind, _numeric(kind, schema, bounds.digits))
@@ -273,7 +258,7 @@ class _Compiler:
                 raise Inexpressible("a list with a fixed part of another length")
             inner = f" {self.rules.mark(',')} ".join(self.schema(item, depth) for item in prefix)
             return self.rules.name("list", f"{self.rules.mark('[')} {inner} {self.rules.mark(']')}")
-        low, high = _sizes(schema, "minItems", "maxItems", self.rules.bounds.items)
+        low, high = sizes(schema, "minItems", "maxItems", self.rules.bounds.items)
         if high:
             try:
                 item = self.schema(items, depth)
@@ -303,7 +288,7 @@ class _Compiler:
         if not declared and not schema.get("required"):
             if declared is not None or others is False:
                 return self.rules.mark("{}")
-            low, high = _sizes(schema, "minProperties", "maxProperties", self.rules.bounds.items)
+            low, high = sizes(schema, "minProperties", "maxProperties", self.rules.bounds.items)
             value = self.schema(others, depth) if others is not True else self.rules.value(self.rules.bounds.depth - 1)
             return self.rules.name("map", self.rules.map(value, low, high))
         entries = self.entries(schema, lambda name, inner: f"{self.rules.key(name)} {self.schema(inner, depth)}")
@@ -342,15 +327,15 @@ class _Compiler:
             if isinstance(schema.get(word), Sequence):
                 branches = schema[word]
                 if word != "allOf":
-                    kinds = [_type_names(self.plain(branch, depth)[0]) or () for branch in branches]
+                    kinds = [type_names(self.plain(branch, depth)[0]) or () for branch in branches]
                     branches = _apart(branches, kinds, row)
                 return self.combined({**schema, word: branches}, word, depth, lambda s, d: self.tagged(s, d, row))
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if isinstance(values, Sequence):
-            fitting = [value for value in values if _has_type(value, schema.get("type"))]
+            fitting = [value for value in values if has_type(value, schema.get("type"))]
             kept = _apart(fitting, [[json_type(value)] for value in fitting], row)
             return self.either(lambda value: self._tagged_constant(value, row), kept)
-        names = _type_names(schema)
+        names = type_names(schema)
         if names is None:
             names = ["string"] if row.typed else ["any"]
         kept = _apart(names, [[name] for name in names], row)
@@ -359,7 +344,7 @@ class _Compiler:
     def _tagged_value(self, kind: str, schema: Mapping[str, Any], depth: int, row: Tagged) -> str:
         """A value of one type."""
         if kind == "string":
-            low, high = _sizes(schema, "minLength", "maxLength", self.rules.bounds.string)
+            low, high = sizes(schema, "minLength", "maxLength", self.rules.bounds.string)
             text = raw_text(_barred(row), low, high, schema.get("maxLength"))
             return self.rules.name("text", _sequence(literal(row.strings), text) or '""')
         shown = "number" if kind == "integer" else kind
@@ -412,21 +397,6 @@ class _Compiler:
         return f"({' | '.join(reversed(options))})?" if options else ""
 
 
-def _type_names(schema: Any) -> list[str] | None:
-    """The types that a schema allows, or lets see by its other keywords; None: any."""
-    if not isinstance(schema, Mapping):
-        return None
-    types = schema.get("type")
-    if types is None:
-        types = next((kind for kind, keys in _TYPE_HINTS.items() if any(key in schema for key in keys)), None)
-        if types is None:
-            return None
-    names = [types] if isinstance(types, str) else list(types)
-    if schema.get("nullable") is True and "null" not in names:
-        names.append("null")
-    return names
-
-
 def _apart(options: Sequence[Any], kinds: Sequence[Sequence[str]], row: Tagged) -> Sequence[Any]:
     """Those of several options that can be told apart when they are read: where nothing says what a value is, a text that
     looks like a number or an object is none of the strings."""
@@ -434,14 +404,6 @@ def _apart(options: Sequence[Any], kinds: Sequence[Sequence[str]], row: Tagged) 
     if row.typed or not others:
         return options
     return [option for option, names in zip(options, kinds, strict=True) if "string" not in names] or options
-
-
-def _sizes(schema: Mapping[str, Any], least: str, most: str, default: int) -> tuple[int, int]:
-    low = int(schema.get(least, 0))
-    high = min(int(schema.get(most, max(default, low))), MAX_REPEAT)
-    if low > high:
-        raise Inexpressible(f"{least} is above {most}")
-    return low, high
 
 
 def _numeric(kind: str, schema: Mapping[str, Any], digits: int) -> str:
@@ -466,66 +428,3 @@ def _numeric(kind: str, schema: Mapping[str, Any], digits: int) -> str:
     if not values:
         raise Inexpressible("no multiple is in range")
     return f"({' | '.join(map(literal, values))})"
-
-
-def _has_type(value: Any, types: Any) -> bool:
-    """Does a listed value have the type that stands beside the list?"""
-    if types is None:
-        return True
-    names = (types,) if isinstance(types, str) else tuple(types)
-    match value:
-        case None:
-            return "null" in names
-        case bool():
-            return "boolean" in names
-        case str():
-            return "string" in names
-        case int():
-            return "integer" in names or "number" in names
-        case float():
-            return "number" in names or ("integer" in names and value.is_integer())
-        case list():
-            return "array" in names
-    return "object" in names
-
-
-def _merge(schemas: Sequence[Any]) -> Any:
-    """One schema that asks for all of them. Raises `Inexpressible` where two say things that cannot be joined."""
-    merged: dict[str, Any] = {}
-    for schema in schemas:
-        if schema is True:
-            continue
-        if not isinstance(schema, Mapping):
-            raise Inexpressible("nothing fits")
-        for key, value in schema.items():
-            if key not in merged or key in _NOTES - {"additionalProperties"} or merged[key] == value:
-                merged[key] = value
-            elif key == "properties":
-                joined = dict(merged[key])
-                for name, inner in value.items():
-                    joined[name] = {"allOf": [joined[name], inner]} if name in joined else inner
-                merged[key] = joined
-            elif key == "required":
-                merged[key] = [*merged[key], *(name for name in value if name not in merged[key])]
-            elif key == "allOf":
-                merged[key] = [*merged[key], *value]
-            elif key in ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"):
-                merged[key] = max(merged[key], value)
-            elif key in ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"):
-                merged[key] = min(merged[key], value)
-            elif key == "type":
-                merged[key] = _common(merged[key], value)
-            elif key == "additionalProperties" and False in (merged[key], value):
-                merged[key] = False
-            else:
-                raise Inexpressible(f"two different {key}")
-    return merged
-
-
-def _common(left: Any, right: Any) -> list[str]:
-    ours = [left] if isinstance(left, str) else list(left)
-    theirs = [right] if isinstance(right, str) else list(right)
-    both = [name for name in ours if name in theirs]
-    if ("integer" in ours and "number" in theirs) or ("number" in ours and "integer" in theirs):
-        both.append("integer")
-    return list(dict.fromkeys(both))
