@@ -207,9 +207,10 @@ def serve_gateway(upstream: str) -> int:
     from proxy.config import GatewayConfig
     from proxy.serving import serve
     from proxy.settings import load
+    from proxy.telemetry import Metrics
 
-    def create(config: GatewayConfig) -> web.Application:
-        app = create_app(config)
+    def create(config: GatewayConfig, metrics: Metrics) -> web.Application:
+        app = create_app(config, metrics=metrics)
 
         async def account(app: web.Application) -> None:
             answer_accounts()

@@ -124,6 +124,8 @@ class Arguments(Middleware):
             if strict:
                 return self._refuse(exchange, call, failure)
             count(failure.counter)
+            if failure.counter == "parse_failures":
+                exchange.record.label("parse_failures", "arguments")
             LOG.warning("request %s: %s in a call of %s", exchange.id, failure.code, quote(call.use.name))
             if failure.code == "malformed_tool_arguments":
                 return text_block(call.block, _written(call.use), call.choice)
@@ -156,6 +158,8 @@ class Arguments(Middleware):
             raise _malformed(use, str(error)) from None
         if repaired:
             exchange.record.count("repaired")
+            for kind in repaired:
+                exchange.record.label("repaired", kind)
         return self._with_use(call, named)
 
     @staticmethod
@@ -181,6 +185,7 @@ class Arguments(Middleware):
 
     def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
         exchange.record.count("strict_failures")
+        exchange.record.label("strict_failures", failure.code)
         outcome = strict_failure(failure.code, failure.detail, exchange.route.options)
         if isinstance(outcome, ModelFault):
             raise outcome

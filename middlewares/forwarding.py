@@ -42,8 +42,8 @@ class Forwarding(Middleware):
         before = time.monotonic()
         try:
             source = await backend.open(sent, request_id=exchange.id, body=body)
-        except GatewayError:
-            exchange.record.count("backend_errors")
+        except GatewayError as error:
+            exchange.record.backend_failed(error, backend.name)
             raise
         finally:
             exchange.record.waited += time.monotonic() - before

@@ -22,5 +22,8 @@ class Transformation(Middleware):
             route = exchange.route
             options = route.options
             incremental = options.argument_streaming == "incremental" and exchange.received.stream
-            count = exchange.record.count
-            reply.scan(ScanStage(exchange.offer, options, route.limits, count, incremental=incremental))
+            record = exchange.record
+            stage = ScanStage(
+                exchange.offer, options, route.limits, record.count, label=record.label, incremental=incremental
+            )
+            reply.scan(stage)

@@ -22,7 +22,6 @@ from .delivery import Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
 from .heads import set_common
-from .metrics import CONTENT_TYPE
 from .middleware import Guard, Middleware, compose, instantiate
 from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
@@ -43,17 +42,19 @@ BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 _READY_TIMEOUT_S: Final = 2.0
 
 
-def create_app(config: GatewayConfig | Mapping[str, Any], *, plugins: Registries | None = None) -> web.Application:
+def create_app(
+    config: GatewayConfig | Mapping[str, Any], *, plugins: Registries | None = None, metrics: Metrics | None = None
+) -> web.Application:
     """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
 
     `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
-    installed entry points. Raises `ConfigError` with every mistake, or what a plug-in's constructor raises.
+    installed entry points. `metrics` count on from where they are; default: from zero. Raises `ConfigError` with every mistake, or what a plug-in's constructor raises.
     """
     if not isinstance(config, GatewayConfig):
         config = load(None, env={}, overrides=config)
     plugins = plugins or registries()
     check_names(config, plugins)
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     protocols: tuple[WireProtocol, ...] = (ChatProtocol(), ResponsesProtocol())
     backends = {
         name: plugins.backends.get(backend.kind)(name, backend, config.limits)
@@ -185,13 +186,16 @@ async def _ready(request: web.Request) -> web.Response:
 
     backends = request.app[BACKENDS]
     up = await asyncio.gather(*(reachable(backend) for backend in backends))
+    for backend, ok in zip(backends, up, strict=True):
+        request.app[METRICS].backend_up.set(ok, backend.name)
     states = {backend.name: "up" if ok else "down" for backend, ok in zip(backends, up, strict=True)}
     ready = any(up)
     return _json({"status": "ready" if ready else "unavailable", "backends": states}, 200 if ready else 503)
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
+    body, content_type = request.app[METRICS].page(request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def _model_object(name: str) -> dict[str, object]:

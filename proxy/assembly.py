@@ -41,10 +41,10 @@ _BROKEN: Final = "it is not written as its format says"
 
 
 class Settled(NamedTuple):
-    """Arguments as JSON text, whether they were repaired (R9.3), and whether an object stood where a string is taught (C2)."""
+    """Arguments as JSON text, how they were repaired (R9.3), and whether an object stood where a string is taught (C2)."""
 
     text: str
-    repaired: bool = False
+    repaired: tuple[RepairKind, ...] = ()
     unwrapped: bool = False
 
 
@@ -70,10 +70,12 @@ class Written:
 
 @dataclass(slots=True)
 class Assembly:
-    """The calls of a block. If JSON had to be repaired to find them, `flaw` says what was wrong with it (R9.1)."""
+    """The calls of a block. If JSON had to be repaired to find them, `flaw` says what was wrong with it (R9.1), and `repaired`
+    what was done."""
 
     calls: list[Written]
     flaw: str | None = None
+    repaired: tuple[RepairKind, ...] = ()
 
 
 def assemble(block: Block, *, repair: bool) -> Assembly:
@@ -111,17 +113,17 @@ def member(shape: Shape, key: str, value: str | None, known: ParameterTypes) -> 
     return f"{json_string(name)}:" if types == STRING else None
 
 
-def settle_arguments(text: str, *, repair: bool) -> tuple[str, bool]:
-    """Arguments given as a string, as JSON text, and whether they had to be repaired (R9.3, R9.5).
+def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
+    """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
 
     Text that parses is returned as it is; blank text means no arguments. Raises `ValueError` with what is wrong.
     """
     if not text.strip():
-        return "{}", False
+        return "{}", ()
     if parses(text):
-        return text, False
-    _, repaired, _, _ = _read(text, repair)
-    return repaired, True
+        return text, ()
+    _, repaired, _, kinds = _read(text, repair)
+    return repaired, kinds
 
 
 # --- arguments in each encoding -------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class TextArguments:
         except ValueError as error:
             raise ValueError(f"its arguments are not valid JSON: {error}") from None
         settled = JsonArguments(value, text, self.taught).settle(parameters, repair=repair, objects=objects)
-        return settled._replace(repaired=True) if kinds else settled
+        return settled._replace(repaired=kinds + settled.repaired) if kinds else settled
 
 
 @dataclass(slots=True)
@@ -266,6 +268,7 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
         if "brackets" in kinds and not block.closed:
             raise ValueError(f"it is not valid JSON: {flaw}")
         found.flaw = found.flaw or flaw
+        found.repaired += kinds
         found.calls += _json_calls(value, text, shape, listed=field == "calls", cut="brackets" in kinds)
     if len(found.calls) == 1:
         found.calls[0].source = None

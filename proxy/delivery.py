@@ -105,7 +105,7 @@ class Delivery:
         record = AccessRecord()
         ident = request[REQUEST_ID]
         pulse = self._pulses.begin(request)
-        self._metrics.inflight.value += 1
+        self._metrics.inflight.inc()
         try:
             response = await self._answer(request, record, ident, pulse)
             record.status = response.status
@@ -119,7 +119,7 @@ class Delivery:
             raise
         finally:
             self._pulses.end(pulse)
-            self._metrics.inflight.value -= 1
+            self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
 
     async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
@@ -148,7 +148,7 @@ class Delivery:
                 raise
             LOG.exception("exchange %s failed", ident)
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
-        record.error, record.code = error.type, error.code
+        record.ended_by(error)
         return error_response(error, self._protocol, ident)
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:

@@ -14,7 +14,7 @@ Schemas are not looked at here (R9.4): they concern calls of native backends as 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,13 +24,19 @@ from .config import LimitsConfig, RouteOptions
 from .errors import GatewayError, ModelFault, quote
 from .formats.rendering import by_taught_name, taught_parameters
 from .model import CallKind, ModelRequest, ToolChoice, ToolSpec
-from .repair import compact_json, read_json
+from .repair import REPAIR_KINDS, compact_json, read_json
 from .toolset import note, note_of
 from .untyped import ParameterTypes
 
 __all__ = ["FailureCode", "Judge", "custom_input", "new_call_id", "settle_arguments", "strict_failure"]
 
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
+
+REPAIRS: Final = (*REPAIR_KINDS, "closer")
+"""How a call can have been repaired: its JSON, or its closing tag was missing."""
+
+PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
+"""Why a block is no call: it has no end, it is not written as its format says, it is too large, its arguments are no JSON."""
 
 LONGEST_ID: Final = 256
 """A longer call id that a model wrote is not handed on (C1)."""
@@ -56,13 +62,13 @@ def new_call_id() -> str:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A call that reads well. `repaired` and `unwrapped` say what is to be counted once it is emitted."""
+    """A call that reads well. `repaired` (how) and `unwrapped` say what is to be counted once it is emitted."""
 
     name: str
     arguments: str
     tool: ToolSpec | None
     strict: bool
-    repaired: bool
+    repaired: Collection[str]
     unwrapped: bool
     call_id: str | None
     source: str | None
@@ -74,14 +80,17 @@ class _Candidate:
 
 
 class _Rejected(Exception):
-    """Not a call: text if soft, a failure if strict. `counter` is counted either way."""
+    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it."""
 
-    def __init__(self, code: FailureCode, detail: str, *, strict: bool, counter: str | None = None) -> None:
+    def __init__(
+        self, code: FailureCode, detail: str, *, strict: bool, counter: str | None = None, reason: str | None = None
+    ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.strict = strict
         self.counter = counter
+        self.reason = reason
 
 
 class Judge:
@@ -91,7 +100,9 @@ class Judge:
     `parallel` everything after the first call is dropped (R2.19). `count` is called with the name of a counter:
     `calls`, `repaired`, `object_arguments`, `unclosed_repaired` for calls that are emitted; `parse_failures`,
     `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
-    `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `new_id` makes call ids.
+    `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
+    counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
+    (`PARSE_FAILURES`), the code of `strict_failures`. `new_id` makes call ids.
     """
 
     def __init__(
@@ -103,6 +114,7 @@ class Judge:
         options: RouteOptions,
         limits: LimitsConfig,
         count: Callable[[str], object] | None = None,
+        label: Callable[[str, str], object] | None = None,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self.strict = True in [tool.strict for tool in tools or ()]
@@ -113,6 +125,7 @@ class Judge:
         self._options = options
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
+        self._label: Callable[[str, str], object] = label or (lambda name, label: None)
         self._new_id = new_id
         self._made = 0
         self._seen: set[tuple[str, str]] = set()
@@ -165,17 +178,20 @@ class Judge:
             self._count("truncated_calls")
             return DROPPED
         if why == "oversize":
-            detail = f"The model's tool call is larger than {self._limits.block_bytes} bytes."
+            detail, reason = f"The model's tool call is larger than {self._limits.block_bytes} bytes.", "oversize"
         else:
-            detail = "The answer ended inside a tool call."
-        return self._refuse(self._unreadable(detail))
+            detail, reason = "The answer ended inside a tool call.", "unclosed"
+        return self._refuse(self._unreadable(detail, reason))
 
     def _refuse(self, rejected: _Rejected) -> Verdict:
         if rejected.counter is not None:
             self._count(rejected.counter)
+            if rejected.reason is not None:
+                self._label(rejected.counter, rejected.reason)
         if not rejected.strict:
             return AS_TEXT
         self._count("strict_failures")
+        self._label("strict_failures", rejected.code)
         outcome = strict_failure(rejected.code, rejected.detail, self._options)
         return Verdict(replacement=outcome) if isinstance(outcome, str) else Verdict(error=outcome)
 
@@ -184,6 +200,8 @@ class Judge:
         self._count("calls")
         if call.repaired:
             self._count("repaired")
+            for step in call.repaired:
+                self._label("repaired", step)
         if call.unwrapped:
             self._count("object_arguments")
         tool = call.tool
@@ -228,13 +246,13 @@ class Judge:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
-            rejected = self._unreadable("The closing tag of the model's tool call is missing.")
+            rejected = self._unreadable("The closing tag of the model's tool call is missing.", "unclosed")
             rejected.strict = options.unclosed == "error"
             raise rejected
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
-            raise self._unreadable(f"The model's tool call cannot be read: {error}.") from None
+            raise self._unreadable(f"The model's tool call cannot be read: {error}.", "unreadable") from None
         if not found.calls:
             raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
         calls: list[_Candidate] = []
@@ -282,12 +300,16 @@ class Judge:
                 arguments = custom_input(arguments)
         except ValueError as error:
             detail = f"The model's call of {quote(name)} is malformed: {error}."
-            raise _Rejected("malformed_tool_arguments", detail, strict=strict, counter="parse_failures") from None
-        mended = repaired or found.flaw is not None or not closed
+            raise _Rejected(
+                "malformed_tool_arguments", detail, strict=strict, counter="parse_failures", reason="arguments"
+            ) from None
+        mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
         return _Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
 
-    def _unreadable(self, detail: str) -> _Rejected:
-        return _Rejected("malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures")
+    def _unreadable(self, detail: str, reason: str) -> _Rejected:
+        return _Rejected(
+            "malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures", reason=reason
+        )
 
 
 _Names = tuple[Mapping[str, ToolSpec], frozenset[str] | None]

@@ -33,12 +33,14 @@ class ScanStage:
         limits: LimitsConfig,
         count: Callable[[str], None],
         *,
+        label: Callable[[str, str], None] | None = None,
         incremental: bool = False,
     ) -> None:
         self._offer = offer
         self._options = options
         self._limits = limits
         self._count = count
+        self._label = label
         self._incremental = incremental
         self._calls: set[int] = set()
         self._scanners: dict[int, CallScanner] = {}
@@ -102,6 +104,7 @@ class ScanStage:
             options=self._options,
             limits=self._limits,
             count=self._count,
+            label=self._label,
         )
         return build_scanner(
             offer.format.grammar,

@@ -268,18 +268,15 @@ class Outlet:
         if isinstance(lane.last, Fault):
             if not (self._committed or lane.spoke):
                 raise lane.last.error
-            self._note(lane.last.error)
+            self._exchange.record.ended_by(lane.last.error)
         await self._commit()
         _note_usage(self._exchange, lane.last, None)
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
-        self._note(shown)
+        self._exchange.record.ended_by(shown)
         self._pending += self._lane.fail(shown)
         await self._commit()
-
-    def _note(self, error: GatewayError) -> None:
-        self._exchange.record.error, self._exchange.record.code = error.type, error.code
 
     async def _commit(self) -> None:
         """Send the headers, if that has not been done, and all that is kept, at the client's pace."""

@@ -29,6 +29,7 @@ from .config import GatewayConfig
 from .conversion import ConfigError
 from .dispatch import Dispatch
 from .logs import flush_logs, set_up_logging
+from .telemetry import Metrics
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -38,7 +39,8 @@ BACKLOG: Final = 1024
 COLLECTOR_THRESHOLDS: Final = (10_000, 10, 10)
 """Of Python's cyclic collector while requests are served; see `gc.set_threshold`."""
 
-AppFactory = Callable[[GatewayConfig], web.Application]
+AppFactory = Callable[[GatewayConfig, Metrics], web.Application]
+"""Makes the application of a process, which counts in the given metrics. They outlast it: see `create_app`."""
 
 
 def serve(
@@ -71,7 +73,7 @@ def serve(
             from .workers import Supervisor
 
             return Supervisor(config, create, sockets, lambda: announce(line)).run()
-        return run(config, create, sockets, ready=lambda: announce(line))
+        return run(config, create, sockets, Metrics(), ready=lambda: announce(line))
     finally:
         close(sockets)
 
@@ -124,18 +126,20 @@ def run(
     config: GatewayConfig,
     create: AppFactory,
     sockets: Sequence[socket.socket],
+    metrics: Metrics,
     *,
     ready: Callable[[], None],
     parent: int | None = None,
 ) -> int:
-    """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once.
+    """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once. `metrics` are
+    those of this process.
 
     `parent` is for workers: a file descriptor that becomes readable when the parent is gone. A worker never takes a second
     signal as a demand to hurry, because it may get one from its process group and one from its parent.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, create, sockets, ready, parent))
+            runner.run(_serve(config, create, sockets, metrics, ready, parent))
     except asyncio.CancelledError:
         LOG.warning("stopped by a second signal; what was running is lost")
         return 1
@@ -154,6 +158,7 @@ async def _serve(
     config: GatewayConfig,
     create: AppFactory,
     sockets: Sequence[socket.socket],
+    metrics: Metrics,
     ready: Callable[[], None],
     parent: int | None,
 ) -> None:
@@ -177,7 +182,7 @@ async def _serve(
     if parent is not None:
         loop.add_reader(parent, stop.set)
 
-    app = create(config)
+    app = create(config, metrics)
     runner = web.AppRunner(
         app,
         handler_cancellation=True,
@@ -222,14 +227,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _create_app(config: GatewayConfig) -> web.Application:
+def _create_app(config: GatewayConfig, metrics: Metrics) -> web.Application:
     from .app import create_app
     from .checks import check_names
     from .registry import registries
 
     plugins = registries()
     check_names(config, plugins)
-    return create_app(config, plugins=plugins)
+    return create_app(config, plugins=plugins, metrics=metrics)
 
 
 def _print(line: str) -> None:

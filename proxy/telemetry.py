@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
+from .errors import GatewayError
 from .logs import log_fields
-from .metrics import Counter, Family, Gauge, Histogram, render
+from .metrics import Cells, Counter, Family, Gauge, Histogram
 
 ACCESS: Final = logging.getLogger("toolwire.access")
 
@@ -45,7 +45,19 @@ class AccessRecord:
     the gateway's own overhead.
     """
 
-    __slots__ = ("code", "counts", "error", "first_byte", "notes", "started", "status", "stream", "waited")
+    __slots__ = (
+        "code",
+        "counts",
+        "error",
+        "failures",
+        "first_byte",
+        "labelled",
+        "notes",
+        "started",
+        "status",
+        "stream",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -56,11 +68,28 @@ class AccessRecord:
         self.error: str | None = None
         self.code: str | None = None
         self.counts = Counts()
+        self.labelled: dict[tuple[str, str], int] = {}
+        self.failures: list[tuple[GatewayError, str]] = []
         self.notes: dict[str, Any] = {}
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter, such as `calls` or `repaired`."""
         self.counts[name] += by
+
+    def label(self, name: str, label: str) -> None:
+        """Say more about what was counted as `name`, for the metrics. There is a fixed list of labels."""
+        self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
+
+    def backend_failed(self, error: GatewayError, backend: str) -> None:
+        """A call of this backend failed, whether or not that is the end of the exchange."""
+        self.count("backend_errors")
+        self.failures.append((error, backend))
+
+    def ended_by(self, error: GatewayError) -> None:
+        """The exchange ends with this error. One of a backend that broke off its answer is noticed here."""
+        self.error, self.code = error.type, error.code
+        if error.type == "upstream_error" and all(error is not known for known, _ in self.failures):
+            self.backend_failed(error, self.notes.get("backend", ""))
 
     def note(self, key: str, value: Any) -> None:
         """Remember a value for the log line; None says nothing. Never a prompt, an argument or a key."""
@@ -74,9 +103,13 @@ class AccessRecord:
 
 
 class Metrics:
-    """The counters of one application (R18.2)."""
+    """What a gateway counts (R18.2), as part of `cells`; default: in the memory of this process.
 
-    def __init__(self) -> None:
+    One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where the
+    old one stopped. Labels have few values: never a tool, a model or a key.
+    """
+
+    def __init__(self, cells: Cells | None = None) -> None:
         self.requests = Counter("toolwire_requests_total", "Requests", "endpoint", "stream", "status")
         self.duration = Histogram("toolwire_request_duration_seconds", "Whole request", "endpoint", _SECONDS)
         self.overhead = Histogram(
@@ -87,19 +120,34 @@ class Metrics:
         )
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
         self.calls = Counter("toolwire_tool_calls_total", "Tool calls by outcome", "outcome")
-        self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Unreadable calls")
-        self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls")
+        self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
+        self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
-        self.backend_errors = Counter("toolwire_backend_errors_total", "Backend failures", "code")
+        self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
+        self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
+        self.backend_up = Gauge("toolwire_backend_up", "1 if it answered when last asked", "backend", merge="last")
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
+        self.tool_executions = Counter("toolwire_tool_executions_total", "Server-side executions", "state")
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
+        self.by_label: Final = {
+            "parse_failures": self.parse_failures,
+            "repaired": self.repairs,
+            "strict_failures": self.strict_failures,
+            "executions": self.tool_executions,
+        }
+        """Counter of the record -> the family that counts its labels."""
+        self.cells = cells or Cells()
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
+        for family in self.families:
+            family.bind(self.cells)
 
-    def render(self) -> bytes:
-        """Prometheus' text form."""
-        return render(self.families)
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics page of all workers, and its content type, for this `Accept` header."""
+        from .exposition import page  # not before the first scrape: it takes 50 ms
+
+        return page(self.families, self.cells, accept)
 
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
         """Count a finished exchange and write its access line."""
@@ -112,11 +160,9 @@ class Metrics:
         if record.stream and first_byte is not None:
             self.first_token.observe(endpoint, first_byte)
         if record.counts:
-            self._count_calls(record.counts)
-        if record.code is not None and record.error == "model_error":
-            self.strict_failures.inc(record.code)
-        if record.code is not None and record.error == "upstream_error":
-            self.backend_errors.inc(record.code)
+            self._count_calls(record)
+        for error, backend in record.failures:
+            self.backend_errors.inc(backend, error.code)
         notes = record.notes
         for direction, key in _TOKENS:
             if tokens := notes.get(key):
@@ -138,9 +184,12 @@ class Metrics:
         fields.update(record.counts)
         log_fields(ACCESS, "exchange", fields)
 
-    def _count_calls(self, counts: Mapping[str, int]) -> None:
+    def _count_calls(self, record: AccessRecord) -> None:
+        counts = record.counts
         for name, outcome in OUTCOMES.items():
             if number := counts.get(name):
                 self.calls.inc(outcome, by=number)
-        self.parse_failures.inc(by=counts.get("parse_failures", 0))
-        self.repairs.inc(by=counts.get("repaired", 0))
+        for (name, label), number in record.labelled.items():
+            family = self.by_label.get(name)
+            if family is not None:
+                family.inc(label, by=number)

@@ -21,13 +21,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from types import FrameType
 from typing import Final
 
 from .config import GatewayConfig
+from .metrics import CELLS, Cells
 from .serving import AppFactory, bind, close, run
+from .telemetry import Metrics
 
 LOG: Final = logging.getLogger("toolwire.workers")
 
@@ -45,6 +51,8 @@ class _Worker:
     process: ForkProcess
     pipe: Connection
     """Gives one byte when the worker serves."""
+    place: int
+    """Its number among the workers; whoever replaces it gets the same, and goes on with what it counted."""
     serves: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -66,9 +74,12 @@ class Supervisor:
         self._announced = False
         self._signals = 0
         self._life: tuple[int, int] = (-1, -1)
+        self._folder: Path
+        """Of these workers alone: what they count."""
 
     def run(self) -> int:
         """Watch the workers until a signal comes; the exit status. Must be called in the main thread."""
+        self._folder = Path(mkdtemp(prefix="toolwire-"))
         wake, waker = socket.socketpair()
         wake.setblocking(False)
         waker.setblocking(False)
@@ -88,6 +99,7 @@ class Supervisor:
                 os.close(end)
             wake.close()
             waker.close()
+            rmtree(self._folder, ignore_errors=True)
         return 1 if gave_up or cut else 0
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -140,7 +152,9 @@ class Supervisor:
 
     def _start(self) -> None:
         ours, theirs = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("fork").Process(target=self._work, args=(theirs,))
+        taken = {worker.place for worker in self._workers}
+        place = next(number for number in count() if number not in taken)
+        process = multiprocessing.get_context("fork").Process(target=self._work, args=(theirs, place))
         # A signal that comes while the child still has the parent's handlers would be lost: it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
@@ -148,9 +162,9 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         theirs.close()
-        self._workers.append(_Worker(process, ours))
+        self._workers.append(_Worker(process, ours, place))
 
-    def _work(self, pipe: Connection) -> None:
+    def _work(self, pipe: Connection, place: int) -> None:
         """In the child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -165,7 +179,8 @@ class Supervisor:
             pipe.send_bytes(b"1")
             pipe.close()
 
-        raise SystemExit(run(self._config, self._create, sockets, ready=ready, parent=self._life[0]))
+        metrics = Metrics(Cells(self._folder / f"{place}{CELLS}"))
+        raise SystemExit(run(self._config, self._create, sockets, metrics, ready=ready, parent=self._life[0]))
 
     def _bury(self, worker: _Worker) -> None:
         """Note a death and when the next worker is due."""

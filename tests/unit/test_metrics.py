@@ -1,62 +1,291 @@
-"""The metrics page: what Prometheus' own library reads is what was counted."""
+"""The metrics page: what Prometheus' own library reads is what was counted, by all workers, whoever is asked."""
 
 from __future__ import annotations
 
-from prometheus_client.parser import text_string_to_metric_families
+import multiprocessing
+import os
+import signal
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
-from proxy.metrics import Counter, Gauge, Histogram, render
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from proxy.errors import BackendFault
+from proxy.exposition import page
+from proxy.metrics import CELLS, OTHER, SERIES_PER_FAMILY, Cells, Counter, Family, Gauge, Histogram
 from proxy.telemetry import AccessRecord, Metrics
 
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
-def samples(page: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(text: bytes) -> Samples:
     return {
-        (sample.name, tuple(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(page.decode())
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parser.text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
 
 
+def counted(families: tuple[Family, ...], cells: Cells) -> Samples:
+    return samples(page(families, cells, "")[0])
+
+
+def bound(cells: Cells, *families: Family) -> tuple[Family, ...]:
+    for family in families:
+        family.bind(cells)
+    return families
+
+
 def test_counters_and_gauges() -> None:
     plain, labelled, gauge = Counter("a_total", "A"), Counter("b_total", "B", "x", "y"), Gauge("c", "C")
+    cells = Cells()
+    families = bound(cells, plain, labelled, gauge)
     plain.inc()
     labelled.inc("1", 'q"\\\n', by=3)
     labelled.inc("1", 'q"\\\n')
-    gauge.value -= 2
-    assert samples(render((plain, labelled, gauge))) == {
+    gauge.inc(by=-2)
+    assert counted(families, cells) == {
         ("a_total", ()): 1,
-        ("b_total", (("x", "1"), ("y", 'q"\\\n'))): 4,
+        (
+            "b_total",
+            (
+                ("x", "1"),
+                ("y", 'q"\\\n'),
+            ),
+        ): 4,
         ("c", ()): -2,
     }
 
 
 def test_a_histogram_counts_what_is_at_most_a_bound() -> None:
-    histogram = Histogram("h", "H", "x", (0.1, 1))
+    cells, histogram = Cells(), Histogram("h", "H", "x", (0.1, 1))
+    families = bound(cells, histogram)
     for value in (0.05, 0.1, 0.5, 7):
         histogram.observe("e", value)
-    assert samples(render((histogram,))) == {
-        ("h_bucket", (("x", "e"), ("le", "0.1"))): 2,
-        ("h_bucket", (("x", "e"), ("le", "1.0"))): 3,
-        ("h_bucket", (("x", "e"), ("le", "+Inf"))): 4,
+    assert counted(families, cells) == {
+        (
+            "h_bucket",
+            (
+                ("le", "0.1"),
+                ("x", "e"),
+            ),
+        ): 2,
+        (
+            "h_bucket",
+            (
+                ("le", "1.0"),
+                ("x", "e"),
+            ),
+        ): 3,
+        (
+            "h_bucket",
+            (
+                ("le", "+Inf"),
+                ("x", "e"),
+            ),
+        ): 4,
         ("h_count", (("x", "e"),)): 4,
         ("h_sum", (("x", "e"),)): 7.65,
     }
 
 
+def test_open_metrics_for_whoever_asks() -> None:
+    metrics = Metrics()
+    text, content_type = metrics.page(OPENMETRICS)
+    assert content_type.startswith("application/openmetrics-text")
+    names = {family.name for family in openmetrics_parser.text_string_to_metric_families(text.decode())}
+    assert {"toolwire_requests", "toolwire_inflight_requests", "toolwire_overhead_seconds"} <= names
+    assert metrics.page("")[1].startswith("text/plain")
+
+
+def test_labels_are_bounded() -> None:
+    cells, counter = Cells(), Counter("a_total", "A", "x")
+    families = bound(cells, counter)
+    for number in range(SERIES_PER_FAMILY + 5):
+        counter.inc(str(number))
+    found = counted(families, cells)
+    assert len(found) == SERIES_PER_FAMILY + 1
+    assert found["a_total", (("x", OTHER),)] == 5
+
+
+def test_a_missing_label_is_a_mistake() -> None:
+    counter = Counter("a_total", "A", "x")
+    counter.bind(Cells())
+    with pytest.raises(ValueError, match="a_total has the labels"):
+        counter.inc()
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40), st.integers(1, 9)), max_size=60))
+def test_what_was_counted_is_read_whatever_the_labels_are(counts: list[tuple[str, str, int]]) -> None:
+    cells, counter = Cells(), Counter("a_total", "A", "x", "y")
+    counter.bind(cells)
+    wanted: dict[tuple[str, ...], int] = {}
+    for one, two, by in counts:
+        counter.inc(one, two, by=by)
+        wanted[one, two] = wanted.get((one, two), 0) + by
+    assert {series.values: series.cells[0] for series in cells.read()} == wanted
+    cells.close()
+
+
+def test_a_full_file_grows_and_keeps_its_numbers(tmp_path: Path) -> None:
+    cells, counter = Cells(tmp_path / f"0{CELLS}"), Counter("a_total", "A", "x")
+    counter.bind(cells)
+    long = "l" * 400
+    for number in range(SERIES_PER_FAMILY):
+        counter.inc(f"{long}{number}")
+        counter.inc(f"{long}0")
+    again = Cells(cells.path)
+    assert {series.values[0][400:]: series.cells[0] for series in again.read()} == {
+        str(number): 1 + (number == 0) * SERIES_PER_FAMILY for number in range(SERIES_PER_FAMILY)
+    }
+    cells.close()
+    again.close()
+
+
+def _work(path: Path, amount: int, ready: str) -> None:
+    metrics = Metrics(Cells(path))
+    metrics.inflight.inc()
+    metrics.backend_up.set(0, "b")
+    for _ in range(amount):
+        metrics.requests.inc("chat", "true", "200")
+        metrics.duration.observe("chat", 0.5)
+    Path(ready).touch()
+    signal.pause()
+
+
+def _worker(folder: Path, place: int, amount: int) -> BaseProcess:
+    ready = folder / f"ready-{place}"
+    ready.unlink(missing_ok=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_work, args=(folder / f"{place}{CELLS}", amount, str(ready))
+    )
+    process.start()
+    while not ready.exists():
+        process.join(0.01)
+        assert process.exitcode is None
+    return process
+
+
+@pytest.mark.skipif(not hasattr(signal, "pause"), reason="signals")
+def test_workers_add_up_and_a_killed_one_keeps_its_counts(tmp_path: Path) -> None:
+    request = (
+        "toolwire_requests_total",
+        (
+            ("endpoint", "chat"),
+            ("status", "200"),
+            ("stream", "true"),
+        ),
+    )
+    duration = ("toolwire_request_duration_seconds_sum", (("endpoint", "chat"),))
+    inflight = ("toolwire_inflight_requests", ())
+    up = ("toolwire_backend_up", (("backend", "b"),))
+    mine = Metrics(Cells(tmp_path / f"0{CELLS}"))
+    mine.requests.inc("chat", "true", "200", by=3)
+    other = _worker(tmp_path, 1, 500)
+    try:
+        found = samples(mine.page()[0])
+        assert (found[request], found[duration], found[inflight], found[up]) == (503, 250, 1, 0)
+        mine.backend_up.set(1, "b")
+        assert samples(mine.page()[0])[up] == 1  # the youngest counts
+    finally:
+        other.kill()
+        other.join()
+    found = samples(mine.page()[0])
+    assert (found[request], found[duration], found[inflight], found[up]) == (503, 250, 0, 1)
+    successor = _worker(tmp_path, 1, 7)
+    try:
+        found = samples(mine.page()[0])
+        assert (found[request], found[inflight]) == (510, 1)
+        assert len(list(tmp_path.glob(f"*{CELLS}"))) == 2
+    finally:
+        successor.kill()
+        successor.join()
+    mine.cells.close()
+
+
+def test_a_file_that_has_just_been_made_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / f"1{CELLS}").touch()
+    mine = Metrics(Cells(tmp_path / f"0{CELLS}"))
+    mine.inflight.inc()
+    assert samples(mine.page()[0])["toolwire_inflight_requests", ()] == 1
+    mine.cells.close()
+
+
+def test_a_full_disk_says_so_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match="No space"):
+        Cells(tmp_path / f"0{CELLS}")
+
+
 def test_what_an_exchange_adds() -> None:
     metrics, record = Metrics(), AccessRecord()
-    record.status, record.stream, record.error, record.code = 200, True, "model_error", "invalid_tool_arguments"
+    record.status, record.stream = 200, True
     record.count("calls", 2)
     record.count("repaired")
+    record.label("repaired", "commas")
+    record.label("repaired", "quotes")
+    record.label("strict_failures", "invalid_tool_arguments")
     record.note("output_tokens", 7)
     record.note("nothing", None)
+    record.note("backend", "b")
+    refused, broken = BackendFault("no"), BackendFault("broke off", code="upstream_disconnected")
+    record.backend_failed(refused, "a")
+    record.ended_by(broken)
     record.wrote()
     metrics.finish(record, endpoint="chat", request_id="r")
-    found = samples(metrics.render())
-    assert found["toolwire_requests_total", (("endpoint", "chat"), ("stream", "true"), ("status", "200"))] == 1
+    found = samples(metrics.page()[0])
+    assert (
+        found[
+            "toolwire_requests_total",
+            (
+                ("endpoint", "chat"),
+                ("status", "200"),
+                ("stream", "true"),
+            ),
+        ]
+        == 1
+    )
     assert found["toolwire_tool_calls_total", (("outcome", "emitted"),)] == 2
-    assert found["toolwire_tool_call_repairs_total", ()] == 1
-    assert found["toolwire_tool_call_parse_failures_total", ()] == 0
+    assert found["toolwire_tool_call_repairs_total", (("kind", "commas"),)] == 1
+    assert found["toolwire_tool_call_repairs_total", (("kind", "quotes"),)] == 1
     assert found["toolwire_strict_failures_total", (("code", "invalid_tool_arguments"),)] == 1
+    assert (
+        found[
+            "toolwire_backend_errors_total",
+            (
+                ("backend", "a"),
+                ("code", "upstream_error"),
+            ),
+        ]
+        == 1
+    )
+    assert (
+        found[
+            "toolwire_backend_errors_total",
+            (
+                ("backend", "b"),
+                ("code", "upstream_disconnected"),
+            ),
+        ]
+        == 1
+    )
     assert found["toolwire_tokens_total", (("direction", "output"),)] == 7
     for name in ("request_duration", "overhead", "time_to_first_token"):
         assert found[f"toolwire_{name}_seconds_count", (("endpoint", "chat"),)] == 1
+
+
+def test_an_error_that_was_counted_is_not_counted_again() -> None:
+    record = AccessRecord()
+    refused = BackendFault("no")
+    record.backend_failed(refused, "a")
+    record.ended_by(refused)
+    assert record.counts["backend_errors"] == 1

@@ -1,0 +1,109 @@
+"""The metrics page: what all workers have counted, in the forms that Prometheus reads.
+
+The forms are `prometheus_client`'s: its text form, and OpenMetrics for whoever asks for it. The numbers are our own
+(docs/adr/0015). Imported at the first scrape, because that library takes 50 ms to import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from .metrics import CELLS, Cells, Counter, Family, Gauge, Histogram, Series, read_file
+
+_Merged = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
+
+
+def page(families: Sequence[Family], cells: Cells, accept: str) -> tuple[bytes, str]:
+    """The page and its content type, for a client that sent this `Accept` header."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Snapshot(families, cells))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class Snapshot(Collector):
+    """The numbers of `cells` and of the files beside it, added up."""
+
+    def __init__(self, families: Sequence[Family], cells: Cells) -> None:
+        self._families = families
+        self._cells = cells
+
+    def collect(self) -> Iterator[Metric]:
+        """The families with their samples."""
+        merged = merge(self._families, self._read())
+        for family in self._families:
+            yield _metric(family, merged[family.name])
+
+    def _read(self) -> Iterator[tuple[bool, Sequence[Series]]]:
+        """Of each process: whether it lives, and what it has counted."""
+        yield True, self._cells.read()
+        own = self._cells.path
+        if own is None:
+            return
+        for path in sorted(own.parent.glob(f"*{CELLS}")):
+            if path != own:
+                pid, series = read_file(path)
+                yield _lives(pid), series
+
+
+def merge(families: Iterable[Family], read: Iterable[tuple[bool, Sequence[Series]]]) -> _Merged:
+    """The cells of every series over all processes. Gauges of those that are gone do not count."""
+    known = {family.name: family for family in families}
+    out: dict[str, dict[tuple[str, ...], tuple[float, ...]]] = {name: {} for name in known}
+    for lives, all_series in read:
+        for series in all_series:
+            family = known.get(series.name)
+            if family is None or (isinstance(family, Gauge) and not lives):
+                continue
+            before = out[series.name].get(series.values)
+            out[series.name][series.values] = series.cells if before is None else _both(family, before, series.cells)
+    return out
+
+
+def _both(family: Family, one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    if isinstance(family, Gauge) and family.merge == "last":
+        return max(one, other, key=lambda cells: cells[1])
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def _metric(family: Family, series: Mapping[tuple[str, ...], tuple[float, ...]]) -> Metric:
+    match family:
+        case Counter():
+            counter = CounterMetricFamily(family.name, family.documentation, labels=family.labels)
+            for values, cells in series.items():
+                counter.add_metric(values, cells[0])
+            return counter
+        case Gauge():
+            gauge = GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
+            for values, cells in series.items():
+                if family.merge == "sum" or cells[1]:  # of the latter, what nobody alive has said is unknown
+                    gauge.add_metric(values, cells[0])
+            return gauge
+        case Histogram():
+            histogram = HistogramMetricFamily(family.name, family.documentation, labels=family.labels)
+            bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+            for values, cells in series.items():
+                counts = accumulate(cells[:-1])
+                histogram.add_metric(values, list(zip(bounds, counts, strict=True)), cells[-1])
+            return histogram
+        case _:
+            raise TypeError(f"{type(family).__name__} has no form on the metrics page")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
