@@ -11,23 +11,17 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from proxy.measure.corpus import WORDS
+
 SEED: Final = 20
 DELTA_CHARS: Final = (3, 6)
 
-_COMMON: Final = (
-    "the of and to in is that it was for on are with they be at one have this from by not but what all were when we there "
-    "can an your which their said if do will each about how up out them then she many some so these would other into has "
-    "more her two like him see time could no make than first been its who now people my made over did down only way find "
-    "use may water long little very after words called just where most know function returns value, list. (see above) "
-    "`config.yaml` it's don't 42 3.14 naïve café"
-)
-_WORDS: Final = _COMMON.split()
 _CITIES: Final = ("Berlin", "São Paulo", "Lima", "Oslo", "Nairobi", "Köln")
 
 
 def prose(deltas: int) -> list[str]:
     """Ordinary text without an opener, in that many deltas."""
-    return _first(deltas, lambda rng: " ".join(rng.choices(_WORDS, k=12)) + rng.choice((". ", "? ", ".\n\n")))
+    return _first(deltas, lambda rng: " ".join(rng.choices(WORDS, k=12)) + rng.choice((". ", "? ", ".\n\n")))
 
 
 def calls(deltas: int) -> list[str]:
@@ -37,7 +31,7 @@ def calls(deltas: int) -> list[str]:
 
 def mixed(deltas: int) -> list[str]:
     """Prose with a call after about every 400 characters."""
-    return _first(deltas, lambda rng: " ".join(rng.choices(_WORDS, k=80)) + ".\n" + _weather_call(rng))
+    return _first(deltas, lambda rng: " ".join(rng.choices(WORDS, k=80)) + ".\n" + _weather_call(rng))
 
 
 def long_call(deltas: int) -> list[str]:

@@ -57,7 +57,8 @@ _COMMON: Final = (
     "use may water long little very after words called just where most know function returns value, list. (see above) "
     "`config.yaml` it's don't 42 3.14 naïve café"
 )
-_WORDS: Final = _COMMON.split()
+WORDS: Final = _COMMON.split()
+"""Common words, with some that are not ASCII."""
 _CITIES: Final = ("Berlin", "São Paulo", "Lima", "Oslo", "Nairobi", "Köln", "東京", "Łódź")
 _LINES: Final = (
     "    total = price * 1.19  # € gross\n",
@@ -91,7 +92,7 @@ def prose(rng: random.Random, chars: int) -> str:
     sentences: list[str] = []
     size = 0
     while size < chars:
-        sentence = " ".join(rng.choices(_WORDS, k=12)).capitalize() + rng.choice((". ", "? ", ".\n\n"))
+        sentence = " ".join(rng.choices(WORDS, k=12)).capitalize() + rng.choice((". ", "? ", ".\n\n"))
         sentences.append(sentence)
         size += len(sentence)
     return "".join(sentences)
@@ -106,13 +107,11 @@ def small_call(rng: random.Random) -> Call:
             )
         case 1:
             return Call(
-                "write_file", {"path": f"src/{rng.choice(_WORDS)}.py", "content": "".join(rng.choices(_LINES, k=3))}
+                "write_file", {"path": f"src/{rng.choice(WORDS)}.py", "content": "".join(rng.choices(_LINES, k=3))}
             )
         case _:
             tags = rng.sample(("new", "größte", "x/y", "a b"), k=2)
-            return Call(
-                "search", {"query": " ".join(rng.choices(_WORDS, k=3)), "filters": {"tags": tags}, "limit": 2.5}
-            )
+            return Call("search", {"query": " ".join(rng.choices(WORDS, k=3)), "filters": {"tags": tags}, "limit": 2.5})
 
 
 def large_call(rng: random.Random, size: int) -> Call:
