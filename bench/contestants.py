@@ -32,7 +32,7 @@ STAMP_US: Final = 1_000_000
 
 _WORK: Final = re.compile(rb"frames=(\d+) pace_us=(\d+) call=(\d)")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_CALL: Final = corpus.call_text("get_weather", {"city": "Oslo", "unit": "celsius", "days": 3})
+CALL: Final = corpus.call_text("get_weather", {"city": "Oslo", "unit": "celsius", "days": 3})
 
 
 def answer_accounts() -> None:
@@ -90,7 +90,7 @@ class Upstream(asyncio.Protocol):
         work = _WORK.search(body)
         frames, pace_us, call = map(int, work.groups()) if work else (0, 0, 0)
         if b'"stream":true' not in body:
-            self._transport.write(_whole(call))
+            self._transport.write(whole_answer(call))
             return
         stream = asyncio.get_running_loop().create_task(self._stream(frames, pace_us, call))
         self._streams.add(stream)
@@ -101,7 +101,7 @@ class Upstream(asyncio.Protocol):
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         loop = asyncio.get_running_loop()
-        tail = corpus.cut(_CALL) if call else []
+        tail = corpus.cut(CALL) if call else []
         before, _, after = corpus.frame("@").partition(b"@")
         if not pace_us:
             self._transport.write(_burst(frames, call))
@@ -113,14 +113,14 @@ class Upstream(asyncio.Protocol):
                     text = b" %014d" % (time.monotonic() * STAMP_US)
                 else:
                     text = json.dumps(tail[number - frames + len(tail)]).encode()[1:-1]
-                self._transport.write(_chunk(before + text + after))
-        self._transport.write(_chunk(corpus.closing_frames()) + b"0\r\n\r\n")
+                self._transport.write(chunk(before + text + after))
+        self._transport.write(chunk(corpus.closing_frames()) + b"0\r\n\r\n")
 
 
 @cache
-def _whole(call: int) -> bytes:
+def whole_answer(call: int) -> bytes:
     answer = json.loads(corpus.frame("").removeprefix(b"data: "))
-    message = {"role": "assistant", "content": "".join(corpus.prose(100)) + (_CALL if call else "")}
+    message = {"role": "assistant", "content": "".join(corpus.prose(100)) + (CALL if call else "")}
     answer["object"] = "chat.completion"
     answer["choices"] = [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}]
     answer["usage"] = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
@@ -130,12 +130,12 @@ def _whole(call: int) -> bytes:
 
 @cache
 def _burst(frames: int, call: int) -> bytes:
-    tail = corpus.cut(_CALL) if call else []
+    tail = corpus.cut(CALL) if call else []
     texts = [*corpus.prose(frames - len(tail)), *tail]
-    return b"".join(_chunk(corpus.frame(text)) for text in texts)
+    return b"".join(chunk(corpus.frame(text)) for text in texts)
 
 
-def _chunk(frame: bytes) -> bytes:
+def chunk(frame: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(frame), frame)
 
 

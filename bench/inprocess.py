@@ -1,0 +1,291 @@
+"""Requests through the whole gateway in one process and without sockets: for profilers, and for counting instructions.
+
+    python -m bench.inprocess                          # CPU microseconds per request or frame
+    python -m bench.inprocess --instructions           # instructions, counted by valgrind: no timer
+    python -m bench.inprocess --profile --only 1       # the functions that cost most, by cProfile
+
+The application is the one that `toolwire serve` runs, on the loop that it would run on; only the transports are played. So what the kernel
+and the loop's own reading and writing cost is not in these figures. Counts differ from run to run by a few thousandths, whatever else the
+machine does, so they show what a change is worth; they are not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import ctypes
+import logging
+import os
+import pstats
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from aiohttp import web
+
+from bench import corpus
+from bench.contestants import CALL, chunk, whole_answer
+from bench.load import Ask
+from proxy.app import create_app
+from proxy.backends.wire_client import WireClient
+from proxy.backends.wire_connection import Connection
+from proxy.dispatch import Dispatch
+from proxy.logs import set_up_logging
+from proxy.settings import load
+
+ROOT: Final = Path(__file__).parent.parent
+FRAMES: Final = 150
+WARM: Final = 30
+"""Requests before anything is measured."""
+ROUNDS: Final = 9
+COUNTED: Final = "ffi_call"
+"""A C function that nothing else calls here: what happens inside of it is counted."""
+
+_TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kind of request. Streams bring `FRAMES` frames, each in a read of its own; their units are frames."""
+
+    title: str
+    tools: int
+    call: bool = False
+    stream: bool = False
+    responses: bool = False
+
+    @property
+    def ask(self) -> Ask:
+        """The request."""
+        if self.responses:
+            return Ask("/v1/responses", corpus.responses_body(self.tools, work=""))
+        return Ask("/v1/chat/completions", corpus.request_body(self.tools, stream=self.stream))
+
+    @property
+    def reads(self) -> list[bytes]:
+        """What the model server sends, by read."""
+        if not self.stream:
+            return [whole_answer(int(self.call))]
+        tail = corpus.cut(CALL) if self.call else []
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        texts = [*corpus.prose(FRAMES - len(tail)), *tail]
+        frames = [corpus.frame(text) for text in texts]
+        return [head, *map(chunk, frames), chunk(corpus.closing_frames()) + b"0\r\n\r\n"]
+
+    @property
+    def units(self) -> int:
+        """In a request."""
+        return FRAMES if self.stream else 1
+
+
+WORKS: Final = (
+    Work("whole answers, no tools", 0),
+    Work("whole answers, 10 tools", 10),
+    Work("whole answers, 10 tools, a call in each", 10, call=True),
+    Work("streams, no tools", 0, stream=True),
+    Work("streams, 10 tools, a call in each", 10, call=True, stream=True),
+    Work("streams, Responses, 10 tools, a call in each", 10, call=True, stream=True, responses=True),
+)
+
+
+class _Client(asyncio.Transport):
+    """The client's end of a connection to the gateway: waits for the end of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = bytearray()
+        self.done: asyncio.Future[None] | None = None
+
+    def write(self, data: Any) -> None:
+        """Take a piece of an answer."""
+        self.answer += data
+        assert self.done is not None
+        if not self.done.done() and (
+            b"Content-Length: " in self.answer[:400] or self.answer.endswith(b"\r\n0\r\n\r\n")
+        ):
+            self.done.set_result(None)
+
+    def writelines(self, pieces: Any) -> None:
+        """Take several."""
+        self.write(b"".join(pieces))
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Server(asyncio.Transport):
+    """The model server's end: to every request it says the same, a read in each turn of the loop."""
+
+    def __init__(self, connection: Connection, reads: Sequence[bytes]) -> None:
+        super().__init__()
+        self._connection = connection
+        self._reads = reads
+
+    def write(self, data: Any) -> None:
+        """Take a request."""
+        asyncio.get_running_loop().call_soon(self._bring, 0)
+
+    def _bring(self, number: int) -> None:
+        data = self._reads[number]
+        self._connection.get_buffer(-1)[: len(data)] = data
+        if number + 1 < len(self._reads):
+            asyncio.get_running_loop().call_soon(self._bring, number + 1)
+        self._connection.buffer_updated(len(data))
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+
+class Gateway:
+    """A running gateway, asked one request after the other."""
+
+    def __init__(self, work: Work, folder: str) -> None:
+        self._work = work
+        overrides = {
+            "backends": {"default": {"url": "http://127.0.0.1:9"}},
+            "store": {"path": f"{folder}/responses.sqlite3"},
+        }
+        self._app = create_app(load(None, env={}, overrides=overrides))
+        self._client = _Client()
+
+    async def __aenter__(self) -> Gateway:
+        """Start it."""
+        reads = self._work.reads
+
+        async def dial(client: WireClient) -> Connection:
+            connection = Connection(client, client._scratch)
+            connection.connection_made(_Server(connection, reads))
+            return connection
+
+        WireClient._dial = dial  # type: ignore[method-assign]
+        self._runner = web.AppRunner(self._app, handler_cancellation=True, access_log=None)
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        server.request_handler = Dispatch(self._app, server.request_handler)
+        self._protocol = server()
+        self._protocol.connection_made(self._client)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop it."""
+        self._protocol.connection_lost(None)
+        await self._runner.cleanup()
+
+    async def serve(self, requests: int) -> None:
+        """Ask that often. Raises `RuntimeError` for a wrong answer."""
+        ask = self._work.ask
+        raw = ask.raw
+        client = self._client
+        loop = asyncio.get_running_loop()
+        for _ in range(requests):
+            client.done = loop.create_future()
+            client.answer = bytearray()
+            self._protocol.data_received(raw)
+            await client.done
+        answer = bytes(client.answer)
+        if not answer.startswith(b"HTTP/1.1 200") or ask.calls(answer) != self._work.call:
+            raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
+
+
+def measure(work: Work, requests: int, run: Callable[[Callable[[], None]], None]) -> None:
+    """Let `run` run that many requests, after some that it does not see."""
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+        set_up_logging("text", "info", log)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            gateway = Gateway(work, folder)
+            runner.run(gateway.__aenter__())
+            runner.run(gateway.serve(WARM))
+            run(lambda: runner.run(gateway.serve(requests)))
+            runner.run(gateway.__aexit__())
+        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+def microseconds(work: Work, requests: int) -> float:
+    """CPU time of a unit: the best of some rounds."""
+    best = float("inf")
+
+    def run(serve: Callable[[], None]) -> None:
+        nonlocal best
+        for _ in range(ROUNDS):
+            before = time.process_time()
+            serve()
+            best = min(best, time.process_time() - before)
+
+    measure(work, requests, run)
+    return best / (requests * work.units) * 1e6
+
+
+def instructions(number: int, requests: int, keep: str | None = None) -> float:
+    """Of a unit of `WORKS[number]`. `keep`: where callgrind's own output goes, if it is wanted."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(keep or f"{folder}/callgrind")
+        command = [
+            *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--toggle-collect={COUNTED}"),
+            f"--callgrind-out-file={out}",
+            *(sys.executable, "-m", "bench.inprocess", "--counted", "--only", str(number), "--requests", str(requests)),
+        ]
+        env = {**os.environ, "PYTHONHASHSEED": "0"}
+        subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True)
+        found = _TOTAL.search(out.read_text())
+    if found is None:
+        raise RuntimeError("valgrind wrote no total")
+    return int(found[1]) / (requests * WORKS[number].units)
+
+
+def counted(serve: Callable[[], None]) -> None:
+    """Call `serve` from within `COUNTED`."""
+    ctypes.CFUNCTYPE(None)(serve)()
+
+
+def profiled(serve: Callable[[], None]) -> None:
+    """Print the functions that cost most."""
+    profile = cProfile.Profile()
+    profile.runcall(serve)
+    pstats.Stats(profile).sort_stats("tottime").print_stats(60)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.inprocess", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind")
+    parser.add_argument("--profile", action="store_true", help="print the functions that cost most")
+    parser.add_argument("--only", type=int, choices=range(len(WORKS)), help="number of the only kind of work, from 0")
+    parser.add_argument("--requests", type=int, help="in a round; default: some hundred")
+    parser.add_argument("--keep", help="file for callgrind's output")
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    for number, work in enumerate(WORKS):
+        if options.only not in (None, number):
+            continue
+        if options.instructions:
+            requests = options.requests or (20 if work.stream else 200)
+            print(f"{work.title}: {instructions(number, requests, options.keep):,.0f} instructions", flush=True)
+            continue
+        requests = options.requests or (20 if work.stream else 300)
+        if options.counted or options.profile:
+            measure(work, requests, counted if options.counted else profiled)
+        else:
+            print(f"{work.title}: {microseconds(work, requests):,.1f} us", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
