@@ -13,12 +13,13 @@ import orjson
 from aiohttp import web
 
 from proxy.backends.adapt import adapt, fit_images
-from proxy.backends.base import Capabilities
+from proxy.backends.base import Backend, Capabilities
 from proxy.errors import ClientFault, GatewayError, quote
 from proxy.events import Delta, Event, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelRequest, Usage
+from proxy.observing import observe_call
 from proxy.reply import Reply
 from proxy.usage import Estimator
 
@@ -39,15 +40,7 @@ class Forwarding(Middleware):
         body = None if source_wanted == "estimate" else self._own_bytes(exchange, sent)
         if body is None:
             sent = self._adapted(exchange, sent, backend.capabilities)
-        before = time.monotonic()
-        try:
-            source = await backend.open(sent, request_id=exchange.id, body=body)
-        except GatewayError as error:
-            exchange.record.backend_failed(error, backend.name)
-            raise
-        finally:
-            exchange.record.waited += time.monotonic() - before
-        reply = Reply(source, streamed=sent.stream)
+        reply = await _ask(exchange, backend, sent, body)
         if body is None and source_wanted != "backend":
             counter = Counter(
                 self._estimator(exchange.route.options.encoding), sent, always=source_wanted == "estimate"
@@ -84,6 +77,31 @@ class Forwarding(Middleware):
         if known is None:
             known = self._estimators[encoding] = Estimator(encoding)
         return known
+
+
+async def _ask(exchange: Exchange, backend: Backend, sent: ModelRequest, body: bytes | None) -> Reply:
+    """One attempt: what `backend` answers. Raises `GatewayError`, which is counted as a failure of this backend."""
+    record = exchange.record
+    before = time.monotonic()
+    record.asks(before)
+    observer = observe_call(exchange, backend, sent)
+    try:
+        source = await backend.open(sent, request_id=exchange.id, body=body, observer=observer)
+    except BaseException as error:
+        if observer is not None:
+            observer.failed(error)
+            observer.closed()
+        if isinstance(error, GatewayError):
+            record.backend_failed(error, backend.name)
+        raise
+    finally:
+        record.waited += time.monotonic() - before
+    reply = Reply(source, streamed=sent.stream)
+    if observer is not None:
+        if body is None:  # else nobody may want to read the answer, and then it passes unread
+            reply.watch(observer.event)
+        reply.at_end(observer.closed)
+    return reply
 
 
 def _refuse_lost_turns(exchange: Exchange) -> None:

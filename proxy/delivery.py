@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -26,10 +27,11 @@ from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
 from .heads import REQUEST_ID
 from .middleware import Handler
+from .observing import Observe
 from .protocols.base import WireProtocol
 from .reply import Reply
 from .routing import Router
-from .sending import Pulse, Pulses, send
+from .sending import Pulse, Pulses, send, show_output
 from .telemetry import AccessRecord, Metrics
 from .toolset import KnownTools
 
@@ -92,23 +94,34 @@ class Delivery:
     """Serves one protocol at its path."""
 
     def __init__(
-        self, config: GatewayConfig, protocol: WireProtocol, router: Router, metrics: Metrics, known: KnownTools
+        self,
+        config: GatewayConfig,
+        protocol: WireProtocol,
+        router: Router,
+        metrics: Metrics,
+        known: KnownTools,
+        observe: Sequence[Observe] = (),
     ) -> None:
         self._config = config
         self._protocol = protocol
         self._router = router
         self._metrics = metrics
         self._known = known
+        self._observe = observe
         self._pulses = Pulses(config.server.keepalive_s)
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = AccessRecord()
         ident = request[REQUEST_ID]
+        if self._observe:
+            record.observers = [begin(request, ident) for begin in self._observe]
         pulse = self._pulses.begin(request)
         self._metrics.inflight.inc()
         try:
             response = await self._answer(request, record, ident, pulse)
             record.status = response.status
+            if record.observers and isinstance(response, web.Response):
+                show_output(record, response.body)
             return response
         except asyncio.CancelledError:
             record.status, record.code = 499, "client_closed_request"
@@ -121,6 +134,8 @@ class Delivery:
             self._pulses.end(pulse)
             self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
+            for observer in record.observers:
+                observer.ended(record)
 
     async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
         try:
@@ -177,7 +192,10 @@ class Delivery:
         record.note("backend", route.backend.name)
         if received.tools:
             record.note("tools", len(received.tools))
-        return Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER])
+        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER])
+        for observer in record.observers:
+            observer.read(exchange)
+        return exchange
 
 
 async def _read_body(request: web.Request, limit: int) -> bytes:

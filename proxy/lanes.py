@@ -14,6 +14,7 @@ a stream never just stops, it ends with the protocol's end or with its error for
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from .backends.refusals import cleaned
@@ -37,10 +38,17 @@ class Lane(Protocol):
     more is taken. `drained`: the backend has said all. `last`: the `Finish` or `Fault` that was written, if events were.
     """
 
-    spoke: bool
-    over: bool
-    drained: bool
-    last: Event | None
+    @property
+    def spoke(self) -> bool: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def drained(self) -> bool: ...
+
+    @property
+    def last(self) -> Event | None: ...
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes of the backend, cut anywhere, and give what can go out."""
@@ -280,3 +288,52 @@ class Gate(Events):
                     raise last.error
         if frames:
             self._texts.wrote(self._shown, frames, given)
+
+
+class ShownLane:
+    """Another lane, and whoever looks on sees what it gives out, but for signs of life."""
+
+    def __init__(self, lane: Lane, outputs: Sequence[Callable[[bytes], None]]) -> None:
+        self._lane = lane
+        self._outputs = outputs
+
+    @property
+    def spoke(self) -> bool:
+        return self._lane.spoke
+
+    @property
+    def over(self) -> bool:
+        return self._lane.over
+
+    @property
+    def drained(self) -> bool:
+        return self._lane.drained
+
+    @property
+    def last(self) -> Event | None:
+        return self._lane.last
+
+    def feed(self, data: bytes) -> bytes:
+        return self._shown(self._lane.feed(data))
+
+    def take(self, events: list[Event]) -> bytes:
+        assert isinstance(self._lane, Events)
+        return self._shown(self._lane.take(events))
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        return self._shown(self._lane.finish(error))
+
+    async def settle(self) -> bytes:
+        return self._shown(await self._lane.settle())
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._shown(self._lane.fail(error))
+
+    def keepalive(self) -> bytes:
+        return self._lane.keepalive()
+
+    def _shown(self, data: bytes) -> bytes:
+        if data:
+            for output in self._outputs:
+                output(data)
+        return data

@@ -29,9 +29,10 @@ from .errors import Defect, GatewayError
 from .events import Event, Fault, Finish, fold
 from .exchange import Exchange
 from .heads import USAGE_SOURCE, send_whole
-from .lanes import Events, choose
+from .lanes import Events, ShownLane, choose
 from .protocols.base import KEEPALIVE, WriteOptions
 from .reply import Reply
+from .telemetry import AccessRecord
 
 LOG: Final = logging.getLogger("toolwire")
 
@@ -112,8 +113,16 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pu
     else:
         body = await _body(exchange, reply)
         exchange.record.wrote()
+        show_output(exchange.record, body)
         await send_whole(request, reply, body)
     return reply
+
+
+def show_output(record: AccessRecord, data: object) -> None:
+    """Let those who look on see a piece of the answer's body."""
+    for observer in record.observers:
+        if observer.output is not None and isinstance(data, bytes):
+            observer.output(data)
 
 
 async def _body(exchange: Exchange, reply: Reply) -> bytes:
@@ -155,6 +164,9 @@ class Outlet:
         self._reply = reply
         self._pulse = pulse
         self._lane, self._pumped = choose(exchange, reply)
+        outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
+        if outputs:
+            self._lane = ShownLane(self._lane, outputs)
         self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
         self._pending = bytearray()
         self._free = asyncio.Event()  # nothing is kept
@@ -196,7 +208,7 @@ class Outlet:
 
     async def _take(self) -> None:
         lane = self._lane
-        assert isinstance(lane, Events)
+        assert isinstance(lane, Events | ShownLane)
         async with aclosing(self._reply.events()) as batches:
             async for batch in batches:
                 self._give(lane.take(batch), time.monotonic())

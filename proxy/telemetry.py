@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from .errors import GatewayError
 from .logs import log_fields
 from .metrics import Cells, Counter, Family, Gauge, Histogram
+from .observing import ExchangeObserver
 
 ACCESS: Final = logging.getLogger("toolwire.access")
 
@@ -42,7 +44,8 @@ class AccessRecord:
     """What happened in one exchange. Counted and noted along the way, logged once at the end.
 
     Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total is
-    the gateway's own overhead.
+    the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment at which the
+    first backend was asked. `observers` look on: traces and captures, usually none.
     """
 
     __slots__ = (
@@ -53,6 +56,9 @@ class AccessRecord:
         "first_byte",
         "labelled",
         "notes",
+        "observers",
+        "prepared",
+        "queued",
         "started",
         "status",
         "stream",
@@ -62,6 +68,8 @@ class AccessRecord:
     def __init__(self) -> None:
         self.started = time.monotonic()
         self.first_byte: float | None = None
+        self.prepared: float | None = None
+        self.queued = 0.0
         self.waited = 0.0
         self.status = 0
         self.stream = False
@@ -71,6 +79,7 @@ class AccessRecord:
         self.labelled: dict[tuple[str, str], int] = {}
         self.failures: list[tuple[GatewayError, str]] = []
         self.notes: dict[str, Any] = {}
+        self.observers: Sequence[ExchangeObserver] = ()
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter, such as `calls` or `repaired`."""
@@ -95,6 +104,11 @@ class AccessRecord:
         """Remember a value for the log line; None says nothing. Never a prompt, an argument or a key."""
         if value is not None:
             self.notes[key] = value
+
+    def asks(self, now: float) -> None:
+        """A backend is about to be asked, at this moment of the monotonic clock."""
+        if self.prepared is None:
+            self.prepared = now
 
     def wrote(self) -> None:
         """The first byte of the answer is out."""

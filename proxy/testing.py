@@ -31,6 +31,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from .backends.mock import MockBackend, MockSource
 from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RouteOptions, StoreConfig
 from .model import ModelRequest
+from .observing import BackendObserver
 from .registry import Registries, registries
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
@@ -44,7 +45,14 @@ class ScriptedBackend(MockBackend):
         self.requests: list[ModelRequest] = []
         self.sources: list[MockSource] = []
 
-    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> MockSource:
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> MockSource:
         """As `MockBackend.open`, remembered."""
         self.requests.append(request)
         source = await super().open(request, request_id=request_id, body=body)

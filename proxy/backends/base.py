@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ..events import Event
 from ..model import ModelReply, ModelRequest
+from ..observing import BackendObserver
 from ..protocols.base import WireProtocol
 
 
@@ -88,9 +89,17 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release them."""
 
-    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> Source:
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> Source:
         """Send the request. `request.stream` decides which methods of the `Source` may be used. `body`, if given, is the
-        wire form of `request` in this backend's protocol and is sent as it is (R1.6)."""
+        wire form of `request` in this backend's protocol and is sent as it is (R1.6). `observer`, if given, is told of the
+        wire bytes; it is the caller who tells it of events and of the end."""
 
     async def ready(self) -> bool:
         """Can it be reached now? For `/ready`; must answer within two seconds."""

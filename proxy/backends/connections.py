@@ -59,8 +59,11 @@ class Answer(Protocol):
 class Client(Protocol):
     """The connections to one model server."""
 
-    async def post(self, body: bytes, *, stream: bool, request_id: str) -> Answer:
-        """Send a request and wait for the answer's headers. Raises `BackendFault`."""
+    async def post(
+        self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Send a request, with these header fields besides the usual ones, and wait for the answer's headers. Raises
+        `BackendFault`."""
 
     async def close(self) -> None:
         """Close all connections; whoever reads finds its own closed."""

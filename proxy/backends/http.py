@@ -27,8 +27,10 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, fold, unfold
 from ..model import ModelReply, ModelRequest
+from ..observing import BackendObserver
 from ..protocols.base import WireProtocol, WriteOptions
 from .connections import Answer, Client
+from .observed import ObservedAnswer
 from .presets import capabilities
 from .refusals import cleaned, read_refusal
 from .session_client import SessionClient
@@ -87,14 +89,28 @@ class HttpBackend:
         if prober is not None:
             await prober.close()
 
-    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> HttpSource:
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> HttpSource:
         """Send the request and wait for the server to accept it."""
         client = self._client
         if client is None:
             raise self._not_started()
         if body is None:
             body = orjson.dumps(self.wire.write_request(request))
-        answer = await client.post(body, stream=request.stream, request_id=request_id)
+        if observer is None:
+            answer = await client.post(body, stream=request.stream, request_id=request_id)
+        else:
+            observer.sent(body)
+            headers = observer.headers()
+            answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
+            observer.answered(answer.status, answer.headers)
+            answer = ObservedAnswer(answer, observer)
         if answer.status == 200:
             return HttpSource(self, request, answer)
         try:

@@ -42,6 +42,7 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, fold
 from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
+from ..observing import BackendObserver
 from ..protocols.base import WireProtocol
 from .presets import capabilities
 from .refusals import read_refusal
@@ -158,7 +159,14 @@ class MockBackend:
     async def close(self) -> None:
         """Give up: what has not been read yet does not come."""
 
-    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> MockSource:
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> MockSource:
         """Begin the turn for `request`. Raises the turn's error if it fails at once."""
         number = sum(message.role == "assistant" for message in request.messages)
         turn = self.choose(request, number)

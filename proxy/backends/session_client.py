@@ -47,10 +47,13 @@ class SessionClient:
             trace_configs=[reuse],
         )
 
-    async def post(self, body: bytes, *, stream: bool, request_id: str) -> SessionAnswer:
+    async def post(
+        self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
+    ) -> SessionAnswer:
         """Send a request and wait for the answer's headers; once more if a kept connection died before its first byte."""
         started = time.monotonic()
-        headers = {
+        fields = {
+            **(headers or {}),
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if stream else "application/json",
             "X-Request-Id": request_id,
@@ -59,7 +62,7 @@ class SessionClient:
         reused: list[bool] = []
         try:
             async with asyncio.timeout(limit):
-                response = await self._accepted(body, headers, reused)
+                response = await self._accepted(body, fields, reused)
         except aiohttp.ConnectionTimeoutError:
             raise timed_out("connecting", self._timeouts.connect_s) from None
         except TimeoutError:

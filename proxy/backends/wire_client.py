@@ -67,11 +67,14 @@ class WireClient:
         limits = [self.timeouts.first_byte_s, self.timeouts.idle_s, self.timeouts.total_s, self._pool.idle_s]
         self._patrol_s = max(0.01, min([PATROL_S, *(limit / 4 for limit in limits if limit is not None)]))
 
-    async def post(self, body: bytes, *, stream: bool, request_id: str) -> WireAnswer:
-        """Send a request and wait for the answer's headers."""
+    async def post(
+        self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
+    ) -> WireAnswer:
+        """Send a request and wait for the answer's headers. Raises `ValueError` for `headers` that cannot be sent."""
         if not request_id.isprintable():
             raise ValueError("a request id is one line of text")
-        head = b"%s%s\r\nContent-Length: %d\r\n\r\n" % (self._heads[stream], request_id.encode(), len(body))
+        further = further_fields(headers) if headers else b""
+        head = b"%s%s%s\r\nContent-Length: %d\r\n\r\n" % (self._heads[stream], request_id.encode(), further, len(body))
         started = self._loop.time()
         connection = await self._connection(started, fresh=False)
         answer = WireAnswer(self, connection, started)
@@ -243,14 +246,25 @@ def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes
         credentials = f"{url.user}:{url.password or ''}".encode()
         fields["Authorization"] = f"Basic {b64encode(credentials).decode()}"
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
-            raise ValueError(f"not an HTTP header: {name!r}")
+        _check(name, value)
         if name.lower() in _OURS:
             continue
         known = next((known for known in fields if known.lower() == name.lower()), name)
         fields[known] = value
     lines = [f"POST {url.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "X-Request-Id: "]).encode()
+
+
+def further_fields(headers: Mapping[str, str]) -> bytes:
+    """Header lines, each after a line end. Raises `ValueError` for what cannot be sent."""
+    for name, value in headers.items():
+        _check(name, value)
+    return "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
+
+
+def _check(name: str, value: str) -> None:
+    if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
+        raise ValueError(f"not an HTTP header: {name!r}")
 
 
 def tls_context(*, verify: bool) -> ssl.SSLContext:

@@ -16,6 +16,7 @@ from proxy.backends.mock import MockBackend
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
+from proxy.observing import BackendObserver
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
 from proxy.registry import registries
@@ -79,7 +80,14 @@ class WireBackend(MockBackend):
 
     source: Wire
 
-    async def open(self, request: ModelRequest, *, request_id: str, body: bytes | None = None) -> Any:
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> Any:
         return self.source
 
 
