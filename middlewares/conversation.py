@@ -19,7 +19,7 @@ import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aiohttp import web
 
@@ -173,8 +173,10 @@ class Keeper:
     def _end(self) -> None:
         conversations, turn = self._conversations, self._turn
         conversations.running.pop((turn.id, turn.owner), None)
-        if not self._over:  # the client went away
-            conversations.later(self._put(broken_off(self._so_far(), self._options, "cancelled")))
+        if not self._over:  # it broke off, or the client went away
+            failure = self._exchange.failure
+            status: Literal["failed", "cancelled"] = "cancelled" if failure is None else "failed"
+            conversations.later(self._put(broken_off(self._so_far(), self._options, status, failure)))
         conversations.cancelled.discard(turn.id)
 
     def _final(self) -> dict[str, Any]:

@@ -22,10 +22,12 @@ from .delivery import Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
 from .heads import set_common
+from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
 from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
 from .protocols.responses import ResponsesProtocol
+from .pulse import PULSES, Pulses
 from .registry import Registries, registries
 from .routing import Route, Router
 from .settings import load, read_section
@@ -43,18 +45,25 @@ _READY_TIMEOUT_S: Final = 2.0
 
 
 def create_app(
-    config: GatewayConfig | Mapping[str, Any], *, plugins: Registries | None = None, metrics: Metrics | None = None
+    config: GatewayConfig | Mapping[str, Any],
+    *,
+    plugins: Registries | None = None,
+    metrics: Metrics | None = None,
+    before: web.Application | None = None,
 ) -> web.Application:
     """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
 
     `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
-    installed entry points. `metrics` count on from where they are; default: from zero. Raises `ConfigError` with every mistake, or what a plug-in's constructor raises.
+    installed entry points. `metrics` count on from where they are; default: from zero. `before` is the application whose
+    place this one takes: it hands on what outlives a configuration. Raises `ConfigError` with every mistake, or what a
+    plug-in's constructor raises.
     """
     if not isinstance(config, GatewayConfig):
         config = load(None, env={}, overrides=config)
     plugins = plugins or registries()
     check_names(config, plugins)
     metrics = metrics or Metrics()
+    lasting = Lasting(None if before is None else before[LASTING])
     protocols: tuple[WireProtocol, ...] = (ChatProtocol(), ResponsesProtocol())
     backends = {
         name: plugins.backends.get(backend.kind)(name, backend, config.limits)
@@ -83,15 +92,22 @@ def create_app(
     app[CONFIG] = config
     app[ROUTER] = router
     app[METRICS] = metrics
+    app[LASTING] = lasting
     app[BACKENDS] = tuple(backends.values())
-    app[CONVERSATIONS] = Conversations(make_store(config.store), config.store.max_age_s)
+    app[CONVERSATIONS] = lasting.take(
+        CONVERSATIONS,
+        config.store,
+        lambda: Conversations(make_store(config.store), config.store.max_age_s),
+        Conversations.close,
+    )
     app.on_response_prepare.append(set_common)
-    app.cleanup_ctx.append(_running_store)
+    app.cleanup_ctx.append(lasting.running)
     app.cleanup_ctx.append(_running_backends)
     app.cleanup_ctx.append(chains.running)
     known = KnownTools()
+    pulses = app[PULSES] = Pulses(config.server.keepalive_s)
     for protocol in protocols:
-        serve = Delivery(config, protocol, router, metrics, known)
+        serve = Delivery(config, protocol, router, metrics, known, pulses)
         for prefix in ("/v1", ""):
             app.router.add_post(prefix + protocol.path, serve.__call__)
     add_routes(app.router)
@@ -145,11 +161,6 @@ class Chains:
                 await middleware.close()
 
 
-async def _running_store(app: web.Application) -> AsyncIterator[None]:
-    yield
-    await app[CONVERSATIONS].close()
-
-
 async def _running_backends(app: web.Application) -> AsyncIterator[None]:
     started: list[Backend] = []
     try:
@@ -176,7 +187,9 @@ async def _version(request: web.Request) -> web.Response:
 
 
 async def _ready(request: web.Request) -> web.Response:
-    """At least one backend can be reached."""
+    """At least one backend can be reached, and the gateway is not about to stop."""
+    if request.app[PULSES].draining:
+        return _json({"status": "draining"}, 503)
 
     async def reachable(backend: Backend) -> bool:
         try:

@@ -29,9 +29,10 @@ from .heads import REQUEST_ID
 from .middleware import Handler
 from .observing import Observe
 from .protocols.base import WireProtocol
+from .pulse import Pulse, Pulses
 from .reply import Reply
 from .routing import Router
-from .sending import Pulse, Pulses, send, show_output
+from .sending import send, show_output
 from .telemetry import AccessRecord, Metrics
 from .toolset import KnownTools
 
@@ -100,6 +101,7 @@ class Delivery:
         router: Router,
         metrics: Metrics,
         known: KnownTools,
+        pulses: Pulses,
         observe: Sequence[Observe] = (),
     ) -> None:
         self._config = config
@@ -108,7 +110,7 @@ class Delivery:
         self._metrics = metrics
         self._known = known
         self._observe = observe
-        self._pulses = Pulses(config.server.keepalive_s)
+        self._pulses = pulses
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = AccessRecord()
@@ -154,6 +156,11 @@ class Delivery:
                 exchange.replies.clear()  # they know the exchange: only the collector could free a circle
         except GatewayError as fault:
             error = fault
+        except asyncio.CancelledError:
+            reason = pulse.stopped()
+            if reason is None:
+                raise
+            error = reason
         except web.HTTPException as raised:
             if raised.status < 400:
                 raise

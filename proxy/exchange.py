@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from .errors import GatewayError
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .protocols.base import WriteOptions
 from .telemetry import AccessRecord
@@ -47,7 +48,7 @@ class Exchange:
     current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
     a hash of its key (empty without keys), `resumed` says that earlier turns were put before the request, `created` the answer's time in Unix seconds. `offer` is what the model was taught
     (None: nothing was injected). `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
-    way, so that each is closed at the end whatever became of it.
+    way, so that each is closed at the end whatever became of it. `failure` is the error with which a stream ended.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Exchange:
     offer: Offer | None = None
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
+    failure: GatewayError | None = None
 
     @property
     def untouched(self) -> bool:

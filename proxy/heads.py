@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
+from .pulse import PULSES
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
@@ -23,8 +24,12 @@ USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
 
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: the request id is on every answer, the versions of the server's parts on none."""
+    """Signal `on_response_prepare`: the request id is on every answer, the versions of the server's parts on none. An answer
+    that is sent while the gateway is about to stop is the last one of its connection."""
     response.headers["Server"] = SERVER
+    if request.match_info.apps[0][PULSES].draining:
+        response.force_close()
+        response.headers["Connection"] = "close"
     if (known := request.get(REQUEST_ID)) is not None:
         response.headers["X-Request-Id"] = known
 
@@ -52,4 +57,4 @@ def _is_usual(request: web.Request) -> bool:
     apps = request.match_info.apps
     signal = apps[0].on_response_prepare
     usual = len(apps) == 1 and len(signal) == 1 and signal[0] is set_common
-    return usual and request.version == HttpVersion11 and request.keep_alive
+    return usual and request.version == HttpVersion11 and request.keep_alive and not apps[0][PULSES].draining

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -31,79 +30,17 @@ from .exchange import Exchange
 from .heads import USAGE_SOURCE, send_whole
 from .lanes import Events, ShownLane, choose
 from .protocols.base import KEEPALIVE, WriteOptions
+from .pulse import Pulse
 from .reply import Reply
 from .telemetry import AccessRecord
 
 LOG: Final = logging.getLogger("toolwire")
-
-TICK_S: Final = 0.25
-"""How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""
 
 LINGER_S: Final = 0.2
 """How long a backend that has said all is given to end its stream, so that its connection can be kept."""
 
 HELD_BYTES: Final = 64 * 1024
 """So much is kept for headers that have to wait, before reading pauses."""
-
-
-class Pulse:
-    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for long.
-
-    `silence_s` is how long a stream may be silent before `on_silence` is called.
-    """
-
-    def __init__(self, request: web.Request, silence_s: float) -> None:
-        self._request = request
-        self._task = asyncio.current_task()
-        self._silence_s = silence_s
-        self._on_silence: Callable[[], None] | None = None
-        self._beat = 0.0
-        self.last = 0.0
-        """When something was said last; signs of life do not count."""
-
-    def on_silence(self, beat: Callable[[], None]) -> None:
-        """From now on call `beat` after each `silence_s` in which nothing is written."""
-        self._on_silence = beat
-        self.last = time.monotonic()
-
-    def tick(self) -> bool:
-        """Look after the exchange; False if there is no more to do, because the client is gone."""
-        transport = self._request.transport
-        if transport is None or transport.is_closing():
-            if self._task is not None:
-                self._task.cancel()
-            return False
-        now = time.monotonic()
-        if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
-            self._beat = now
-            self._on_silence()
-        return True
-
-
-class Pulses:
-    """Those of all running exchanges: one timer looks after them, and there is none while nothing runs. No task."""
-
-    def __init__(self, silence_s: float) -> None:
-        self._silence_s = silence_s
-        self._running: set[Pulse] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, request: web.Request) -> Pulse:
-        """Watch the exchange of the current task."""
-        pulse = Pulse(request, self._silence_s)
-        self._running.add(pulse)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        return pulse
-
-    def end(self, pulse: Pulse) -> None:
-        """The exchange is over."""
-        self._running.discard(pulse)
-
-    def _tick(self) -> None:
-        self._running = {pulse for pulse in self._running if pulse.tick()}
-        running = bool(self._running)
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if running else None
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
@@ -172,6 +109,7 @@ class Outlet:
         self._free = asyncio.Event()  # nothing is kept
         self._news = asyncio.Event()
         self._silent = False
+        self._stopped: GatewayError | None = None
         self._committed = False
         self._busy_s = 0.0
 
@@ -179,7 +117,7 @@ class Outlet:
         """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
         reading = asyncio.get_running_loop().create_task(self._read() if self._pumped else self._take())
         reading.add_done_callback(lambda _: self._news.set())
-        self._pulse.on_silence(self._beat)
+        self._pulse.attend(self._beat, self._stop)
         try:
             try:
                 await self._attend(reading)
@@ -253,6 +191,10 @@ class Outlet:
         self._silent = True
         self._news.set()
 
+    def _stop(self, reason: GatewayError) -> None:
+        self._stopped = reason
+        self._news.set()
+
     # --- the task of the exchange -----------------------------------------------------------------------------------
 
     async def _attend(self, reading: asyncio.Task[None]) -> None:
@@ -261,7 +203,7 @@ class Outlet:
         while not reading.done():
             await self._news.wait()
             self._news.clear()
-            if lane.over:
+            if lane.over or self._stopped is not None:
                 return
             if lane.spoke or self._silent:
                 await self._commit()
@@ -271,8 +213,11 @@ class Outlet:
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
         lane = self._lane
+        if self._stopped is not None:
+            reading.cancel()
+            await asyncio.wait({reading})
         if not lane.over:
-            error = reading.exception()
+            error = self._stopped or reading.exception()
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             self._pending += lane.finish(error)
@@ -280,15 +225,19 @@ class Outlet:
         if isinstance(lane.last, Fault):
             if not (self._committed or lane.spoke):
                 raise lane.last.error
-            self._exchange.record.ended_by(lane.last.error)
+            self._note(lane.last.error)
         await self._commit()
         _note_usage(self._exchange, lane.last, None)
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
-        self._exchange.record.ended_by(shown)
+        self._note(shown)
         self._pending += self._lane.fail(shown)
         await self._commit()
+
+    def _note(self, error: GatewayError) -> None:
+        self._exchange.failure = error
+        self._exchange.record.ended_by(error)
 
     async def _commit(self) -> None:
         """Send the headers, if that has not been done, and all that is kept, at the client's pace."""

@@ -1,0 +1,109 @@
+"""The exchanges that run: whether their clients are still there, how long their streams were silent, and how they are ended
+when the gateway stops (R17.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from .errors import GatewayError
+
+TICK_S: Final = 0.25
+"""How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""
+
+
+class Pulse:
+    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for long.
+
+    `silence_s` is how long a stream may be silent before `on_silence` is called.
+    """
+
+    def __init__(self, request: web.Request, silence_s: float) -> None:
+        self._request = request
+        self._task = asyncio.current_task()
+        self._silence_s = silence_s
+        self._on_silence: Callable[[], None] | None = None
+        self._on_stop: Callable[[GatewayError], None] | None = None
+        self._beat = 0.0
+        self._reason: GatewayError | None = None
+        self.last = 0.0
+        """When something was said last; signs of life do not count."""
+
+    def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
+        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and `stop` if it has
+        to end."""
+        self._on_silence = beat
+        self._on_stop = stop
+        self.last = time.monotonic()
+
+    def tick(self) -> bool:
+        """Look after the exchange; False if there is no more to do, because the client is gone."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            if self._task is not None:
+                self._task.cancel()
+            return False
+        now = time.monotonic()
+        if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
+            self._beat = now
+            self._on_silence()
+        return True
+
+    def stop(self, reason: GatewayError) -> None:
+        """End the exchange with `reason`: a stream in its protocol's own form. Else its task is cancelled, which finds the
+        reason in `stopped`."""
+        if self._on_stop is not None:
+            self._on_stop(reason)
+        elif self._task is not None and not self._task.cancelling():
+            self._reason = reason
+            self._task.cancel()
+
+    def stopped(self) -> GatewayError | None:
+        """For the task, when it was cancelled: why it was stopped. None if somebody else cancelled it, who must prevail."""
+        reason, self._reason = self._reason, None
+        if reason is None or self._task is None or self._task.uncancel() > 0:
+            return None
+        return reason
+
+
+class Pulses:
+    """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No task."""
+
+    draining = False
+    """The gateway is about to stop: connections end with their current answer."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._running: set[Pulse] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, request: web.Request) -> Pulse:
+        """Watch the exchange of the current task."""
+        pulse = Pulse(request, self._silence_s)
+        self._running.add(pulse)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        return pulse
+
+    def end(self, pulse: Pulse) -> None:
+        """The exchange is over."""
+        self._running.discard(pulse)
+
+    def stop(self, reason: GatewayError) -> int:
+        """End all that run with `reason`; how many these are."""
+        running = list(self._running)
+        for pulse in running:
+            pulse.stop(reason)
+        return len(running)
+
+    def _tick(self) -> None:
+        self._running = {pulse for pulse in self._running if pulse.tick()}
+        running = bool(self._running)
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if running else None
+
+
+PULSES: Final = web.AppKey("toolwire.pulses", Pulses)
