@@ -141,9 +141,10 @@ def serve(
         "server.log_format": log_format,
         "auth.keys": [api_key] if api_key else None,
     }
+    read = partial(load, file, overrides=overrides)
     with _reported():
-        config = load(file, overrides=overrides)
-    sys.exit(run(config))
+        config = read()
+    sys.exit(run(config, load=read))
 
 
 @main.command()

@@ -41,7 +41,12 @@ class ServerConfig:
     port: int = doc("TCP port; 0 lets the system choose.", default=8080)
     workers: int = doc("Processes that share the port.", default=1)
     insecure_public: bool = doc("Allow an address that is not loopback although no key is set.", default=False)
-    shutdown_grace_s: float = doc("How long running streams may go on after SIGTERM.", default=30.0)
+    shutdown_delay_s: float = doc(
+        "How long connections are still taken after SIGTERM, while `/ready` already says 503.", default=0.0
+    )
+    shutdown_grace_s: float = doc(
+        "How long running answers may go on after that; then they end with the error `shutting_down`.", default=30.0
+    )
     keepalive_s: float = doc("After this silence in a stream an SSE comment is sent.", default=10.0)
     log_format: Literal["text", "json"] = doc("Form of the log lines.", default="text")
     log_level: Literal["debug", "info", "warning", "error"] = doc("Least level that is logged.", default="info")

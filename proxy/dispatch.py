@@ -7,6 +7,7 @@ Everything else goes the usual way, with the same result.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -25,6 +26,9 @@ class Dispatch:
     """The request handler of a server for `app`, whose routes and middlewares are final. `usual` is aiohttp's own."""
 
     def __init__(self, app: web.Application, usual: Usual) -> None:
+        self.running = 0
+        """Requests that are being answered."""
+        self._idle: asyncio.Event | None = None  # for who waits
         self._usual = usual
         self._known: dict[str, tuple[web.UrlMappingMatchInfo, Handler]] = {}
         for resource in app.router.resources():
@@ -40,10 +44,23 @@ class Dispatch:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        if request.method == "POST" and isinstance(request, web.Request) and "Expect" not in request.headers:
-            found = self._known.get(request.rel_url.raw_path)
-            if found is not None:
-                match, handler = found
-                setattr(request, MATCH, match)
-                return await handler(request)
-        return await self._usual(request)
+        self.running += 1
+        try:
+            if request.method == "POST" and isinstance(request, web.Request) and "Expect" not in request.headers:
+                found = self._known.get(request.rel_url.raw_path)
+                if found is not None:
+                    match, handler = found
+                    setattr(request, MATCH, match)
+                    return await handler(request)
+            return await self._usual(request)
+        finally:
+            self.running -= 1
+            if self._idle is not None and not self.running:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no request is being answered."""
+        while self.running:
+            if self._idle is None or self._idle.is_set():
+                self._idle = asyncio.Event()
+            await self._idle.wait()

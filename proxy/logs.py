@@ -27,6 +27,9 @@ _PLAIN: Final = re.compile(r"[!#-<>-~]+")
 class _Formatter(logging.Formatter):
     """A form of lines. The text of a second is kept: most lines share it with the line before."""
 
+    worker: int | None = None
+    """The number of the worker that writes, if there are several; a field of every line."""
+
     def __init__(self) -> None:
         super().__init__()
         self._second = -1
@@ -48,6 +51,13 @@ class _Formatter(logging.Formatter):
         self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str = ""
     ) -> str:
         """The line that says this. `created` is Unix time in seconds."""
+        if self.worker is not None:
+            fields = {"worker": self.worker, **fields}
+        return self._line(created, level, logger, message, fields, trace)
+
+    def _line(
+        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
+    ) -> str:
         raise NotImplementedError
 
     def _time(self, created: float) -> str:
@@ -61,10 +71,9 @@ class _Formatter(logging.Formatter):
 class TextFormatter(_Formatter):
     """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback follows."""
 
-    def line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str = ""
+    def _line(
+        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
     ) -> str:
-        """See `_Formatter`."""
         parts = [f"{self._time(created)} {level} {logger}: {message}"]
         for key, value in fields.items():
             plain = type(value) is int or (type(value) is str and _PLAIN.fullmatch(value))
@@ -76,10 +85,9 @@ class TextFormatter(_Formatter):
 class JsonFormatter(_Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an error."""
 
-    def line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str = ""
+    def _line(
+        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
     ) -> str:
-        """See `_Formatter`."""
         own = {
             "time": self._time(created),
             "level": level.lower(),
@@ -166,7 +174,31 @@ def flush_logs() -> None:
         handler.flush()
 
 
+def number_lines(worker: int) -> None:
+    """From now on every line carries the number of this worker."""
+    for handler in _line_handlers():
+        handler.form.worker = worker
+
+
+def change_logging(form: Literal["text", "json"], level: str) -> None:
+    """Go on in another form or from another level, where `set_up_logging` has been called."""
+    for handler in _line_handlers():
+        handler.flush()
+        worker, handler.form = handler.form.worker, _formatter(form)
+        handler.form.worker = worker
+        handler.setFormatter(handler.form)
+        logging.getLogger().setLevel(level.upper())
+
+
+def _line_handlers() -> list[LineHandler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, LineHandler)]
+
+
+def _formatter(form: Literal["text", "json"]) -> _Formatter:
+    return JsonFormatter() if form == "json" else TextFormatter()
+
+
 def set_up_logging(form: Literal["text", "json"], level: str, stream: TextIO | None = None) -> None:
     """Send all log records from `level` up to `stream` (default: standard error), replacing earlier handlers."""
-    handler = LineHandler(stream or sys.stderr, JsonFormatter() if form == "json" else TextFormatter())
+    handler = LineHandler(stream or sys.stderr, _formatter(form))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -1,11 +1,14 @@
-"""Runs the application: sockets, signals, graceful end. One process here; several are `proxy.workers`.
+"""Runs the gateway: sockets, signals, graceful end. One process here; several are `proxy.workers`.
 
 Rules of this module:
 
 1. The base URL is announced once, when connections are accepted and not before.
-2. SIGTERM and SIGINT end it gracefully: nothing new is accepted, what runs may go on for `server.shutdown_grace_s`. A
-   second signal ends it at once.
-3. Exit status: 0 after a graceful end, 1 if it could not start or was cut short.
+2. SIGTERM and SIGINT end it gracefully. From that moment `/ready` says so, and every connection ends with its current answer.
+   For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then none, and what
+   runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has `LAST_S` to say it.
+   A second signal ends it at once.
+3. SIGHUP has the configuration read anew (`proxy.hosting`). What runs goes on; a bad file changes nothing.
+4. Exit status: 0 after a graceful end, 1 if it could not start or was cut short.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
@@ -27,8 +31,10 @@ from aiohttp import web
 
 from .config import GatewayConfig
 from .conversion import ConfigError
-from .dispatch import Dispatch
+from .errors import Unavailable
+from .hosting import AppFactory, Host, reread, settle_memory
 from .logs import flush_logs, set_up_logging
+from .notify import READY, STOPPING, notify, reloading
 from .telemetry import Metrics
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -39,21 +45,26 @@ BACKLOG: Final = 1024
 COLLECTOR_THRESHOLDS: Final = (10_000, 10, 10)
 """Of Python's cyclic collector while requests are served; see `gc.set_threshold`."""
 
-AppFactory = Callable[[GatewayConfig, Metrics], web.Application]
-"""Makes the application of a process, which counts in the given metrics. They outlast it: see `create_app`."""
+LAST_S: Final = 2.0
+"""For the last words of what had to be ended, and as long again for requests that do not end then."""
 
 
 def serve(
-    config: GatewayConfig, *, create: AppFactory | None = None, announce: Callable[[str], None] | None = None
+    config: GatewayConfig,
+    *,
+    load: Callable[[], GatewayConfig] | None = None,
+    create: AppFactory | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> int:
     """Serve until a signal comes; the exit status.
 
-    `create` makes the application (default: `proxy.app.create_app`), once in every worker. `announce` gets the one line
-    with the base URL (default: standard output).
+    `load` reads the configuration anew when SIGHUP comes (without it SIGHUP is ignored). `create` makes the application
+    (default: `proxy.app.create_app`), in every worker. `announce` gets the one line with the base URL (default: standard
+    output).
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
-    create = create or _create_app
+    create = create or _gateway()
     announce = announce or _print
     share = server.workers > 1
     if share and not hasattr(socket, "SO_REUSEPORT"):
@@ -68,12 +79,17 @@ def serve(
         LOG.error("cannot listen on %s port %d: %s", server.host, server.port, error.strerror or error)
         return 1
     line = f"toolwire is serving {base_url(server.host, sockets[0].getsockname()[1])}"
+
+    def ready() -> None:
+        announce(line)
+        notify(READY)
+
     try:
         if share:
             from .workers import Supervisor
 
-            return Supervisor(config, create, sockets, lambda: announce(line)).run()
-        return run(config, create, sockets, Metrics(), ready=lambda: announce(line))
+            return Supervisor(config, create, sockets, ready, load).run()
+        return run(config, create, sockets, Metrics(), ready=ready, load=load)
     finally:
         close(sockets)
 
@@ -122,6 +138,18 @@ def close(sockets: Sequence[socket.socket]) -> None:
         sock.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """To reload: how the configuration is read, and who wants to know what went wrong (None: nothing)."""
+
+    read: Callable[[], GatewayConfig]
+    answer: Callable[[str | None], None]
+
+
+Listen = Callable[[Callable[[], None], Callable[[Order], bool]], None]
+"""Called in the loop, with what it calls to stop and to reload: arranges that this happens."""
+
+
 def run(
     config: GatewayConfig,
     create: AppFactory,
@@ -129,17 +157,22 @@ def run(
     metrics: Metrics,
     *,
     ready: Callable[[], None],
-    parent: int | None = None,
+    load: Callable[[], GatewayConfig] | None = None,
+    listen: Listen | None = None,
 ) -> int:
     """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once. `metrics` are
     those of this process.
 
-    `parent` is for workers: a file descriptor that becomes readable when the parent is gone. A worker never takes a second
-    signal as a demand to hurry, because it may get one from its process group and one from its parent.
+    `listen` is for workers, in place of SIGHUP and `load`. A worker never takes a second signal as a demand to hurry,
+    because it may get one from its process group and one from its parent.
     """
+
+    async def main() -> None:
+        await _Serving(config, Host(create, metrics), load, listen).run(sockets, ready)
+
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, create, sockets, metrics, ready, parent))
+            runner.run(main())
     except asyncio.CancelledError:
         LOG.warning("stopped by a second signal; what was running is lost")
         return 1
@@ -154,54 +187,124 @@ def run(
     return 0
 
 
-async def _serve(
-    config: GatewayConfig,
-    create: AppFactory,
-    sockets: Sequence[socket.socket],
-    metrics: Metrics,
-    ready: Callable[[], None],
-    parent: int | None,
-) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    task = asyncio.current_task()
-    assert task is not None
+class _Serving:
+    """One process that serves, from its start to its end."""
 
-    def on_signal() -> None:
-        if stop.is_set() and parent is None:
-            task.cancel()
-        stop.set()
+    def __init__(
+        self,
+        config: GatewayConfig,
+        host: Host,
+        load: Callable[[], GatewayConfig] | None,
+        listen: Listen | None,
+    ) -> None:
+        self._config = config
+        self._host = host
+        self._load = load
+        self._listen = listen
+        self._stop = asyncio.Event()
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if parent is not None and number == signal.SIGINT:
-            continue  # Ctrl-C reaches the whole process group; the parent passes it on
+    async def run(self, sockets: Sequence[socket.socket], ready: Callable[[], None]) -> None:
+        """Serve until it is to stop."""
+        host = self._host
+        self._heed_signals()
+        await host.start(self._config)
+        runner = web.ServerRunner(host.server, shutdown_timeout=LAST_S)
         try:
-            loop.add_signal_handler(number, on_signal)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(on_signal))
-    if parent is not None:
-        loop.add_reader(parent, stop.set)
+            await runner.setup()
+            for sock in sockets:
+                await web.SockSite(runner, sock, backlog=BACKLOG).start()
+            with _rare_collections():
+                ready()
+                following = asyncio.create_task(self._follow_orders())
+                await self._stop.wait()
+                following.cancel()
+                await asyncio.wait({following})
+                await self._drain(runner)
+        except asyncio.CancelledError:
+            raise  # in a hurry: what is open closes with the process
+        except BaseException:
+            await self._close(runner)
+            raise
+        await self._close(runner)
 
-    app = create(config, metrics)
-    runner = web.AppRunner(
-        app,
-        handler_cancellation=True,
-        access_log=None,  # the gateway writes its own record of each exchange
-        shutdown_timeout=config.server.shutdown_grace_s,
-    )
-    try:
-        await runner.setup()
-        assert runner.server is not None
-        runner.server.request_handler = Dispatch(app, runner.server.request_handler)
-        for sock in sockets:
-            await web.SockSite(runner, sock, backlog=BACKLOG).start()
-        with _rare_collections():
-            ready()
-            await stop.wait()
-    finally:
-        if parent is not None:
-            loop.remove_reader(parent)
+    async def _close(self, runner: web.ServerRunner) -> None:
         await runner.cleanup()
+        await self._host.close()
+
+    def _heed_signals(self) -> None:
+        if self._listen is not None:
+            _on(signal.SIGTERM, self._stop.set)
+            self._listen(self._stop.set, self._order)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            if self._stop.is_set():
+                task.cancel()
+            else:
+                notify(STOPPING)
+            self._stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            _on(number, stop)
+        if hasattr(signal, "SIGHUP"):
+            _on(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        load = self._load
+        if load is None:
+            LOG.warning("SIGHUP is ignored: there is no configuration that could be read anew")
+        elif self._orders.empty() and self._order(
+            Order(lambda: reread(load, self._host.config), lambda _: notify(READY))
+        ):  # one that waits will read what is there by then
+            notify(reloading())
+
+    def _order(self, order: Order) -> bool:
+        if self._stop.is_set():
+            LOG.warning("not reloading: the gateway is stopping")
+            return False
+        self._orders.put_nowait(order)
+        return True
+
+    async def _follow_orders(self) -> None:
+        while True:
+            order = await self._orders.get()
+            order.answer(await self._host.reload(order.read))
+
+    async def _drain(self, runner: web.ServerRunner) -> None:
+        """See rule 2."""
+        server = self._host.config.server
+        self._host.drain()
+        await asyncio.sleep(server.shutdown_delay_s)
+        for site in runner.sites:
+            await site.stop()
+        await asyncio.sleep(0)  # what was just accepted begins
+        self._host.server.pre_shutdown()  # closes what is idle, and the others after their answer
+        if await _within(server.shutdown_grace_s, self._host.idle()):
+            return
+        reason = Unavailable("The gateway is stopping. Send the request again.", code="shutting_down")
+        LOG.warning("the grace is over; requests that were ended: %d", self._host.stop(reason))
+        await _within(LAST_S, self._host.idle())
+
+
+def _on(number: int, call: Callable[[], None]) -> None:
+    """Have a signal call something in the running loop."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, call)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(call))
+
+
+async def _within(seconds: float, work: Awaitable[None]) -> bool:
+    """Whether it ended in time."""
+    try:
+        await asyncio.wait_for(work, seconds)
+    except TimeoutError:
+        return False
+    return True
 
 
 @contextmanager
@@ -209,8 +312,7 @@ def _rare_collections() -> Iterator[None]:
     """Keep what was built at the start out of the collector's sight, and let it look less often: a request makes some hundred
     objects and leaves hardly a cycle behind."""
     thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     try:
         yield
@@ -227,14 +329,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _create_app(config: GatewayConfig, metrics: Metrics) -> web.Application:
+def _gateway() -> AppFactory:
+    """The gateway's own application. Imported before there are workers, so that they start fast and share the memory."""
     from .app import create_app
-    from .checks import check_names
-    from .registry import registries
 
-    plugins = registries()
-    check_names(config, plugins)
-    return create_app(config, plugins=plugins, metrics=metrics)
+    return lambda config, metrics, before: create_app(config, metrics=metrics, before=before)
 
 
 def _print(line: str) -> None:

@@ -53,7 +53,7 @@ async def slow(request):
 async def die(request):
     os._exit(7)
 
-def create(config, metrics):
+def create(config, metrics, before):
     if (folder / "broken").exists():
         raise ConfigError("chain[0].use: unknown middleware 'x'")
     if (folder / "crash").exists():
@@ -304,8 +304,8 @@ def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
             raise AssertionError("it has ended")
 
     config = GatewayConfig(backends={"m": BackendConfig(kind="mock")})
-    supervisor = Supervisor(config, lambda config, metrics: web.Application(), [], lambda: None)
-    supervisor._workers = [_Worker(cast(Any, Ended()), cast(Any, None), 0)]
+    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None)
+    supervisor._places[0].worker = _Worker(cast(Any, Ended()), cast(Any, None), config)
     wake, waker = socket.socketpair()
     with wake, waker:
         assert supervisor._stop(wake) is False
