@@ -42,7 +42,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[GatewayConfig]:
     """What `serve` was started with."""
     configs: list[GatewayConfig] = []
 
-    def serve(config: GatewayConfig) -> int:
+    def serve(config: GatewayConfig, *, load: Callable[[], GatewayConfig]) -> int:
+        assert load() == config  # what a reload would read
         configs.append(config)
         return 7
 
