@@ -34,6 +34,12 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     "transformation": "middlewares.transformation:Transformation",
     "injection": "middlewares.injection:Injection",
     "forwarding": "middlewares.forwarding:Forwarding",
+    # Not in the default chain.
+    "cache": "middlewares.cache:Cache",
+    "model_alias": "middlewares.model_alias:ModelAlias",
+    "prompt_guard": "middlewares.prompt_guard:PromptGuard",
+    "redact": "middlewares.redact:Redact",
+    "tool_filter": "middlewares.tool_filter:ToolFilter",
 }
 
 FORMATS: Final[Mapping[str, str]] = {

@@ -1,0 +1,257 @@
+"""The middleware `cache`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from middlewares.cache import Cache, CacheOptions
+from proxy.config import MiddlewareConfig, RouteOptions
+from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+from tests.e2e.conftest import CHAT, post, read_config, serving
+
+SAID = [{"role": "user", "content": "hi"}]
+CHAT_BODY: dict[str, Any] = {"messages": SAID, "temperature": 0}
+CALL = {"text": "Look.", "calls": [{"name": "look", "arguments": {"at": 1}}], "usage": {"input": 7, "output": 5}}
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
+
+
+class Asked:
+    """Requests to one cache in front of one model server."""
+
+    def __init__(self, reply: Any = "ok", *, mode: str = "native", **options: Any) -> None:
+        self.backend = ScriptedBackend([reply])
+        self.cache = Cache(CacheOptions(**options))
+        self.options = RouteOptions(mode=mode)
+
+    async def __call__(self, body: dict[str, Any], path: str = CHAT, **headers: str) -> WireAnswer:
+        chain = ["validation", "conversation", self.cache, "arguments", "transformation", "injection"]
+        return await run_chain(chain, body, backend=self.backend, path=path, headers=headers, options=self.options)
+
+    @property
+    def times(self) -> int:
+        """How often the model server was asked."""
+        return len(self.backend.requests)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["whole first", "streamed first"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+async def test_one_entry_serves_streams_and_whole_answers(first, path, mode):
+    text = '<tool_call>{"name":"look","arguments":"{\\"at\\":1}"}</tool_call>'
+    reply = CALL if mode == "native" else {"text": "Look." + text, "usage": CALL["usage"]}
+    ask = Asked(reply, mode=mode)
+    body = {**CHAT_BODY, "tools": TOOLS} if path == CHAT else {"input": "hi", "temperature": 0, "tools": TOOLS}
+    if path == CHAT:
+        body["stream_options"] = {"include_usage": True}
+    answers = {}
+    for stream in first, not first, first:
+        asked = {**body, "stream": stream}
+        if not stream:
+            asked.pop("stream_options", None)
+        answers[stream] = await ask(asked, path)
+    assert ask.times == 1
+    assert answers[True].headers["x-cache"] == answers[False].headers["x-cache"] == "hit"
+    # What a cache made of an answer is what comes without one.
+    fresh = Asked(reply, mode=mode)
+    for stream, answer in answers.items():
+        asked = {**body, "stream": stream}
+        if not stream:
+            asked.pop("stream_options", None)
+        live = await fresh(asked, path, **{"Cache-Control": "no-store"})
+        assert "x-cache" not in live.headers
+        assert _meaning(answer, stream) == _meaning(live, stream)
+
+
+def _meaning(answer: WireAnswer, stream: bool) -> Any:
+    """What a client reads, without ids, times, and how text was cut."""
+    bodies = [frame for frame in answer.frames() if frame != "[DONE]"] if stream else [answer.json()]
+    texts: dict[str, str] = {}
+    rest = []
+    for body in bodies:
+        for choice in body.get("choices", ()):
+            delta = choice.get("delta", {})
+            for call in delta.get("tool_calls", ()):
+                texts["arguments"] = texts.get("arguments", "") + call["function"].get("arguments", "")
+                texts["name"] = texts.get("name", "") + (call["function"].get("name") or "")
+            texts["content"] = texts.get("content", "") + (delta.get("content") or "")
+            rest.append(choice.get("finish_reason"))
+        if body.get("type", "").endswith(".delta"):
+            texts[body["type"]] = texts.get(body["type"], "") + body["delta"]
+        elif body.get("type", "").endswith(".done"):
+            rest.append(_bare({**body, "sequence_number": 0}))
+        elif "type" not in body and "choices" in body and "delta" not in (body["choices"] or [{"delta": 0}])[0]:
+            rest.append(_bare(body))
+        rest.append(body.get("usage"))
+    return texts, [item for item in rest if item is not None]
+
+
+def _bare(value: Any) -> Any:
+    hidden = (
+        "id",
+        "call_id",
+        "item_id",
+        "response_id",
+        "created",
+        "created_at",
+        "completed_at",
+        "previous_response_id",
+    )
+    if isinstance(value, dict):
+        return {key: _bare(item) for key, item in value.items() if key not in hidden}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+async def test_an_answer_has_an_id_and_a_usage_of_its_own():
+    ask = Asked(CALL)
+    first, second = (await ask({**CHAT_BODY, "tools": TOOLS})).json(), (await ask({**CHAT_BODY, "tools": TOOLS})).json()
+    assert first["id"] != second["id"]
+    assert first["usage"] == second["usage"]
+    assert first["usage"]["total_tokens"] == 12
+    assert first["choices"] == second["choices"]
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": "ho"}]},
+    {"messages": [{"role": "system", "content": "hi"}]},
+    {"messages": [*SAID, {"role": "assistant", "refusal": "no"}, *SAID]},
+    {"messages": [*SAID, {"role": "assistant", "content": "no"}, *SAID]},
+    {"model": "another"},
+    {"seed": 1},
+    {"max_tokens": 5},
+    {"tools": TOOLS},
+    {"tools": [{"type": "function", "function": {"name": "look", "strict": True, "parameters": {"type": "object", "properties": {}, "required": [], "additionalProperties": False}}}]},
+    {"tools": TOOLS, "tool_choice": "none"},
+    {"response_format": {"type": "json_object"}},
+    {"top_k": 3},
+]  # fmt: skip
+
+
+async def test_whatever_differs_is_another_request():
+    ask = Asked()
+    for body in DIFFERENT:
+        assert (await ask({**CHAT_BODY, **body})).headers["x-cache"] == "miss", body
+    assert ask.times == len(DIFFERENT)
+    assert (await ask({**CHAT_BODY, **DIFFERENT[0]})).headers["x-cache"] == "hit"
+
+
+async def test_how_it_is_spelled_does_not_matter():
+    ask = Asked()
+    await ask(CHAT_BODY)
+    raw = b'{ "temperature" : 0.0 , "model":"scripted","messages":[{"content":"\\u0068i","role":"user"}]}'
+    assert (await ask(raw)).headers["x-cache"] == "hit"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("body", [{}, {"temperature": 0.1}, {"seed": 1}], ids=str)
+async def test_only_what_is_deterministic_unless_asked_for(body):
+    body = {"messages": SAID, **body}
+    ask, always = Asked(), Asked(when="always")
+    for _ in range(2):
+        assert "x-cache" not in (await ask(body)).headers
+    assert [(await always(body)).headers["x-cache"] for _ in range(2)] == ["miss", "hit"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"text": "cut", "finish": "length"},
+        {"text": "cut", "finish": "content_filter"},
+        {"text": "broken off", "error": {"after": 4}},
+        {"error": {"status": 500}},
+    ],
+    ids=["length", "filtered", "in the middle", "at once"],
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_is_not_whole_is_not_kept(reply, stream):
+    ask = Asked(reply)
+    for _ in range(2):
+        answer = await ask({**CHAT_BODY, "stream": stream})
+        assert answer.headers.get("x-cache") in (None, "miss")
+    assert ask.times == 2
+
+
+async def test_a_client_may_ask_for_a_fresh_answer():
+    ask = Asked()
+    await ask(CHAT_BODY)
+    assert (await ask(CHAT_BODY, **{"Cache-Control": "no-cache"})).headers["x-cache"] == "miss"
+    assert "x-cache" not in (await ask(CHAT_BODY, **{"Cache-Control": "max-age=0, no-store"})).headers
+    assert (await ask(CHAT_BODY)).headers["x-cache"] == "hit"
+    assert ask.times == 3
+
+
+async def test_bounds_in_number_bytes_and_age():
+    def body(text: str) -> dict[str, Any]:
+        return {**CHAT_BODY, "messages": [{"role": "user", "content": text}]}
+
+    few = Asked(entries=2)
+    for text in "a", "b", "c":
+        await few(body(text))
+    assert [(await few(body(text))).headers["x-cache"] for text in "cba"] == ["hit", "hit", "miss"]
+    large = Asked("x" * 3000, answer_bytes=2000)
+    assert [(await large(body("a"))).headers["x-cache"] for _ in range(2)] == ["miss", "miss"]
+    full = Asked({"text": "x" * 3000, "chunk": 3000}, bytes=6000)
+    for text in "a", "b":
+        await full(body(text))
+    assert [(await full(body(text))).headers["x-cache"] for text in "ba"] == ["hit", "miss"]
+    old = Asked(max_age_s=1e-9)
+    assert [(await old(body("a"))).headers["x-cache"] for _ in range(2)] == ["miss", "miss"]
+
+
+async def test_owners_are_apart():
+    cache = {"use": "cache", "options": {"when": "always"}}
+    script = [{"text": "ok"}]
+    config = read_config(
+        {
+            "auth": {"keys": ["one", "two"]},
+            "backends": {"mock": {"kind": "mock", "script": script}},
+            "chain": ["validation", "conversation", cache, "injection", "forwarding"],
+        }
+    )
+    async with serving(config) as server:
+        told = [
+            (await post(server, {"messages": SAID}, headers={"Authorization": f"Bearer {key}"})).headers["x-cache"]
+            for key in ("one", "two", "one")
+        ]
+    assert told == ["miss", "miss", "hit"]
+
+
+async def test_equal_requests_at_the_same_time_each_ask():
+    cache = {"use": "cache", "options": {}}
+    script = [{"text": "ok", "delay_s": 0.05}]
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": script}}, "chain": [cache, "forwarding"]})
+    async with serving(config) as server:
+        answers = await asyncio.gather(*(post(server, CHAT_BODY) for _ in range(3)))
+        assert {answer.status for answer in answers} == {200}
+        assert (await post(server, CHAT_BODY)).headers["x-cache"] == "hit"
+
+
+async def test_earlier_turns_are_part_of_the_request():
+    ask = Asked()
+    body = {"input": "go on", "temperature": 0}
+    config = read_config(
+        {
+            "backends": {"mock": {"kind": "mock", "script": [{"text": "first"}, {"text": "second"}]}},
+            "chain": ["validation", "conversation", "cache", "injection", "forwarding"],
+        }
+    )
+    async with serving(config) as server:
+        first = await post(server, body, path="/v1/responses")
+        second = await post(server, {**body, "previous_response_id": first.json()["id"]}, path="/v1/responses")
+        again = await post(server, body, path="/v1/responses")
+        assert [a.headers["x-cache"] for a in (first, second, again)] == ["miss", "miss", "hit"]
+        # An answer from the cache is a response like any other: one can go on from it.
+        third = await post(server, {**body, "previous_response_id": again.json()["id"]}, path="/v1/responses")
+        assert third.json()["output"] != first.json()["output"]
+        assert third.status == 200
+    # Where nobody loads them, nothing is kept.
+    outside = [MiddlewareConfig(use="cache"), "conversation"]
+    assert "x-cache" not in (await run_chain(outside, body, replies=["ok"], path="/v1/responses")).headers
+    assert ask.times == 0
+
+
+@pytest.mark.parametrize("options", [{"entries": 0}, {"max_age_s": 0.0}, {"bytes": -1}])
+def test_bounds_that_keep_nothing(options):
+    with pytest.raises(ValueError, match="above 0"):
+        CacheOptions(**options)

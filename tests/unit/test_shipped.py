@@ -1,0 +1,53 @@
+"""Middlewares that ship beside the default chain: found by name, documented, absent unless asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.checks import check_names
+from proxy.config import DEFAULT_CHAIN, MiddlewareConfig
+from proxy.conversion import ConfigError, to_mapping
+from proxy.registry import MIDDLEWARES, registries
+from proxy.settings import load
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "middleware.md"
+SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "tool_filter")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_reference_has_every_option_with_its_default(name):
+    section = REFERENCE.read_text("utf-8").partition(f"### `{name}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", section, re.MULTILINE))
+    options = registries().middlewares.get(name).Options
+    for option in dataclasses.fields(options):
+        default = option.default if option.default is not dataclasses.MISSING else option.default_factory()
+        plain = to_mapping(default)
+        text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+        assert shown.pop(option.name).replace(" ", "") == text.replace(" ", ""), option.name
+    assert shown == {}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_it_is_there_only_if_asked_for(name):
+    assert name in MIDDLEWARES
+    assert name not in DEFAULT_CHAIN
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_unknown_option_is_an_error_at_load(name):
+    config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
+    entry = MiddlewareConfig(use=name, options={"nonsense": 1})
+    with pytest.raises(ConfigError, match=r"chain\[0\].options.nonsense: unknown key"):
+        check_names(dataclasses.replace(config, chain=(entry, *config.chain)), registries())
+
+
+def test_without_its_package_redact_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
+    with pytest.raises(ConfigError, match=re.escape("pip install 'toolwire[redact]'")):
+        check_names(dataclasses.replace(config, chain=(MiddlewareConfig(use="redact"), *config.chain)), registries())
