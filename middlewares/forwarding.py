@@ -96,6 +96,7 @@ async def _ask(exchange: Exchange, backend: Backend, sent: ModelRequest, body: b
         raise
     finally:
         record.waited += time.monotonic() - before
+    record.queued += source.queued_s
     reply = Reply(source, streamed=sent.stream)
     if observer is not None:
         if body is None:  # else nobody may want to read the answer, and then it passes unread

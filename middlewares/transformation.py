@@ -27,3 +27,5 @@ class Transformation(Middleware):
                 exchange.offer, options, route.limits, record.count, label=record.label, incremental=incremental
             )
             reply.scan(stage)
+            record.note("format", exchange.offer.format.name)
+            reply.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))

@@ -267,6 +267,8 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths)
         if not results:
             asked = index
         _note_calls(message, index, called, paths)
+    if called:
+        exchange.record.count("echoed_calls", len(called))
     if moved:
         exchange.record.count("moved_results", moved)
         LOG.warning("request %s: %d tool results do not stand right after their calls", exchange.id, moved)

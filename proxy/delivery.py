@@ -42,6 +42,8 @@ OWNER: Final = web.RequestKey("toolwire.owner", str)
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 OFFLOAD_BYTES: Final = 64 * 1024
 """Larger bodies are read in a thread."""
+TOOL_NAMES: Final = 32
+"""So many names of tools stand in the access line."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
 
@@ -199,6 +201,7 @@ class Delivery:
         record.note("backend", route.backend.name)
         if received.tools:
             record.note("tools", len(received.tools))
+            record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])
         exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER])
         for observer in record.observers:
             observer.read(exchange)

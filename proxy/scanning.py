@@ -46,6 +46,12 @@ class ScanStage:
         self._scanners: dict[int, CallScanner] = {}
         self._choice_of: dict[int, int] = {}
         self._over = False
+        self.scanned_bytes = 0
+        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by `passed`."""
+
+    def passed(self, text: str) -> None:
+        """This text goes to a scanner."""
+        self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
     def scanner_of(self, block: int) -> CallScanner | None:
         """What reads a block of the backend's text."""
@@ -60,6 +66,7 @@ class ScanStage:
                 break
             match event:
                 case Delta() if event.block in self._choice_of:
+                    self.passed(event.text)
                     out += self.found(self._scanners[self._choice_of[event.block]].feed(event.text))
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice

@@ -30,6 +30,51 @@ OUTCOMES: Final = {
 }
 """Counter of the record -> `outcome` label of `tool_calls_total`."""
 
+FIELDS: Final = {
+    "request_id": "The `X-Request-Id` of the answer; the model server got it too.",
+    "endpoint": "The wire format of the client: `chat` or `responses`.",
+    "stream": "The client reads a stream.",
+    "status": "HTTP status; that of a stream that failed later stays 200. 499: the client went away.",
+    "code": "The error, as in the answer.",
+    "client_disconnected": "`true` if the client went away before the end.",
+    "total_ms": "From the request's head to the last byte of the answer.",
+    "backend_ms": "Of that, time spent waiting for backends.",
+    "overhead_ms": "All other time.",
+    "queue_ms": "Of `backend_ms`, time spent waiting for a free connection (`pool.connections`); not measured under `trust_env`.",
+    "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
+    "first_byte_ms": "Until the first byte of the answer.",
+    "route": "The route's `model`.",
+    "backend": "The target: the name of the backend that was asked last.",
+    "format": "The format in which calls were looked for in the answer's text.",
+    "tools": "Number of tools on offer.",
+    "tool_names": "Their names, at most 32.",
+    "input_tokens": "Absent when an answer went through unread.",
+    "output_tokens": "The same.",
+    "usage_source": "`backend` or `estimate`.",
+    "calls": "Calls that reached the client.",
+    "repaired": "Of those: mended.",
+    "unclosed_repaired": "Of those: the closing tag was missing.",
+    "object_arguments": "Of those: an object stood where a string is taught.",
+    "parse_failures": "Blocks that were no calls.",
+    "excess_calls": "Blocks beyond `limits.calls_per_response`.",
+    "unknown_names": "Calls of tools that were not on offer.",
+    "schema_warnings": "Calls of tools that are not strict whose arguments do not fit.",
+    "strict_failures": "Calls that a strict tool made an error.",
+    "dropped_parallel": "Calls that vanished because `parallel_tool_calls` was off.",
+    "deduped": "Calls that vanished because they repeated another one (`dedupe_calls`).",
+    "truncated_calls": "Calls that were cut off; under `argument_streaming: incremental` they were begun and not ended.",
+    "withdrawn_calls": "Calls that were begun and turned out malformed, so that the answer failed.",
+    "choice_missed": "A demanded call was not made.",
+    "echoed_calls": "Earlier calls in the request: `tool_calls` of assistant messages, `function_call` items.",
+    "moved_results": "Results that did not stand after their call.",
+    "format_misses": "The final text did not have the form that was asked for.",
+    "ignored_items": "Items and parts that the model server has no form for.",
+    "scanned_bytes": "Text that was searched for calls.",
+    "store_failures": "A response could not be kept.",
+    "backend_errors": "Calls of backends that failed, those that were repeated among them.",
+}
+"""The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
+
 _TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
 
 
@@ -181,6 +226,7 @@ class Metrics:
         for direction, key in _TOKENS:
             if tokens := notes.get(key):
                 self.tokens.inc(direction, by=tokens)
+        self.scanner_bytes.inc(by=record.counts.get("scanned_bytes", 0))
         fields: dict[str, Any] = {
             "request_id": request_id,
             "endpoint": endpoint,
@@ -189,11 +235,17 @@ class Metrics:
         }
         if record.code is not None:
             fields["code"] = record.code
-        fields["total_ms"] = round(total * 1000, 2)
-        fields["backend_ms"] = round(record.waited * 1000, 2)
-        fields["overhead_ms"] = round(overhead * 1000, 2)
+            if record.code == "client_closed_request":
+                fields["client_disconnected"] = True
+        fields["total_ms"] = _ms(total)
+        fields["backend_ms"] = _ms(record.waited)
+        fields["overhead_ms"] = _ms(overhead)
+        if record.queued:
+            fields["queue_ms"] = _ms(record.queued)
+        if record.prepared is not None:
+            fields["prepare_ms"] = _ms(record.prepared - record.started)
         if first_byte is not None:
-            fields["first_byte_ms"] = round(first_byte * 1000, 2)
+            fields["first_byte_ms"] = _ms(first_byte)
         fields.update(notes)
         fields.update(record.counts)
         log_fields(ACCESS, "exchange", fields)
@@ -207,3 +259,7 @@ class Metrics:
             family = self.by_label.get(name)
             if family is not None:
                 family.inc(label, by=number)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)

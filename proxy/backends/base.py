@@ -46,6 +46,8 @@ class Source(Protocol):
     """Form of the wire bytes; None if there are none (in-process backends)."""
     private: tuple[str, ...]
     """Texts that no client may see, such as the server's host: whoever reads the wire bytes removes them from errors."""
+    queued_s: float
+    """How long the request waited because all connections to the backend were in use."""
 
     def chunks(self) -> AsyncIterator[bytes]:
         """A streamed answer as wire bytes, one item per read. Only if `protocol` is not None. Raises `BackendFault`."""

@@ -34,6 +34,10 @@ class Answer(Protocol):
         """The header fields; names are looked up without regard to case."""
 
     @property
+    def queued_s(self) -> float:
+        """How long the request waited because all connections were in use."""
+
+    @property
     def ended(self) -> bool:
         """Whether the last byte has come, or nothing more will."""
 

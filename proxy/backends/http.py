@@ -175,6 +175,7 @@ class HttpSource:
     def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer) -> None:
         self.protocol: WireProtocol | None = backend.wire
         self.private = backend.private
+        self.queued_s = answer.queued_s
         self._wire = backend.wire
         self._backend = backend
         self._request = request

@@ -201,6 +201,7 @@ class MockSource:
 
     protocol: WireProtocol | None = None
     private: tuple[str, ...] = ()
+    queued_s = 0.0
 
     def __init__(self, turn: Turn, request: ModelRequest, number: int) -> None:
         self._turn = turn

@@ -32,6 +32,11 @@ class ObservedAnswer:
         return self._answer.headers
 
     @property
+    def queued_s(self) -> float:
+        """See `Answer`."""
+        return self._answer.queued_s
+
+    @property
     def ended(self) -> bool:
         """See `Answer`."""
         return self._answer.ended

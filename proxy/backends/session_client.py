@@ -96,6 +96,7 @@ class SessionAnswer:
     def __init__(self, response: aiohttp.ClientResponse, watch: Watch) -> None:
         self.status = response.status
         self.content_type = response.content_type
+        self.queued_s = 0.0  # aiohttp does not say
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._watch = watch

@@ -46,6 +46,7 @@ class WireAnswer:
     def __init__(self, keeper: Keeper, connection: Connection, started: float) -> None:
         self.status = 0
         self.content_type = ""
+        self.queued_s = connection.queued_s
         self.complete = False
         """The parser has seen the end."""
         self.until_close = False

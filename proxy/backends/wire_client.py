@@ -157,6 +157,7 @@ class WireClient:
                 await slots.acquire()  # does not wait
             connection = self._kept()
             if connection is not None:
+                connection.queued_s = 0.0
                 return connection
             if slots is not None:
                 slots.release()
@@ -164,11 +165,15 @@ class WireClient:
         deadline = asyncio.timeout_at(None if limit is None else started + limit)
         try:
             async with deadline:
+                queued_s = 0.0
                 if slots is not None:
+                    before = self._loop.time()
                     await slots.acquire()
+                    queued_s = self._loop.time() - before
                 try:
-                    connection = None if fresh else self._kept()
-                    return connection if connection is not None else await self._connect()
+                    connection = (None if fresh else self._kept()) or await self._connect()
+                    connection.queued_s = queued_s
+                    return connection
                 except BaseException:
                     if slots is not None:
                         slots.release()

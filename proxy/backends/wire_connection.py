@@ -38,6 +38,8 @@ class Connection(asyncio.BufferedProtocol):
         """Whether another request may follow."""
         self.since = 0.0
         """When it was given back, on the loop's clock."""
+        self.queued_s = 0.0
+        """How long whoever uses it waited for one of the connections that are in use."""
         self._keeper = keeper
         self._scratch = scratch
         self._pieces: list[bytes] = []

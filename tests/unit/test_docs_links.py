@@ -232,7 +232,14 @@ def test_there_are_examples() -> None:
 
 def test_every_metric_is_described_and_no_other() -> None:
     real = {family.name for family in Metrics().families}
-    assert set(re.findall(r"`(toolwire_[a-z_]+)`", _text(Path("docs/how-to/operate.md")))) == real
+    assert set(re.findall(r"`(toolwire_[a-z_]+)`", _text(Path("docs/reference/telemetry.md")))) == real
+
+
+def test_alerts_are_about_metrics_that_exist() -> None:
+    real = {family.name for family in Metrics().families}
+    named = set(re.findall(r"\b(toolwire_[a-z_]+?)(?:_bucket)?\b(?!-)", _text(Path("docs/how-to/observe.md"))))
+    assert named
+    assert named <= real
 
 
 def test_every_feature_for_constrained_decoding_is_described() -> None:

@@ -34,6 +34,7 @@ class Wire:
     """A source whose wire bytes are `reads`; `paused` says that its reading was stopped."""
 
     private: tuple[str, ...] = ()
+    queued_s = 0.0
 
     def __init__(self, reads: list[bytes]) -> None:
         self.protocol: WireProtocol | None = ChatProtocol()

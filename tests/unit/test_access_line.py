@@ -1,0 +1,102 @@
+"""The access line: every field that the code can write is documented, and the other way round."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.telemetry import FIELDS, OUTCOMES, AccessRecord, Metrics
+from proxy.testing import run_chain
+
+ROOT = Path(__file__).parents[2]
+ALWAYS = {"request_id", "endpoint", "stream", "status", "total_ms", "backend_ms", "overhead_ms"}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+SECRET = "a-secret-that-is-nowhere-else"
+
+
+def written() -> Iterator[str]:
+    """The names that any code counts or notes, by the syntax tree."""
+    for folder in ("proxy", "middlewares"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                first = node.args[0] if node.args else None
+                about_record = "record" in ast.unparse(node.func) or called in ("_count", "count", "note")
+                if called in ("count", "_count", "note") and about_record and len(node.args) in (1, 2):
+                    yield from constants(first)
+                for keyword in node.keywords:
+                    if keyword.arg == "counter":
+                        yield from constants(keyword.value)
+                if called in ("_Failure",):
+                    yield from constants(node.args[2])
+
+
+def constants(node: ast.expr | None) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+        yield node.value
+
+
+def test_every_count_and_note_is_documented_and_nothing_else() -> None:
+    own = ALWAYS | {"code", "client_disconnected", "queue_ms", "prepare_ms", "first_byte_ms"}
+    found = set(written())
+    assert {"calls", "echoed_calls", "tool_names", "parse_failures", "deduped"} <= found, "the walk sees the code"
+    assert found | own == set(FIELDS)
+    assert set(OUTCOMES) <= set(FIELDS)
+
+
+def line_of(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    (record,) = [record for record in caplog.records if record.name == "toolwire.access"]
+    fields: dict[str, Any] = record.fields  # type: ignore[attr-defined]
+    return fields
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    body = {
+        "messages": [
+            {"role": "user", "content": SECRET},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": SECRET},
+        ],
+        "tools": [WEATHER],
+        "stream": stream,
+    }
+    text = '<tool_call>{"name": "weather", "arguments": "{\'a\': 1,}"}</tool_call>'
+    chain = ["validation", "arguments", "transformation", "injection"]
+    answer = await run_chain(chain, body, replies=[text], headers={"Authorization": f"Bearer {SECRET}"})
+    assert answer.status == 200, answer.body
+    fields = line_of(caplog)
+    assert set(fields) >= ALWAYS | {"prepare_ms", "first_byte_ms", "route", "backend", "format"}
+    assert fields["stream"] is stream
+    assert (fields["tools"], fields["tool_names"]) == (1, ["weather"])
+    assert (fields["calls"], fields["repaired"], fields["echoed_calls"]) == (1, 1, 1)
+    assert fields["scanned_bytes"] == len(text)
+    assert 0 <= fields["prepare_ms"] <= fields["total_ms"]
+    assert SECRET not in json.dumps(fields)
+
+
+def test_a_client_that_went_away() -> None:
+    record, logged = AccessRecord(), []
+    record.status, record.code = 499, "client_closed_request"
+    logger = logging.getLogger("toolwire.access")
+    handler = logging.Handler()
+    handler.emit = lambda line: logged.append(line.fields)  # type: ignore[method-assign,attr-defined]
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        Metrics().finish(record, endpoint="chat", request_id="r")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+    assert logged[0]["client_disconnected"] is True
