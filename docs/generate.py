@@ -43,6 +43,7 @@ ADVICE: Mapping[str, str] = {
     "upstream_rejected": "The message holds what the model server said; often its `preset` does not fit.",
     "invalid_api_key": "Send `Authorization: Bearer KEY` with one of the keys in `auth`.",
     "model_not_allowed": "Use another key or another model.",
+    "origin_not_allowed": "Add the page's origin to `cors.origins`, or ask from a server instead of a page.",
     "tool_not_allowed": "Leave the tool out that `param` points at, or use a route that allows it.",
     "model_not_found": "Ask `/v1/models` for the names, or add a route, an alias or a route for `*`.",
     "not_found": "Check the path; OpenAI clients need the base URL with `/v1`.",

@@ -18,6 +18,7 @@ from .auth import Keys
 from .backends.base import Backend
 from .checks import check_names, effective_routes
 from .config import GatewayConfig, MiddlewareConfig
+from .cors import Cors
 from .delivery import Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
@@ -89,6 +90,10 @@ def create_app(
         middlewares=[boundary(Keys.load(config.auth), protocols[0])],
         client_max_size=0,  # delivery reads bodies itself, with `limits.body_bytes`
     )
+    if config.cors.origins:
+        cors = Cors(config.cors, protocols[0])
+        app.middlewares.insert(0, cors.middleware())
+        app.on_response_prepare.append(cors.mark)
     app[CONFIG] = config
     app[ROUTER] = router
     app[METRICS] = metrics

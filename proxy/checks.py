@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from .auth import Keys
-from .config import GatewayConfig, MiddlewareConfig, PromptConfig, RouteConfig
+from .config import CorsConfig, GatewayConfig, MiddlewareConfig, PromptConfig, RouteConfig
 from .conversion import ConfigError, from_mapping, join, suggestion
 from .prompt import check_template
 from .registry import Registries, Registry
@@ -128,6 +128,7 @@ def _mistakes(config: GatewayConfig) -> Iterator[str]:
         if route.options.prompt != config.defaults.prompt:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
     yield from _access(config)
+    yield from _origins(config.cors)
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:
@@ -218,3 +219,14 @@ def _access(config: GatewayConfig) -> Iterator[str]:
             f"server.host: {config.server.host!r} can be reached by others and no key is set; "
             "set `auth.keys`, or allow it with `server.insecure_public: true` (--insecure-public)"
         )
+
+
+def _origins(cors: CorsConfig) -> Iterator[str]:
+    for index, origin in enumerate(cors.origins):
+        try:
+            url = urlsplit(origin)
+            fine = origin == "*" or (bool(url.hostname) and origin == f"{url.scheme}://{url.netloc}" == origin.lower())
+        except ValueError:
+            fine = False
+        if not fine or "@" in origin:
+            yield f"cors.origins[{index}]: expected an origin such as 'https://chat.example.org', or '*', got {origin!r}"

@@ -61,6 +61,14 @@ class AuthConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CorsConfig:
+    """Which web pages may use the gateway from their scripts. None unless listed."""
+
+    origins: tuple[str, ...] = doc("Origins such as `https://chat.example.org`; `*` is any page.", default=())
+    max_age_s: float = doc("How long a browser may remember that it may ask.", default=600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
     """Upper bounds. Each says what happens beyond it."""
 
@@ -279,6 +287,7 @@ class GatewayConfig:
 
     server: ServerConfig = doc("Listening.", default_factory=ServerConfig)
     auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
+    cors: CorsConfig = doc("Web pages.", default_factory=CorsConfig)
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)

@@ -52,6 +52,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
     "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),
     "model_not_allowed": ErrorCode(403, "permission_error", "the key may not use this route"),
+    "origin_not_allowed": ErrorCode(403, "permission_error", "a web page that `cors.origins` does not list"),
     "tool_not_allowed": ErrorCode(403, "permission_error", "the route's `tool_filter` refuses a tool of the request"),
     "model_not_found": ErrorCode(404, _CLIENT, "no route serves this model"),
     "not_found": ErrorCode(404, _CLIENT, "no such path or object"),

@@ -1,0 +1,128 @@
+"""Web pages as clients (R17.10): what a browser asks before and reads after."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.conversion import ConfigError
+from tests.e2e.conftest import CHAT, USER, read_config, serving
+
+PAGE = "https://chat.example.org"
+KEY = {"Authorization": "Bearer secret"}
+PREFLIGHT = {
+    "Origin": PAGE,
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang",
+}
+ALLOWED = "Access-Control-Allow-Origin"
+
+
+@asynccontextmanager
+async def gateway_for(*origins: str, **sections: Any) -> AsyncIterator[TestServer]:
+    mock = {"kind": "mock", "script": [{"text": "ok"}]}
+    config = {"auth": {"keys": ["secret"]}, "backends": {"mock": mock}, "cors": {"origins": list(origins)}, **sections}
+    async with serving(read_config(config)) as server:
+        yield server
+
+
+async def ask(
+    server: TestServer, method: str, path: str, headers: dict[str, str], **fields: Any
+) -> aiohttp.ClientResponse:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, server.make_url(path), headers=headers, **fields) as response,
+    ):
+        await response.read()
+        return response
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/responses/resp_1", "/v1/models", "/metrics"])
+async def test_a_preflight_needs_no_key(path):
+    async with gateway_for(PAGE) as server:
+        answer = await ask(server, "OPTIONS", path, PREFLIGHT)
+    assert answer.status == 204
+    assert answer.headers[ALLOWED] == PAGE
+    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+    assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
+    assert answer.headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
+    assert answer.headers["Access-Control-Max-Age"] == "600"
+    assert answer.headers["Vary"] == "Origin"
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("key", "status"), [(KEY, 200), ({}, 401)], ids=["with key", "without"])
+async def test_the_page_may_read_the_answer_and_the_refusal(stream, key, status):
+    async with gateway_for("https://other.example.org", PAGE) as server:
+        body = {"model": "m", "messages": USER, "stream": stream}
+        answer = await ask(server, "POST", CHAT, {"Origin": PAGE, **key}, json=body)
+    assert answer.status == status
+    assert answer.headers[ALLOWED] == PAGE
+    assert answer.headers["Vary"] == "Origin"
+    assert "x-request-id" in answer.headers["Access-Control-Expose-Headers"]
+    assert answer.headers["X-Request-Id"]
+
+
+async def test_errors_of_the_path_may_be_read_too():
+    async with gateway_for(PAGE) as server:
+        for method, path, status in ("GET", "/nothing", 404), ("GET", CHAT, 405):
+            answer = await ask(server, method, path, {"Origin": PAGE, **KEY})
+            assert (answer.status, answer.headers[ALLOWED]) == (status, PAGE)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "https://chat.example.org.evil.example", "http://chat.example.org"]
+)
+async def test_no_other_page_may(origin):
+    async with gateway_for(PAGE) as server:
+        refused = await ask(server, "OPTIONS", CHAT, {**PREFLIGHT, "Origin": origin})
+        assert refused.status == 403
+        assert (await refused.json())["error"]["code"] == "origin_not_allowed"
+        assert ALLOWED not in refused.headers
+        answer = await ask(server, "GET", "/v1/models", {"Origin": origin, **KEY})
+        assert answer.status == 200
+        assert ALLOWED not in answer.headers
+        assert answer.headers["Vary"] == "Origin"
+
+
+async def test_any_page_may_if_the_operator_says_so():
+    async with gateway_for("*") as server:
+        answer = await ask(server, "OPTIONS", CHAT, {**PREFLIGHT, "Origin": "null"})
+        assert (answer.status, answer.headers[ALLOWED]) == (204, "*")
+        assert "Vary" not in answer.headers
+
+
+async def test_options_without_a_question_is_no_preflight():
+    async with gateway_for(PAGE) as server:
+        assert (await ask(server, "OPTIONS", CHAT, {"Origin": PAGE})).status == 401
+        assert (await ask(server, "OPTIONS", CHAT, {"Origin": PAGE, **KEY})).status == 405
+
+
+async def test_off_no_page_may():
+    async with gateway_for() as server:
+        assert (await ask(server, "OPTIONS", CHAT, PREFLIGHT)).status == 401
+        answer = await ask(server, "POST", CHAT, {"Origin": PAGE, **KEY}, json={"model": "m", "messages": USER})
+        assert answer.status == 200
+        assert not {ALLOWED, "Vary"} & set(answer.headers)
+
+
+async def test_clients_that_are_no_pages_notice_nothing():
+    async with gateway_for(PAGE) as server:
+        answer = await ask(server, "POST", CHAT, KEY, json={"model": "m", "messages": USER})
+        assert (answer.status, answer.headers["Server"]) == (200, "toolwire")
+        assert ALLOWED not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["chat.example.org", "https://chat.example.org/", "https://Chat.example.org", "https://u@h", "", "https://"],
+)
+def test_what_is_no_origin_is_an_error_at_load(origin):
+    with pytest.raises(ConfigError, match=r"cors.origins\[0\]: expected an origin"):
+        read_config({"backends": {"mock": {"kind": "mock"}}, "cors": {"origins": [origin]}})
