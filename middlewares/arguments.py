@@ -90,7 +90,8 @@ class Arguments(Middleware):
         """See `Middleware.declare`."""
         exchange.state.pop(Arguments, None)  # of an earlier answer, if somebody further out asks again
         if _offered(exchange):
-            reply.map(partial(self.on_event, exchange), self.wants, live=True)
+            wants = self.wants if exchange.received.tool_choice.forces else Kind.FINISHED_CALL
+            reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
         """See `Middleware.on_event`. Raises `ModelFault`, which ends the answer."""

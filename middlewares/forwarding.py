@@ -18,7 +18,7 @@ from proxy.errors import ClientFault, GatewayError, quote
 from proxy.events import Delta, Event, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
-from proxy.model import ModelRequest, Usage
+from proxy.model import ModelReply, ModelRequest, Usage
 from proxy.observing import observe_call
 from proxy.reply import Reply
 from proxy.usage import Estimator
@@ -45,8 +45,8 @@ class Forwarding(Middleware):
             counter = Counter(
                 self._estimator(exchange.route.options.encoding), sent, always=source_wanted == "estimate"
             )
-            reply.watch(counter.see)
-            reply.settle(counter.fill)
+            reply.watch(counter.see, unless=counter.has_nothing_to_do)
+            reply.settle(counter.fill, unless=counter.has_nothing_to_do)
         return reply
 
     def _renamed(self, exchange: Exchange) -> ModelRequest:
@@ -124,6 +124,10 @@ class Counter:
         self._sent = sent
         self._always = always
         self._written: list[str] = []
+
+    def has_nothing_to_do(self, reply: ModelReply) -> bool:
+        """The backend has counted."""
+        return reply.usage is not None and not self._always
 
     def see(self, event: Event) -> None:
         """Remember what was generated."""

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypeVar, cast
 
@@ -38,7 +38,8 @@ from .events import (
     is_live,
     unfold,
 )
-from .model import ModelReply, ToolUse
+from .model import ModelReply, Reasoning, Refusal, Text, ToolUse
+from .model import Opaque as OpaquePart
 from .protocols.base import WireProtocol
 
 T = TypeVar("T")
@@ -46,12 +47,20 @@ Batches = AsyncIterator[list[Event]]
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 RewriteFunction = Callable[[Batches], Batches]
 SettleFunction = Callable[[Event], Awaitable[Event]]
+ReplyTest = Callable[[ModelReply], bool]
 
 _KIND_OF_BLOCK = {
     BlockKind.TEXT: Kind.TEXT,
     BlockKind.REFUSAL: Kind.TEXT,
     BlockKind.REASONING: Kind.REASONING,
     BlockKind.TOOL_CALL: Kind.CALL,
+}
+_KINDS_OF_PART: Mapping[type, Kind] = {
+    Text: Kind.TEXT,
+    Refusal: Kind.TEXT,
+    Reasoning: Kind.REASONING,
+    ToolUse: Kind.CALL | Kind.FINISHED_CALL,
+    OpaquePart: Kind.OPAQUE,
 }
 
 
@@ -73,6 +82,10 @@ class Stage(Protocol):
 
     def feed(self, events: list[Event]) -> list[Event]:
         """What becomes of these events. Sees every event of the stream once, in order."""
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if they never
+        went in. False says nothing."""
 
 
 class Reply(web.StreamResponse):
@@ -131,15 +144,16 @@ class Reply(web.StreamResponse):
         mapping and may run it on wire bytes."""
         self.stages.append(stage)
 
-    def watch(self, function: Callable[[Event], None]) -> None:
+    def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
         """Let `function` see every event, and change none. Neighbouring deltas of a block may be shown as one, and late, but
-        before the next other event."""
-        self.stages.append(Watch(function, self.owner))
+        before the next other event. `unless` may say of a whole answer that nothing needs to be seen of it."""
+        self.stages.append(Watch(function, self.owner, unless))
 
-    def settle(self, function: SettleFunction) -> None:
+    def settle(self, function: SettleFunction, *, unless: ReplyTest | None = None) -> None:
         """Let `function` see the last event (`Finish` or `Fault`), wait, and give the event that takes its place. Everything
-        before it has been sent by then, the event itself has not."""
-        self.stages.append(Settle(function, self.owner))
+        before it has been sent by then, the event itself has not. `unless` may say of a whole answer that its last event
+        would stay."""
+        self.stages.append(Settle(function, self.owner, unless))
 
     def at_end(self, function: Callable[[], None]) -> None:
         """Call `function` when the exchange is over, whether all was sent, or nothing."""
@@ -197,16 +211,19 @@ class Reply(web.StreamResponse):
                 if isinstance(stage_batches, AsyncGenerator):
                     await stage_batches.aclose()
 
-    async def whole(self) -> list[Event]:
-        """All events of the answer after all stages, at once. Ends with `Finish` or `Fault`."""
+    async def whole(self) -> ModelReply:
+        """The whole answer after all stages. Raises the `GatewayError` with which it broke off."""
         chain = None if self.streamed else self.chain()
         if chain is None:
             async with aclosing(self.events()) as batches:
-                return [event async for batch in batches for event in batch]
-        events = chain.feed(unfold(await self._source_reply()))
-        if not chain.waits or (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
-            return events
-        return events + await chain.settle()
+                return fold([event async for batch in batches for event in batch])
+        reply = await self._source_reply()
+        if chain.leaves(reply):
+            return reply
+        events = chain.feed(unfold(reply))
+        if chain.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
+            events += await chain.settle()
+        return fold(events)
 
     def chain(self) -> Chain | None:
         """The stages, if none of them waits before the last event."""
@@ -268,6 +285,12 @@ class Chain:
     def feed(self, events: list[Event], at: int = 0) -> list[Event]:
         """What becomes of these events, from the stage number `at` on."""
         return self._run(events, at)
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """Whether a whole answer would come out as it is."""
+        if any(choice.extra for choice in reply.choices):  # events do not carry it
+            return False
+        return all(stage.leaves(reply) for stage in self.stages)
 
     async def settle(self) -> list[Event]:
         """What becomes of the event that waits."""
@@ -339,9 +362,10 @@ class Watch:
     """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching (`on_failure:
     skip`)."""
 
-    def __init__(self, function: Callable[[Event], None], owner: Owner | None) -> None:
+    def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
         self._function = function
         self._owner = owner
+        self.leaves: ReplyTest = unless or _never
         self._on = True
 
     def feed(self, events: list[Event]) -> list[Event]:
@@ -361,9 +385,10 @@ class Settle:
     """Lets one function work on the last event. An exception in it becomes the last event, a `Fault`, or is only reported
     (`on_failure: skip`)."""
 
-    def __init__(self, function: SettleFunction, owner: Owner | None) -> None:
+    def __init__(self, function: SettleFunction, owner: Owner | None, unless: ReplyTest | None = None) -> None:
         self._function = function
         self._owner = owner
+        self.leaves: ReplyTest = unless or _never
 
     async def wait(self, event: Event) -> Event:
         """The event that takes the place of `event`."""
@@ -371,6 +396,11 @@ class Settle:
             return await self._function(event)
         except Exception as error:
             return broken(self._owner, error) or event
+
+
+def _never(reply: ModelReply) -> bool:
+    """A `ReplyTest` that says nothing."""
+    return False
 
 
 def broken(owner: Owner | None, error: Exception) -> Fault | None:
@@ -402,7 +432,14 @@ class MapStage:
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
 
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        if Kind.EDGES in self.wants:
+            return False
+        return not any(self.wants & _KINDS_OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
+
     def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
         if not self._on:
             return events
         out: list[Event] = []

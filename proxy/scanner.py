@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ._grammar import Grammar
 from ._grammar import Judge as AnyJudge
+from ._plan import plan
 from .config import LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
@@ -83,6 +85,16 @@ def build_scanner(
     )
 
 
+@lru_cache(maxsize=256)  # asked for every whole answer
+def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | None:
+    """What a text must hold, in one piece, to come out of a scanner as anything but itself; None if any text may."""
+    if config.preopened:
+        return None
+    looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls)
+    return tuple(marker.literal.decode() for marker in looked_for.text) if looked_for.answer is None else None
+
+
+@lru_cache(maxsize=256)
 def reasoning_tags(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str, str], ...]:
     """The tags to look for, those that an answer may begin inside of first: the route's own, then the format's; but the
     format's before those that every route has by default."""

@@ -13,7 +13,8 @@ from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
 from .fastparse import CallScanner
 from .judge import Judge
-from .scanner import build_scanner
+from .model import ModelReply, Text
+from .scanner import build_scanner, triggers
 
 _PER_CHOICE = 1 << 32
 """Each scanner numbers its blocks in a range of its own; blocks of the backend keep their numbers below all of them."""
@@ -57,6 +58,20 @@ class ScanStage:
         """What reads a block of the backend's text."""
         choice = self._choice_of.get(block)
         return None if choice is None or self._over else self._scanners[choice]
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `proxy.reply.Stage`: one text for each answer, in which nothing begins."""
+        markers = triggers(self._offer.format.grammar, self._options.reasoning)
+        if markers is None:
+            return False
+        for choice in reply.choices:
+            for part in choice.parts:
+                if len(choice.parts) > 1 or type(part) is not Text:
+                    return False
+                for marker in markers:
+                    if marker in part.text:
+                        return False
+        return True
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `proxy.reply.Stage`."""

@@ -25,10 +25,11 @@ from aiohttp.http import StreamWriter
 
 from .backends.refusals import cleaned
 from .errors import Defect, GatewayError
-from .events import Event, Fault, Finish, fold
+from .events import Fault, Finish
 from .exchange import Exchange
 from .heads import USAGE_SOURCE, send_whole
 from .lanes import Events, ShownLane, choose
+from .model import Usage
 from .protocols.base import KEEPALIVE, WriteOptions
 from .pulse import Pulse
 from .reply import Reply
@@ -85,9 +86,8 @@ async def _passed(exchange: Exchange, reply: Reply) -> bytes:
 
 
 async def _whole(exchange: Exchange, reply: Reply, write: WriteOptions) -> bytes:
-    events = await reply.whole()
-    answer = fold(events)  # raises the error of a Fault
-    _note_usage(exchange, events[-1], reply)
+    answer = await reply.whole()
+    _note_usage(exchange, answer.usage, reply)
     return exchange.protocol.write_reply(answer, write)
 
 
@@ -227,7 +227,8 @@ class Outlet:
                 raise lane.last.error
             self._note(lane.last.error)
         await self._commit()
-        _note_usage(self._exchange, lane.last, None)
+        if isinstance(lane.last, Finish):
+            _note_usage(self._exchange, lane.last.usage, None)
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
@@ -278,10 +279,9 @@ def _visible(error: Exception, exchange: Exchange) -> GatewayError:
     return Defect("The gateway failed while it streamed.", hint="The log has the reason under this request's id.")
 
 
-def _note_usage(exchange: Exchange, last: Event | None, reply: Reply | None) -> None:
-    if not isinstance(last, Finish) or last.usage is None:
+def _note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
+    if usage is None:
         return
-    usage = last.usage
     record = exchange.record
     record.note("input_tokens", usage.input_tokens)
     record.note("output_tokens", usage.output_tokens)

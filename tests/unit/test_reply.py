@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from proxy.events import (
     text_block,
 )
 from proxy.middleware import Guard
-from proxy.model import ModelReply, Text, ToolUse, Usage
+from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.reply import Batches, Given, MapStage, Reply, RewriteFunction
 from tests.strategies import streams
 
@@ -281,9 +282,39 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
     reply.settle(settled)
     reply.owner = guard(skip=False)
     reply.map(refuse, Kind.TEXT)
-    events = await reply.whole()
-    check(events)
-    assert isinstance(events[-1], Fault)
+    with pytest.raises(ClientFault):
+        await reply.whole()
+
+
+async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> None:
+    def refuse(event: Event) -> Event:
+        raise ClientFault("no", code="invalid_value")
+
+    async def settled(event: Event) -> Event:
+        raise AssertionError("nothing is to be settled")
+
+    class Whole(Given):
+        async def reply(self) -> ModelReply:
+            return said
+
+    def reply() -> Reply:
+        made = Reply(Whole([]), streamed=False)
+        made.map(refuse, Kind.FINISHED_CALL | Kind.CALL | Kind.REASONING)
+        made.settle(settled, unless=lambda reply: reply.usage is not None)
+        made.watch(refuse, unless=lambda reply: True)  # type: ignore[arg-type]
+        return made
+
+    said = ModelReply("id", "m", 1, (ReplyChoice((Text("a"),)),), Usage(1, 2))
+    assert await reply().whole() is said
+    for seen in (
+        replace(said, choices=(ReplyChoice((Text("a"), ToolUse("c", "f", "{}"))),)),
+        replace(said, choices=(ReplyChoice((Reasoning("a"),)),)),
+        replace(said, usage=None),
+        replace(said, choices=(ReplyChoice((Text("a"),), extra={"logprobs": {}}), ReplyChoice(()))),
+    ):
+        said = seen
+        with pytest.raises(ClientFault):
+            await reply().whole()
 
 
 async def test_a_stage_that_waits_earlier_takes_the_chain_away() -> None:

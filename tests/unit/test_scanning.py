@@ -8,12 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy._grammar import valid_text
+from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, text_block
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, text_block, unfold
 from proxy.exchange import Offer
-from proxy.formats import hermes, sentinel
-from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
+from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
+from proxy.formats.base import ToolFormat
+from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.scanning import ScanStage
 from tests.strategies import cuts, streams
 
@@ -51,6 +53,44 @@ def test_cuts_and_neighbouring_text_blocks_do_not_matter(data: st.DataObject) ->
     assert (before, after) == (Text("a"), Text("b"))
     assert isinstance(call, ToolUse)
     assert (call.name, call.arguments) == ("f", "{}")
+
+
+SAID = st.lists(
+    st.sampled_from(
+        ["a b", " ", "\n", "<tool", "_call>", "<think>", "</think>", "{", '"name"', "[", "]", "\udcff", "```"]
+    )
+    | st.text(max_size=3),
+    max_size=6,
+).map("".join)
+FORMATS = (sentinel.FORMAT, hermes.FORMAT, bare_json.FORMAT, fenced_json.FORMAT, auto.FORMAT)
+
+
+@given(
+    st.sampled_from(FORMATS), st.lists(SAID, min_size=1, max_size=2), st.sampled_from(["stop", "length"]), st.booleans()
+)
+def test_what_a_stage_leaves_it_would_give_back(
+    form: ToolFormat, said: list[str], reason: str, preopened: bool
+) -> None:
+    choices = [ReplyChoice((Text(valid_text(text)),) if text else (), reason) for text in said]
+    reply = ModelReply("id", "m", 1, tuple(choices))
+    offer = Offer((F,), ToolChoice(), True, form, (F,))
+    options = RouteOptions(reasoning=ReasoningConfig(preopened=preopened))
+    scan = ScanStage(offer, options, LimitsConfig(), lambda name: None)
+    if scan.leaves(reply):
+        assert fold(scan.feed(unfold(reply))) == reply
+
+
+def test_a_stage_leaves_plain_text_and_nothing_else() -> None:
+    def leaves(*parts: Part, **options: Any) -> bool:
+        return stage(F, **options).leaves(ModelReply("id", "m", 1, (ReplyChoice(parts),)))
+
+    assert leaves(Text("3 < 4, and <b>that</b> is all"))
+    assert leaves()
+    assert not leaves(Text("<tool_call>"))
+    assert not leaves(Text("<think>"))
+    assert not leaves(Text("<tool"), Text("_call>"))
+    assert not leaves(Reasoning("hm"), Text("a"))
+    assert not leaves(Text("a"), reasoning=ReasoningConfig(preopened=True))
 
 
 def test_each_choice_has_a_scanner_of_its_own() -> None:
