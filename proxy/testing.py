@@ -276,6 +276,7 @@ Script = Answer | Callable[[Asked], Answer]
 class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
+    It has had `connections`, of which some are `open`.
     POST requests take the turns of `script` one after the other, the last one for ever. `GET` answers a list with the models
     `m` and `n`. An asynchronous context manager.
     """
@@ -284,6 +285,7 @@ class Upstream:
         self.script: list[Script] = list(script)
         self.requests: list[Asked] = []
         self.connections = 0
+        self.open = 0
         self.arrived = asyncio.Semaphore(0)
         self._server: asyncio.Server | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -320,6 +322,7 @@ class Upstream:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Not a coroutine function: asyncio would log the cancellation of its task as an unhandled error.
         self.connections += 1
+        self.open += 1
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer, self.connections))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -334,6 +337,7 @@ class Upstream:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away, which `dropped` says
         finally:
+            self.open -= 1
             writer.close()
 
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

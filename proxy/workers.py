@@ -196,7 +196,7 @@ class Supervisor:
                 if self._trying is None and worker.config is not self._config:
                     self._send(worker, self._config)  # it was taken over while this one started
             elif worker is self._trying:
-                self._tried(said)
+                self._tried(worked=said is None)
             elif said is not None:
                 LOG.error("worker %d keeps its configuration until it is replaced", worker.process.pid)
 
@@ -263,7 +263,8 @@ class Supervisor:
         next_start = worker.started + RESTART_DELAY_S[-1] if worker.serves else 0.0
         place.due = max(time.monotonic() + delay, next_start)
         if worker is self._trying:
-            self._tried("the worker that tried it died")
+            LOG.error("cannot reload, the configuration stays as it was: worker %d died of the new one", pid)
+            self._tried(worked=False)
 
     # --- reloading --------------------------------------------------------------------------------------------------
 
@@ -285,20 +286,17 @@ class Supervisor:
             if self._send(worker, config):
                 self._trying = worker
                 return
-        self._tried(None)  # nobody is there to ask: those that start will see
+        self._tried(worked=True)  # nobody is there to ask: those that start will see
 
-    def _tried(self, problem: str | None) -> None:
-        """What became of it."""
+    def _tried(self, *, worked: bool) -> None:
+        """The first worker has it, or the log says why not."""
         self._trying = None
-        if problem is None:
+        if worked:
             apply_logging(self._config, self._candidate)
             self._config = self._candidate
             for worker in self._serving():
                 if worker.config is not self._config:
                     self._send(worker, self._config)
-            LOG.info("the workers reload the configuration")
-        else:
-            LOG.error("not reloaded, the configuration stays as it was: %s", problem)
         notify(READY)
 
     def _send(self, worker: _Worker, config: GatewayConfig) -> bool:

@@ -1,0 +1,233 @@
+"""SIGTERM: what clients get of answers that run, in each protocol's own form (R17.5). Real processes, signals and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.store.sqlite import SqliteStore
+from proxy.testing import Say, Upstream, read_frames
+from tests.e2e.conftest import USER
+from tests.e2e.processes import GUARD_S, Process, closed, running, until
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
+
+
+def upstream_turn(gate: asyncio.Event) -> Callable[[Any], Any]:
+    """Says `Hello`, waits for the gate and says ` there.`; of a whole answer, or if it was asked for silence, nothing before."""
+
+    def turn(asked: Any) -> Any:
+        if "quiet" in str(asked.json["messages"]) or not asked.json.get("stream"):
+            answer = Say("Hello there.")(asked)
+            return type(answer)(steps=answer.steps, headers=answer.headers, wait=gate)
+        return Say("Hello", gate, " there.")(asked)
+
+    return turn
+
+
+def config(upstream: Upstream, **server: Any) -> dict[str, Any]:
+    return {
+        "server": {"port": 0, **server},
+        "backends": {"up": {"url": upstream.url}},
+        "store": {"kind": "sqlite"},
+    }
+
+
+class Client:
+    """One request that is under way. `begun` once its first text has come."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
+        self.begun = asyncio.Event()
+        self.body = b""
+        path = "/v1/responses" if "input" in body else "/v1/chat/completions"
+        self.done = asyncio.ensure_future(self._run(session, url + path, {"model": "m", **body}))
+
+    async def _run(self, session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
+        async with session.post(url, json=body) as answer:
+            self.status, self.headers = answer.status, answer.headers
+            async for data in answer.content.iter_any():
+                self.body += data
+                if b"Hello" in self.body:
+                    self.begun.set()
+
+    @property
+    def frames(self) -> list[Any]:
+        return read_frames(self.body)
+
+
+STREAMS: dict[str, dict[str, Any]] = {
+    "raw": {"messages": USER, "stream": True},
+    "gate": {"messages": USER, "stream": True, "tools": [TOOL]},
+    "events": {"input": "hi", "stream": True},
+}
+WAITING: dict[str, dict[str, Any]] = {
+    "whole": {"messages": USER},
+    "whole response": {"input": "hi"},
+    "nothing yet": {"messages": [{"role": "user", "content": "quiet"}], "stream": True},
+}
+
+
+async def ask_all(session: aiohttp.ClientSession, gateway: Process, upstream: Upstream) -> dict[str, Client]:
+    """Every kind of request, the streams begun, the others waiting for the model."""
+    clients = {name: Client(session, gateway.url, body) for name, body in (STREAMS | WAITING).items()}
+    async with asyncio.timeout(GUARD_S):
+        for _ in clients:
+            await upstream.next_request()
+        for name in STREAMS:
+            await clients[name].begun.wait()
+    return clients
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_what_runs_is_finished_within_the_grace(tmp_path: Path, workers: int) -> None:
+    gate = asyncio.Event()
+    async with (
+        Upstream([upstream_turn(gate)]) as upstream,
+        running(tmp_path, config(upstream, workers=workers)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        clients = await ask_all(session, gateway, upstream)
+        gateway.signal(signal.SIGTERM)
+        await closed(gateway.url)
+        gate.set()
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.gather(*(client.done for client in clients.values()))
+        assert await gateway.end() == 0
+    for name, client in clients.items():
+        assert client.status == 200, name
+        assert b" there." in client.body, name
+        assert b"error" not in client.body.replace(b'"error":null', b""), name
+    for name in WAITING:  # their heads were not out yet
+        assert clients[name].headers["Connection"] == "close", name
+
+
+async def test_after_the_grace_each_gets_the_error_of_its_protocol(tmp_path: Path) -> None:
+    async with (
+        Upstream([upstream_turn(asyncio.Event())]) as upstream,
+        running(tmp_path, config(upstream, shutdown_grace_s=0.1)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        clients = await ask_all(session, gateway, upstream)
+        gateway.signal(signal.SIGTERM)
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.gather(*(client.done for client in clients.values()))
+        assert await gateway.end() == 0
+        assert all([await asyncio.wait_for(asked.dropped.wait(), GUARD_S) for asked in upstream.requests])
+    for name in ("raw", "gate"):
+        *before, error, done = clients[name].frames
+        assert done == "[DONE]", name
+        assert error["error"]["code"] == "shutting_down", name
+        assert set(error["error"]) == {"message", "type", "param", "code"}
+        assert not any(choice["finish_reason"] for frame in before for choice in frame["choices"])
+    *before, error, failed = clients["events"].frames
+    assert (error["type"], error["error"]["code"]) == ("error", "shutting_down")
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["error"]["code"] == "server_error"
+    assert "shutting_down" in failed["response"]["error"]["message"]
+    assert [frame["sequence_number"] for frame in clients["events"].frames] == list(range(len(before) + 2))
+    for name in WAITING:
+        client = clients[name]
+        assert (client.status, client.headers["Connection"]) == (503, "close"), name
+        assert int(client.headers["Retry-After"]) > 0
+        assert b'"code":"shutting_down"' in client.body, name
+    kept = await stored(tmp_path, failed["response"]["id"])
+    assert (kept["status"], kept["error"]) == ("failed", failed["response"]["error"])
+    assert "the grace is over; requests that were ended: 6" in gateway.log
+    assert gateway.log.count("code=shutting_down") == 6
+    assert "Traceback" not in gateway.log
+
+
+async def stored(folder: Path, ident: str) -> Any:
+    store = SqliteStore(folder / "responses.sqlite3", 100)
+    await store.start()
+    try:
+        turn = await store.get(ident, "")
+        assert turn is not None
+        return turn.resource
+    finally:
+        await store.close()
+
+
+async def test_during_the_delay_connections_are_taken_and_end_with_their_answer(tmp_path: Path) -> None:
+    async with (
+        Upstream([Say("Hello")]) as upstream,
+        running(tmp_path, config(upstream, shutdown_delay_s=3600)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(gateway.url + "/health") as kept:
+            assert "Connection" not in kept.headers
+        gateway.signal(signal.SIGTERM)
+        ready = await until(gateway.url + "/ready", 503)
+        assert await ready.json() == {"status": "draining"}
+        for path in ("/health", "/v1/models", "/nothing"):  # the first one on the connection that was kept
+            async with session.get(gateway.url + path) as answer:
+                assert answer.status == (404 if path == "/nothing" else 200)
+                assert answer.headers["Connection"] == "close"
+        for stream in (False, True):
+            client = Client(session, gateway.url, {"messages": USER, "stream": stream})
+            await asyncio.wait_for(client.done, GUARD_S)
+            assert (client.status, client.headers["Connection"]) == (200, "close")
+            assert b"Hello" in client.body
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 1
+    assert "stopped by a second signal" in gateway.log
+
+
+async def test_idle_connections_are_closed_and_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with (
+        Upstream([Say("Hello")]) as upstream,
+        running(tmp_path, config(upstream)) as gateway,
+    ):
+        port = int(gateway.url.rpartition(":")[2])
+        used = await asyncio.open_connection("127.0.0.1", port)
+        used[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        await used[0].readuntil(b"}")
+        fresh = await asyncio.open_connection("127.0.0.1", port)
+        half = await asyncio.open_connection("127.0.0.1", port)
+        half[1].write(b"POST /v1/chat/completions HTT")
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 0
+        for reader, writer in (used, fresh, half):
+            assert await asyncio.wait_for(reader.read(), GUARD_S) == b""
+            writer.close()
+
+
+async def test_systemd_hears_of_start_reload_and_end(tmp_path: Path) -> None:
+    address = tmp_path / "notify"
+    heard: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(address))
+        sock.settimeout(GUARD_S)
+
+        def listen() -> None:
+            while not heard or heard[-1] != "STOPPING=1":
+                heard.append(sock.recv(4096).decode())
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        async with (
+            Upstream([Say("Hello")]) as upstream,
+            running(tmp_path, config(upstream, workers=2), NOTIFY_SOCKET=str(address)) as gateway,
+        ):
+            await gateway.reload()
+            gateway.write("bad: 1")
+            gateway.signal(signal.SIGHUP)
+            await gateway.logged("cannot reload")
+            gateway.signal(signal.SIGTERM)
+            assert await gateway.end() == 0
+        await asyncio.to_thread(thread.join, GUARD_S)
+    kinds = [message.split("=")[0] for message in heard]
+    assert kinds == ["READY", "RELOADING", "READY", "RELOADING", "READY", "STOPPING"]
+    assert "MONOTONIC_USEC=" in heard[1]
