@@ -1,45 +1,78 @@
-"""Who may use the gateway (R17.8): bearer keys, kept as hashes, compared in constant time."""
+"""Who may use the gateway (R17.8): keys, kept as hashes, and what each may do."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
-from .config import AuthConfig
-from .errors import ClientFault
+from .config import AuthConfig, KeyConfig, RateLimit
+from .conversion import ConfigError, Rules, from_mapping
+from .errors import ClientFault, quote
+from .plainyaml import parse_yaml
 
-_PREFIX = "sha256:"
+_PREFIX: Final = "sha256:"
+_STRUCTURED: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key that is accepted. `owner` is its hash, 64 hex digits; `routes` those it may use, by their `model`, None for all."""
+
+    owner: str
+    name: str | None
+    limit: RateLimit
+    routes: frozenset[str] | None
+
+    def may_use(self, route: str) -> bool:
+        """Whether it is good for the route with this `model`."""
+        return self.routes is None or route in self.routes
+
+    def require(self, route: str, model: str) -> None:
+        """Raises `ClientFault` `model_not_allowed` unless it is good for that route; `model` is the name that was asked for."""
+        if not self.may_use(route):
+            raise ClientFault(
+                f"This API key may not use the model {quote(model)}.", code="model_not_allowed", param="model"
+            )
 
 
 class Keys:
     """The keys that are accepted. Empty means that everybody is."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = tuple(_digest_of_entry(key) for key in keys)
+    def __init__(self, keys: Iterable[KeyConfig]) -> None:
+        self._by_digest: dict[bytes, ApiKey] = {}
+        for entry in keys:
+            digest = _digest_of_entry(entry.key)
+            if digest in self._by_digest:
+                raise ValueError(f"the same key is there twice{f' ({quote(entry.name)})' if entry.name else ''}")
+            limit = RateLimit(**{f.name: getattr(entry, f.name) for f in fields(RateLimit)})
+            routes = None if entry.routes is None else frozenset(entry.routes)
+            self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes)
 
     @classmethod
     def load(cls, config: AuthConfig) -> Keys:
-        """The keys of the configuration and of its key file. Raises `OSError` or `ValueError`."""
-        keys = [key for key in config.keys if key]
+        """The keys of the configuration and of its key file. Raises `OSError`, `ValueError` or `ConfigError`."""
+        keys = [key for key in config.keys if key.key]
         if config.keys_file is not None:
-            for line in Path(config.keys_file).read_text("utf-8").splitlines():
-                entry = line.split("#", 1)[0].strip()
-                if entry:
-                    keys.append(entry)
+            keys += _read_file(Path(config.keys_file))
         return cls(keys)
 
     def __bool__(self) -> bool:
-        return bool(self._digests)
+        return bool(self._by_digest)
 
-    def check(self, authorization: str | None, api_key: str | None) -> str:
-        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say whose it is: a hash, empty if no key is needed.
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._by_digest.values())
+
+    def check(self, authorization: str | None, api_key: str | None) -> ApiKey | None:
+        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed.
 
         Raises `ClientFault` `invalid_api_key`.
         """
-        if not self._digests:
-            return ""
+        if not self._by_digest:
+            return None
         presented = api_key
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
@@ -49,17 +82,32 @@ class Keys:
             raise ClientFault(
                 "You did not provide an API key.", code="invalid_api_key", hint="Send `Authorization: Bearer YOUR_KEY`."
             )
-        digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
-        # All keys are compared, so that the time taken does not tell which one came close.
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        if not any(matches):
+        # One look-up however many keys there are. What it compares are SHA-256 digests: whoever could read from its time how far
+        # a digest agrees with a stored one would still have to find a key with such a digest, and Python's hash of the digest,
+        # which finds the place, is seeded anew in each process. So the time says nothing that leads nearer to a key.
+        key = self._by_digest.get(_digest(presented))
+        if key is None:
             raise ClientFault("Incorrect API key provided.", code="invalid_api_key")
-        return digest.hex()
+        return key
+
+
+def hash_key(key: str) -> str:
+    """The form in which a key is best kept: `sha256:` and 64 hexadecimal digits."""
+    return _PREFIX + _digest(key).hex()
+
+
+def new_key() -> str:
+    """A new key that nobody can guess: 256 random bits."""
+    return f"tw-{os.urandom(32).hex()}"
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def _digest_of_entry(entry: str) -> bytes:
     if not entry.startswith(_PREFIX):
-        return hashlib.sha256(entry.encode()).digest()
+        return _digest(entry)
     try:
         digest = bytes.fromhex(entry.removeprefix(_PREFIX))
     except ValueError:
@@ -67,3 +115,17 @@ def _digest_of_entry(entry: str) -> bytes:
     if len(digest) != 32:
         raise ValueError("a key that starts with 'sha256:' must go on with 64 hexadecimal digits")
     return digest
+
+
+def _read_file(path: Path) -> list[KeyConfig]:
+    text = path.read_text("utf-8")
+    if path.suffix.lower() not in _STRUCTURED:
+        entries = (line.split("#", 1)[0].strip() for line in text.splitlines())
+        return [KeyConfig(key=entry) for entry in entries if entry]
+    tree = parse_yaml(text)
+    if not isinstance(tree, dict):
+        tree = {"keys": tree}  # just the list
+    if extra := sorted(map(str, tree.keys() - {"keys"})):
+        raise ConfigError(f"{path.name}: unknown key {extra[0]!r}; the file holds a list, or a mapping with `keys`")
+    read = from_mapping(AuthConfig, tree, path.name, Rules(shorthand={KeyConfig: "key"}))
+    return [key for key in read.keys if key.key]

@@ -53,11 +53,58 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """How much is let through; beyond: 429 `rate_limit_exceeded` with `Retry-After`. 0 means no limit."""
+
+    requests_per_min: int | None = doc("Requests a minute; so many may come at once.", default=None)
+    tokens_per_min: int | None = doc("Tokens of prompts and answers a minute; so many may come at once.", default=None)
+    concurrent: int | None = doc("Requests at the same time, streams until their end.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig(RateLimit):
+    """One key. In the file: just the key, or a mapping. Limits that are null are those of `rate_limits.per_key`."""
+
+    key: str = doc("The key, plain (use `${ENV}`) or as `sha256:<64 hex>` (`toolwire keys hash`).", repr=False)
+    name: str | None = doc("Shown in the log.", default=None)
+    routes: tuple[str, ...] | None = doc(
+        "Only these routes may be used, each by its `model`; default: all.", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthConfig:
     """Who may use the gateway. No key at all turns authentication off."""
 
-    keys: tuple[str, ...] = doc("Keys, plain (use `${ENV}`) or as `sha256:<64 hex>`.", default=())
-    keys_file: str | None = doc("File with one key or hash a line; `#` starts a comment.", default=None)
+    keys: tuple[KeyConfig, ...] = doc("Keys. An empty one does not count.", default=())
+    keys_file: str | None = doc(
+        "File with further keys: one key or hash a line, `#` starts a comment; or (`.yaml`, `.yml`, `.json`) a list as in `keys`.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitsConfig:
+    """Limits on use. Those of single keys are in `auth.keys`, those of routes in `routes`."""
+
+    per_key: RateLimit = doc(
+        "For each key that has none of its own; without keys: for all clients together.", default_factory=RateLimit
+    )
+    in_flight: int | None = doc("Requests at the same time, of all clients; beyond: 503 `overloaded`.", default=None)
+    expected_output_tokens: int = doc(
+        "Tokens that an answer is booked with until it has ended, unless the client asked for fewer.", default=256
+    )
+    store: Literal["auto", "memory", "redis"] = doc(
+        "Where the counts are. `memory`: of one process; `redis` (or Valkey): shared by several machines; `auto`: `redis` if there "
+        "is a `url`, else shared by the workers of this gateway.",
+        default="auto",
+    )
+    url: str | None = doc("`redis://HOST:PORT/DB`; use `${ENV}` if it holds a password.", default=None)
+    timeout_s: float = doc("How long one question to the shared counts may take.", default=0.5)
+    on_store_failure: Literal["open", "closed"] = doc(
+        "While the shared counts are away: `open`: each worker counts by itself; `closed`: 503 `store_unavailable`.",
+        default="open",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +325,10 @@ class RouteConfig:
     chain: tuple[MiddlewareConfig, ...] | None = doc(
         "Chain of this route; default: the top-level `chain`.", default=None
     )
+    rate_limit: RateLimit = doc("For all clients of this route together.", default_factory=RateLimit)
+    rate_limit_per_key: RateLimit = doc(
+        "For each key on this route, besides the key's own limits.", default_factory=RateLimit
+    )
     options: RouteOptions = doc("Overrides of `defaults`.", default_factory=RouteOptions)
 
 
@@ -289,6 +340,7 @@ class GatewayConfig:
     auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
     cors: CorsConfig = doc("Web pages.", default_factory=CorsConfig)
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
+    rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
     defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)

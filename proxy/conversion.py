@@ -307,7 +307,7 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
     base = rules.bases.get(kind) if base is None else base
     if isinstance(value, str) and kind in rules.shorthand:
         parsed = _parse(value, path) if isinstance(value, EnvText) else value
-        value = {rules.shorthand[kind]: value} if isinstance(parsed, str) else value
+        value = value if isinstance(parsed, Mapping) else {rules.shorthand[kind]: str(value)}
     hints = hints_of(kind)
     known = {f.name: f for f in dataclasses.fields(kind) if f.init}
     problems: list[str] = []

@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from .auth import Keys
+from .auth import ApiKey, Keys
 from .bodies import LARGE_BYTES, read_json
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
@@ -39,6 +39,8 @@ from .toolset import KnownTools
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)
 """Whose key was presented, as a hash; empty without keys."""
+API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
+"""What is known of that key; not there without keys."""
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 OFFLOAD_BYTES: Final = 64 * 1024
 """Larger bodies are read in a thread."""
@@ -65,7 +67,9 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
         try:
             if keys and request.path not in _OPEN_PATHS:
-                request[OWNER] = keys.check(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+                key = keys.check(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+                if key is not None:
+                    request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
             fault = ClientFault(
@@ -193,6 +197,10 @@ class Delivery:
                 param="model",
             )
         route = self._router.find(model)
+        key = request.get(API_KEY)
+        if key is not None:
+            key.require(route.config.model, model)
+            record.note("key", key.name)
         read = self._protocol.read_request
         # Thousands of messages take a while; in a thread others are served meanwhile.
         received = await asyncio.to_thread(read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
@@ -202,7 +210,7 @@ class Delivery:
         if received.tools:
             record.note("tools", len(received.tools))
             record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])
-        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER])
+        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key)
         for observer in record.observers:
             observer.read(exchange)
         return exchange

@@ -19,6 +19,7 @@ from .protocols.base import WriteOptions
 from .telemetry import AccessRecord
 
 if TYPE_CHECKING:
+    from .auth import ApiKey
     from .formats.base import ToolFormat
     from .protocols.base import WireProtocol
     from .reply import Reply
@@ -46,7 +47,7 @@ class Exchange:
 
     `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is the
     current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
-    a hash of its key (empty without keys), `resumed` says that earlier turns were put before the request, `created` the answer's time in Unix seconds. `offer` is what the model was taught
+    a hash of its key (empty without keys), `key` what is known of it, `resumed` says that earlier turns were put before the request, `created` the answer's time in Unix seconds. `offer` is what the model was taught
     (None: nothing was injected). `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
     way, so that each is closed at the end whatever became of it. `failure` is the error with which a stream ended.
     """
@@ -59,6 +60,7 @@ class Exchange:
     body: Mapping[str, Any]
     record: AccessRecord
     owner: str = ""
+    key: ApiKey | None = None
     resumed: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     offer: Offer | None = None

@@ -7,6 +7,7 @@ same result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -17,6 +18,8 @@ from .pulse import PULSES
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
+ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
+"""Further headers of the answer to a request, whatever answer it gets."""
 SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""

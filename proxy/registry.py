@@ -27,6 +27,7 @@ BackendFactory = Callable[[str, BackendConfig, LimitsConfig], Backend]
 """Makes a backend from its name, its section of the configuration and the limits. Must not open anything."""
 
 MIDDLEWARES: Final[Mapping[str, str]] = {
+    "rate_limit": "middlewares.rate_limit:RateLimit",
     "validation": "middlewares.validation:Validation",
     "conversation": "middlewares.conversation:Conversation",
     "output_format": "middlewares.output_format:OutputFormat",

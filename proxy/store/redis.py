@@ -18,19 +18,11 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-try:
-    from redis import exceptions as faults
-    from redis.asyncio import BlockingConnectionPool, Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-except ImportError as error:
-    raise ImportError("the store 'redis' needs a package: pip install 'toolwire[redis]'") from error
-
+from ..redis_client import FAILURES, connect, described
 from .base import ResponseStore, StoreUnavailable, Turn
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
 
 TIMEOUT_S: Final = 2.0
-CONNECTIONS: Final = 32
 PRUNED_AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
@@ -81,19 +73,6 @@ end
 return #expired + gone
 """
 
-_FAULTS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (faults.AuthenticationError, "the Redis server refuses the name or the password"),
-    (faults.AuthorizationError, "the Redis server refuses the name or the password"),
-    (faults.NoPermissionError, "the Redis server does not allow a command that the store needs"),
-    (faults.BusyLoadingError, "the Redis server is still loading"),
-    (faults.OutOfMemoryError, "the Redis server is out of memory"),
-    (faults.ReadOnlyError, "the Redis server is a read-only replica"),
-    (faults.TimeoutError, "the Redis server did not answer in time"),
-    (TimeoutError, "the Redis server did not answer in time"),
-    (faults.ConnectionError, "the Redis server cannot be reached"),
-    (OSError, "the Redis server cannot be reached"),
-)
-
 
 class RedisStore(ResponseStore):
     """Turns in the server at `url` (`redis://`, `rediss://` or `unix://`), at most `max_turns`, under keys that begin with
@@ -122,21 +101,7 @@ class RedisStore(ResponseStore):
         self._expiry = f"{self._prefix}:expiry"
         self._last = f"{self._prefix}:last"
         self._closed = False
-        try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=CONNECTIONS,
-                timeout=timeout_s,
-                socket_timeout=timeout_s,
-                socket_connect_timeout=timeout_s,
-                # A connection that the server closed since it was last used: once more, on a new one.
-                retry=Retry(NoBackoff(), 1, supported_errors=(faults.ConnectionError,)),
-                retry_on_error=[faults.ConnectionError],
-            )
-            pool.connection_class(**pool.connection_kwargs)  # Options in the URL are looked at only here.
-        except (ValueError, TypeError):
-            raise ValueError("not the URL of a Redis server (redis://, rediss:// or unix://)") from None
-        self._redis = Redis.from_pool(pool)
+        self._redis = connect(url, timeout_s)
         self._put_script = self._redis.register_script(_PUT)
         self._delete_script = self._redis.register_script(_DELETE)
         self._prune_script = self._redis.register_script(_PRUNE)
@@ -199,7 +164,6 @@ class RedisStore(ResponseStore):
             raise StoreUnavailable("the store is closed")
         try:
             return await command()
-        except (faults.RedisError, OSError) as error:
-            said = next((text for kind, text in _FAULTS if isinstance(error, kind)), None)
+        except FAILURES as error:
             # `from None`: what the server said may repeat keys and texts, and tracebacks are logged.
-            raise StoreUnavailable(said or f"the Redis server refused a command ({type(error).__name__})") from None
+            raise StoreUnavailable(described(error)) from None

@@ -1,0 +1,184 @@
+"""Which limits concern an exchange, what it is booked with, and what the client is told.
+
+Source: R17.9; OpenAI's guide on rate limits for the headers and the form of their durations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from aiohttp import web
+
+from ..auth import ApiKey
+from ..config import GatewayConfig, RateLimit, RouteConfig
+from ..errors import ClientFault, GatewayError, Unavailable, quote
+from ..model import Image, ModelRequest, Part, ToolResult
+from ..usage import BYTES_PER_TOKEN, IMAGE_TOKENS
+from .base import Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
+
+ANONYMOUS: Final = "anonymous"
+"""Account of all clients together where no key is needed."""
+
+_KINDS: Final[Mapping[Kind, str]] = {
+    "requests": "requests per min (RPM)",
+    "tokens": "tokens per min (TPM)",
+    "concurrent": "concurrent requests",
+}
+
+
+class Admission:
+    """The limits of one application. `refused` is told the name of a limit that refused a request."""
+
+    def __init__(self, config: GatewayConfig, ledger: Ledger, refused: Callable[[str], None]) -> None:
+        self.ledger = ledger
+        self._config = config.rate_limits
+        self._refused = refused
+        self._bounds: dict[tuple[str, str], tuple[Bound, ...]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """Open the ledger; close it when the application ends and all that was to be said to it has been said."""
+        await self.ledger.start()
+        yield
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.ledger.close()
+
+    def later(self, work: Coroutine[None, None, None]) -> None:
+        """Do something that nobody can wait for any more."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def bounds(self, key: ApiKey | None, route: RouteConfig) -> tuple[Bound, ...]:
+        """What limits this key on this route."""
+        owner = ANONYMOUS if key is None else key.owner
+        known = self._bounds.get((owner, route.model))
+        if known is None:
+            limit = effective_limit(key, self._config.per_key)
+            known = self._bounds[owner, route.model] = (
+                *_bounds("gateway", "gateway", RateLimit(concurrent=self._config.in_flight)),
+                *_bounds("key", f"key:{owner}", limit),
+                *_bounds("route", f"route:{route.model}", route.rate_limit),
+                *_bounds("key_route", f"key:{owner}:route:{route.model}", route.rate_limit_per_key),
+            )
+        return known
+
+    def estimate(self, request: ModelRequest, size: int) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer that a request is booked with; `size` is that of its body in bytes."""
+        links = [part.url for message in request.messages for part in _parts(message.parts) if isinstance(part, Image)]
+        prompt = -(-max(0, size - sum(map(len, links))) // BYTES_PER_TOKEN) + IMAGE_TOKENS * len(links)
+        most = request.sampling.max_tokens
+        expected = self._config.expected_output_tokens
+        return prompt, expected if most is None else min(most, expected)
+
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str, model: str) -> Mapping[str, str]:
+        """Book an exchange; the headers that its answer carries. `model` is the name that was asked for.
+
+        Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
+        """
+        try:
+            verdict = await self.ledger.book(bounds, tokens, lease)
+        except LedgerUnavailable as error:
+            raise Unavailable("The limits cannot be checked now.", code="store_unavailable") from error
+        if verdict.granted:
+            return headers(bounds, verdict)
+        waits = [wait_s(bound, used, tokens) for bound, used in zip(bounds, verdict.used, strict=True)]
+        index = max(range(len(waits)), key=waits.__getitem__)
+        bound = bounds[index]
+        self._refused(f"{bound.scope}_{bound.kind}")
+        raise _refusal(bound, verdict.used[index], tokens, waits[index], model, headers(bounds, verdict))
+
+
+ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
+"""Where a middleware finds it: `app.get(ADMISSION)`; it is not there if nothing is limited."""
+
+
+def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
+    """Whether anything is limited at all."""
+    limits = [config.rate_limits.per_key, RateLimit(concurrent=config.rate_limits.in_flight)]
+    limits += [limit for route in config.routes for limit in (route.rate_limit, route.rate_limit_per_key)]
+    limits += [key.limit for key in keys]
+    return any(_bounds("key", "", limit) for limit in limits)
+
+
+def effective_limit(key: ApiKey | None, default: RateLimit) -> RateLimit:
+    """The limits of a key: its own, and the default for what it does not say."""
+    if key is None:
+        return default
+    own = {
+        name: value
+        for name in ("requests_per_min", "tokens_per_min", "concurrent")
+        if (value := getattr(key.limit, name)) is not None
+    }
+    return replace(default, **own)
+
+
+def headers(bounds: Sequence[Bound], verdict: Verdict) -> dict[str, str]:
+    """OpenAI's headers: for requests and for tokens the limit of which least is left."""
+    found: dict[str, str] = {}
+    for kind in ("requests", "tokens"):
+        rows = [
+            (max(0, math.floor(bound.most - used + 1e-6)), bound.most, used)
+            for bound, used in zip(bounds, verdict.used, strict=True)
+            if bound.kind == kind
+        ]
+        if rows:
+            left, most, used = min(rows)
+            found[f"x-ratelimit-limit-{kind}"] = str(most)
+            found[f"x-ratelimit-remaining-{kind}"] = str(left)
+            found[f"x-ratelimit-reset-{kind}"] = duration(used * 60 / most)
+    return found
+
+
+def duration(seconds: float) -> str:
+    """A time as OpenAI writes it: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
+    ms = math.ceil(seconds * 1000 - 1e-6)
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
+    minutes, rest = divmod(ms, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
+
+
+def _bounds(scope: Scope, account: str, limit: RateLimit) -> tuple[Bound, ...]:
+    amounts: tuple[tuple[Kind, int | None], ...] = (
+        ("requests", limit.requests_per_min),
+        ("tokens", limit.tokens_per_min),
+        ("concurrent", limit.concurrent),
+    )
+    return tuple(Bound(scope, kind, account, most) for kind, most in amounts if most)
+
+
+def _parts(parts: Sequence[Part]) -> list[Part]:
+    return [inner for part in parts for inner in ([*_parts(part.parts)] if isinstance(part, ToolResult) else [part])]
+
+
+def _refusal(
+    bound: Bound, used: float, tokens: int, wait: float, model: str, told: Mapping[str, str]
+) -> GatewayError:
+    seconds = max(1, math.ceil(wait - 1e-6))
+    if bound.scope == "gateway":
+        fault: GatewayError = Unavailable(
+            f"The gateway serves {bound.most} requests at once, which is its limit. Please try again in {seconds}s.",
+            retry_after_s=seconds,
+        )
+        fault.headers |= told
+        return fault
+    who = {"key": "this API key", "route": f"the model {quote(model)}"}.get(
+        bound.scope, f"this API key on the model {quote(model)}"
+    )
+    if bound.account == f"key:{ANONYMOUS}":
+        who = "clients without an API key"
+    when = "when another one has ended" if bound.kind == "concurrent" else f"in {duration(wait)}"
+    return ClientFault(
+        f"Rate limit reached for {who} on {_KINDS[bound.kind]}: Limit {bound.most}, Used {math.ceil(used - 1e-6)}, "
+        f"Requested {bound.cost(tokens)}. Please try again {when}.",
+        code="rate_limit_exceeded",
+        headers={"Retry-After": str(seconds), **told},
+    )

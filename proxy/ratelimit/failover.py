@@ -1,0 +1,167 @@
+"""What happens while the shared counts cannot be reached, and how the gateway comes back to them.
+
+Rules:
+
+1. After one failure nobody asks them any more: a look every `RETRY_S`, off the way of any request, finds out when they are back.
+   So no request but those under way at the first failure waits in vain.
+2. Meanwhile `on_store_failure` decides: `open` lets each worker count by itself, `closed` refuses.
+3. An exchange ends where it was booked, and what could not be said of it meanwhile is said afterwards. What may have been heard
+   is not said twice.
+4. A call goes to its end although the exchange that made it is cancelled: whatever it booked has to be given back.
+5. Each change is one line in the log, and the gauge follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from .base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from .memory import MemoryLedger
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger("toolwire.limits")
+
+RETRY_S: Final = 1.0
+
+
+class FailoverLedger(Ledger):
+    """`shared` as long as it can be reached. With `closed` bookings raise `LedgerUnavailable` while it cannot. `report` is told
+    at the start and at each change whether it can."""
+
+    def __init__(
+        self, shared: Ledger, *, closed: bool, report: Callable[[bool], None], retry_s: float = RETRY_S
+    ) -> None:
+        self._shared = shared
+        self._alone = None if closed else MemoryLedger()
+        self._report = report
+        self._retry_s = retry_s
+        self._up = True
+        self._epoch = 0
+        """Counts recoveries: a call that began before one says nothing about now."""
+        self._held: dict[str, Sequence[Bound]] = {}
+        """Exchanges under way that are booked on the shared counts, by their lease."""
+        self._owed: list[tuple[Sequence[Change], str]] = []
+        """Ends of such exchanges that came while the counts were away."""
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._renewed = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Never raises: counts that cannot be reached now may be reached later."""
+        self._report(True)
+        try:
+            await self._shared.start()
+        except LedgerUnavailable as error:
+            self._down(error, self._epoch)
+        self._renewed = time.monotonic()
+        self._task = asyncio.get_running_loop().create_task(self._attend())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        while self._calls:
+            await asyncio.wait(self._calls)
+        await self._shared.close()
+
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+        if self._up:
+            booking = self._call(self._book(bounds, tokens, lease))
+            try:
+                verdict = await asyncio.shield(booking)
+            except asyncio.CancelledError:
+                self._call(self._undo(booking, bounds, tokens, lease))
+                raise
+            if verdict is not None:
+                return verdict
+        if self._alone is None:
+            raise LedgerUnavailable("the counts cannot be reached")
+        return await self._alone.book(bounds, tokens, lease)
+
+    async def settle(self, made: Sequence[Change], lease: str) -> None:
+        """Never raises."""
+        if self._held.pop(lease, None) is None:
+            if self._alone is not None:
+                await self._alone.settle(made, lease)
+        elif self._up:
+            await asyncio.shield(self._call(self._settle(made, lease)))
+        else:
+            self._owed.append((made, lease))
+
+    async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
+        """It renews its own."""
+
+    async def _attend(self) -> None:
+        while True:
+            await asyncio.sleep(self._retry_s)
+            with suppress(LedgerUnavailable):
+                if not self._up:
+                    await self._come_back()
+                elif time.monotonic() - self._renewed >= RENEW_S:
+                    await self._renew()
+
+    async def _come_back(self) -> None:
+        await self._shared.start()
+        await self._shared.renew(self._held)
+        while self._owed:
+            await self._shared.settle(*self._owed.pop())
+        self._renewed = time.monotonic()
+        self._up = True
+        self._epoch += 1
+        self._report(True)
+        LOG.warning("the shared counts of the limits are back")
+
+    async def _renew(self) -> None:
+        epoch = self._epoch
+        try:
+            await self._shared.renew(self._held)
+        except LedgerUnavailable as error:
+            self._down(error, epoch)
+        self._renewed = time.monotonic()
+
+    async def _book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict | None:
+        """None if the shared counts cannot be reached."""
+        epoch = self._epoch
+        try:
+            verdict = await self._shared.book(bounds, tokens, lease)
+        except LedgerUnavailable as error:
+            self._down(error, epoch)
+            return None
+        if verdict.granted:
+            self._held[lease] = bounds
+        return verdict
+
+    async def _undo(
+        self, booking: asyncio.Task[Verdict | None], bounds: Sequence[Bound], tokens: int, lease: str
+    ) -> None:
+        verdict = await booking
+        if verdict is not None and verdict.granted:
+            await self.settle(changes(bounds, tokens, 0), lease)
+
+    async def _settle(self, made: Sequence[Change], lease: str) -> None:
+        epoch = self._epoch
+        try:
+            await self._shared.settle(made, lease)
+        except LedgerUnavailable as error:
+            self._down(error, epoch)
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Rule 4."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
+
+    def _down(self, error: LedgerUnavailable, epoch: int) -> None:
+        if not self._up or epoch != self._epoch:
+            return
+        self._up = False
+        self._report(False)
+        policy = "each worker counts by itself" if self._alone is not None else "limited requests are refused"
+        LOG.error("the shared counts of the limits are away: %s; %s until they are back", error, policy)

@@ -1,0 +1,37 @@
+"""Which ledger a configuration means. Nothing is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..config import RateLimitsConfig
+from .base import Ledger
+from .failover import FailoverLedger
+from .memory import MemoryLedger
+
+
+def make_ledger(
+    config: RateLimitsConfig, *, shared_folder: Path | None = None, report: Callable[[bool], None] = lambda up: None
+) -> Ledger:
+    """The ledger of `config`. `shared_folder` is the folder of a gateway of several workers; `report` is told whether counts that
+    are shared can be reached. Raises `ValueError` if something is missing for the store."""
+    closed = config.on_store_failure == "closed"
+    if config.store == "redis" or (config.store == "auto" and config.url is not None):
+        if config.url is None:
+            raise ValueError("rate_limits.url: required for the store 'redis', such as 'redis://127.0.0.1:6379/0'")
+        try:
+            from .redis import RedisLedger
+        except ImportError as error:
+            raise ValueError(f"rate_limits.store: {error}") from error
+        try:
+            shared = RedisLedger(config.url, timeout_s=config.timeout_s)
+        except ValueError as error:
+            raise ValueError(f"rate_limits.url: {error}") from None
+        return FailoverLedger(shared, closed=closed, report=report)
+    if config.store == "memory" or shared_folder is None:
+        return MemoryLedger()
+    from .sqlite import SqliteLedger
+
+    path = shared_folder / "limits.sqlite3"
+    return FailoverLedger(SqliteLedger(path, timeout_s=config.timeout_s), closed=closed, report=report)

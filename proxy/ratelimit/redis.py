@@ -1,0 +1,154 @@
+"""Counts in a Redis or Valkey server, shared by gateways on several machines. Needs the extra `redis`.
+
+Rules of this module:
+
+1. A decision is one script and so one round trip; the server runs it whole or not at all.
+2. The time is the server's, so the clocks of the gateways need not agree.
+3. Every key has a time to live: a bucket is gone when it would be empty, leases when the last one has run out.
+4. All keys have one hash tag, so that in a cluster they live on one node: a script cannot reach over several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from ..redis_client import FAILURES, connect, described
+from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
+
+LAYOUT: Final = 1
+"""Part of each key: gateways with different layouts on one server do not count together."""
+RENEWED_AT_ONCE: Final = 500
+"""The server does nothing else while a script runs."""
+
+_BUCKET: Final = f"""
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local function level_of(key, most)
+    local kept = redis.call('HMGET', key, 'level', 'at')
+    if not kept[1] then return 0 end
+    return math.max(0, kept[1] - math.max(0, now - kept[2]) * most / {WINDOW_S:g})
+end
+local function set_level(key, most, level)
+    if level <= 0 then
+        redis.call('UNLINK', key)
+    else
+        redis.call('HSET', key, 'level', string.format('%.17g', level), 'at', string.format('%.6f', now))
+        redis.call('PEXPIRE', key, math.ceil(level / most * {WINDOW_S * 1000:g}) + 1000)
+    end
+end
+"""
+
+# KEYS: one for each bound. ARGV: lease, then kind, most and cost of each bound.
+_BOOK: Final = f"""
+{_BUCKET}
+local lease, used, fits = ARGV[1], {{}}, true
+for i, key in ipairs(KEYS) do
+    local kind, most, cost = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+    if kind == 'concurrent' then
+        redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.6f', now))
+        used[i] = redis.call('ZCARD', key)
+    else
+        used[i] = level_of(key, most)
+    end
+    fits = fits and used[i] + cost - most <= {ROUNDING!r}
+end
+for i, key in ipairs(KEYS) do
+    if fits then
+        local kind, most, cost = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+        used[i] = used[i] + cost
+        if kind == 'concurrent' then
+            redis.call('ZADD', key, string.format('%.6f', now + {LEASE_S:g}), lease)
+            redis.call('PEXPIRE', key, {LEASE_S * 1000:.0f})
+        else
+            set_level(key, most, used[i])
+        end
+    end
+    used[i] = string.format('%.9f', used[i])
+end
+return {{fits and 1 or 0, used}}
+"""
+
+# KEYS: one for each change. ARGV: lease, then kind, most and change of each.
+_SETTLE: Final = f"""
+{_BUCKET}
+for i, key in ipairs(KEYS) do
+    local kind, most, change = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+    if kind == 'concurrent' then
+        redis.call('ZREM', key, ARGV[1])
+    else
+        set_level(key, most, level_of(key, most) + change)
+    end
+end
+"""
+
+# KEYS and ARGV: accounts and leases, in pairs.
+_RENEW: Final = f"""
+local time = redis.call('TIME')
+local expires = string.format('%.6f', time[1] + time[2] / 1000000 + {LEASE_S:g})
+for i, key in ipairs(KEYS) do
+    redis.call('ZADD', key, expires, ARGV[i])
+    redis.call('PEXPIRE', key, {LEASE_S * 1000:.0f})
+end
+"""
+
+
+class RedisLedger(Ledger):
+    """Counts in the server at `url`. A call takes at most `timeout_s`. Raises `ValueError` for a `url` that is none."""
+
+    def __init__(self, url: str, *, timeout_s: float, prefix: str = "toolwire") -> None:
+        self._timeout_s = timeout_s
+        self._prefix = f"{{{prefix}:limits}}:{LAYOUT}"
+        self._closed = False
+        self._redis = connect(url, timeout_s)
+        self._book_script = self._redis.register_script(_BOOK)
+        self._settle_script = self._redis.register_script(_SETTLE)
+        self._renew_script = self._redis.register_script(_RENEW)
+
+    async def start(self) -> None:
+        await self._call(self._redis.ping)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._redis.aclose()
+
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+        keys = [self._key(bound) for bound in bounds]
+        values = [value for bound in bounds for value in (bound.kind, bound.most, bound.cost(tokens))]
+        granted, used = await self._call(lambda: self._book_script(keys, [lease, *values]))
+        return Verdict(bool(granted), tuple(map(float, used)))
+
+    async def settle(self, made: Sequence[Change], lease: str) -> None:
+        changed = [(bound, change) for bound, change in made if change or bound.kind == "concurrent"]
+        if changed:
+            keys = [self._key(bound) for bound, _ in changed]
+            values = [value for bound, change in changed for value in (bound.kind, bound.most, change)]
+            await self._call(lambda: self._settle_script(keys, [lease, *values]))
+
+    async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
+        leases = [
+            (self._key(bound), lease)
+            for lease, bounds in held.items()
+            for bound in bounds
+            if bound.kind == "concurrent"
+        ]
+        for start in range(0, len(leases), RENEWED_AT_ONCE):
+            keys, values = zip(*leases[start : start + RENEWED_AT_ONCE], strict=True)
+            await self._call(partial(self._renew_script, keys, values))
+
+    def _key(self, bound: Bound) -> str:
+        return f"{self._prefix}:{bound.name}"
+
+    async def _call(self, command: Callable[[], Awaitable[Any]]) -> Any:
+        """What the server answers. Raises `LedgerUnavailable`."""
+        if self._closed:
+            raise LedgerUnavailable("the counts are closed")
+        try:
+            async with asyncio.timeout(self._timeout_s):  # the client's own limits are for each of several waits
+                return await command()
+        except FAILURES as error:
+            # `from None`: what the server said may repeat keys, and tracebacks are logged.
+            raise LedgerUnavailable(described(error)) from None

@@ -1,0 +1,142 @@
+"""Counts in a file of SQLite, shared by the workers of one gateway.
+
+Rules of this module:
+
+1. The file lives as long as the gateway: it is made for its workers and holds nothing worth keeping. So its times are those of
+   the machine's monotonic clock, which all processes share and nobody sets, and nothing waits for a disk
+   (`synchronous=OFF`).
+2. One thread of its own does everything with the file: a worker that is stopped in the middle of a transaction keeps others
+   waiting, and their event loops must not.
+3. Each booking is one transaction, taken for writing from its first statement on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from .base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
+
+T = TypeVar("T")
+
+LAYOUT: Final = """
+CREATE TABLE IF NOT EXISTS levels (account TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS leases (
+    account TEXT NOT NULL, lease TEXT NOT NULL, expires REAL NOT NULL, PRIMARY KEY (account, lease)
+) WITHOUT ROWID;
+"""
+_SET_LEVEL: Final = "INSERT OR REPLACE INTO levels VALUES (?, ?, ?)"
+_SET_LEASE: Final = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?)"
+
+
+class SqliteLedger(Ledger):
+    """Counts in the file `path`. A call that waits longer than `timeout_s` for another worker fails. `now` gives seconds."""
+
+    def __init__(self, path: Path, *, timeout_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._now = now
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolwire-limits")
+        self._closed = False
+        self._db: sqlite3.Connection | None = None
+        """Opened, used and closed in the thread only."""
+
+    async def start(self) -> None:
+        await self._call(lambda _: None)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._hang_up)
+            finally:
+                self._thread.shutdown(wait=False)
+
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+        return await self._call(lambda db: self._book(db, bounds, tokens, lease))
+
+    async def settle(self, made: Sequence[Change], lease: str) -> None:
+        await self._call(lambda db: self._settle(db, made, lease))
+
+    async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
+        leases = [(b.name, lease) for lease, bounds in held.items() for b in bounds if b.kind == "concurrent"]
+        await self._call(lambda db: self._renew(db, leases))
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _book(self, db: sqlite3.Connection, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+        now = self._now()
+        used = [self._used(db, bound, now) for bound in bounds]
+        if not fits(bounds, used, tokens):
+            return Verdict(False, tuple(used))
+        for index, bound in enumerate(bounds):
+            used[index] += bound.cost(tokens)
+            if bound.kind == "concurrent":
+                db.execute(_SET_LEASE, (bound.name, lease, now + LEASE_S))
+            else:
+                db.execute(_SET_LEVEL, (bound.name, used[index], now))
+        return Verdict(True, tuple(used))
+
+    def _settle(self, db: sqlite3.Connection, made: Sequence[Change], lease: str) -> None:
+        now = self._now()
+        for bound, change in made:
+            if bound.kind == "concurrent":
+                db.execute("DELETE FROM leases WHERE account = ? AND lease = ?", (bound.name, lease))
+            elif change:
+                db.execute(_SET_LEVEL, (bound.name, max(0.0, self._used(db, bound, now) + change), now))
+
+    def _renew(self, db: sqlite3.Connection, leases: Iterable[tuple[str, str]]) -> None:
+        expires = self._now() + LEASE_S
+        db.executemany(_SET_LEASE, ((account, lease, expires) for account, lease in leases))
+
+    def _used(self, db: sqlite3.Connection, bound: Bound, now: float) -> float:
+        if bound.kind == "concurrent":
+            db.execute("DELETE FROM leases WHERE account = ? AND expires <= ?", (bound.name, now))
+            row = db.execute("SELECT count(*) FROM leases WHERE account = ?", (bound.name,)).fetchone()
+            return float(row[0])
+        level, at = db.execute("SELECT level, at FROM levels WHERE account = ?", (bound.name,)).fetchone() or (0.0, now)
+        return bound.drained(level, now - at)
+
+    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise LedgerUnavailable("the counts are closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+
+    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """`work` in a transaction."""
+        try:
+            if self._db is None:
+                self._db = self._opened()
+            db = self._db
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                return work(db)
+        except sqlite3.Error as error:
+            self._hang_up()  # a connection may not get over what happened
+            raise LedgerUnavailable(f"the file of the counts cannot be used ({_name(error)})") from None
+
+    def _opened(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=self._timeout_s, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = OFF")
+            db.executescript(LAYOUT)
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _hang_up(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+
+def _name(error: sqlite3.Error) -> str:
+    name: str = getattr(error, "sqlite_errorname", type(error).__name__)  # only errors of the library itself have one
+    return name
