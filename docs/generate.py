@@ -21,6 +21,7 @@ from proxy.config_schema import default_of, fields_of, schema
 from proxy.conversion import expectation, is_mapping, is_sequence, join, without_none
 from proxy.errors import CODES
 from proxy.judge import PARSE_FAILURES, REPAIRS
+from proxy.ratelimit.base import Kind
 from proxy.telemetry import FIELDS, OUTCOMES, Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,6 +189,7 @@ def telemetry() -> str:
         "stream": ("true", "false"),
         "outcome": OUTCOMES.values(),
         "reason": PARSE_FAILURES,
+        "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
         "kind": REPAIRS,
         "direction": ("input", "output"),
         "state": (),

@@ -16,10 +16,10 @@ from aiohttp import web
 from ._version import __version__
 from .auth import Keys
 from .backends.base import Backend
-from .checks import check_names, effective_routes
+from .checks import chain_of, check_names, effective_routes, has_limits
 from .config import GatewayConfig, MiddlewareConfig
 from .cors import Cors
-from .delivery import Delivery, boundary
+from .delivery import API_KEY, Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
 from .heads import set_common
@@ -29,6 +29,9 @@ from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
 from .protocols.responses import ResponsesProtocol
 from .pulse import PULSES, Pulses
+from .ratelimit.admission import ADMISSION, Admission
+from .ratelimit.base import Ledger
+from .ratelimit.opening import counting, make_ledger
 from .registry import Registries, registries
 from .routing import Route, Router
 from .settings import load, read_section
@@ -41,6 +44,7 @@ CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
+LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 _READY_TIMEOUT_S: Final = 2.0
 
@@ -70,6 +74,8 @@ def create_app(
         name: plugins.backends.get(backend.kind)(name, backend, config.limits)
         for name, backend in config.backends.items()
     }
+    keys = Keys.load(config.auth)
+    limited = has_limits(config, keys)
     chains = Chains(plugins, metrics)
     routes = []
     for route in effective_routes(config):
@@ -80,14 +86,14 @@ def create_app(
                 backend=backends[route.backend],
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
-                chain=compose(chains.build(route.chain if route.chain is not None else config.chain)),
+                chain=compose(chains.build(chain_of(route, config, limited=limited))),
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
             )
         )
     router = Router(routes)
 
     app = web.Application(
-        middlewares=[boundary(Keys.load(config.auth), protocols[0])],
+        middlewares=[boundary(keys, protocols[0])],
         client_max_size=0,  # delivery reads bodies itself, with `limits.body_bytes`
     )
     if config.cors.origins:
@@ -108,6 +114,10 @@ def create_app(
     app.on_response_prepare.append(set_common)
     app.cleanup_ctx.append(lasting.running)
     app.cleanup_ctx.append(_running_backends)
+    if limited:
+        ledger = lasting.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), Ledger.close)
+        app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
+        app.cleanup_ctx.append(admission.running)
     app.cleanup_ctx.append(chains.running)
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
@@ -124,6 +134,12 @@ def create_app(
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/version", _version)
     return app
+
+
+def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
+    cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
+    folder = None if cells is None else cells.parent
+    return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
 
 
 class Chains:
@@ -220,10 +236,13 @@ def _model_object(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}
 
 
-async def _model_names(app: web.Application) -> list[str]:
-    """Names and aliases of the routes; for a route that takes any name, those that its backend knows."""
+async def _model_names(request: web.Request) -> list[str]:
+    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend knows."""
     names: dict[str, None] = {}
-    for route in app[ROUTER].routes:
+    key = request.get(API_KEY)
+    for route in request.app[ROUTER].routes:
+        if key is not None and not key.may_use(route.config.model):
+            continue
         found = route.names
         if not found and route.config.upstream_model is None:
             try:
@@ -235,11 +254,11 @@ async def _model_names(app: web.Application) -> list[str]:
 
 
 async def _models(request: web.Request) -> web.Response:
-    return _json({"object": "list", "data": [_model_object(name) for name in await _model_names(request.app)]})
+    return _json({"object": "list", "data": [_model_object(name) for name in await _model_names(request)]})
 
 
 async def _model(request: web.Request) -> web.Response:
     name = request.match_info["id"]
-    if name not in await _model_names(request.app):
+    if name not in await _model_names(request):
         raise ClientFault(f"The model {quote(name)} does not exist here.", code="model_not_found", param="model")
     return _json(_model_object(name))

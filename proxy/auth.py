@@ -128,4 +128,12 @@ def _read_file(path: Path) -> list[KeyConfig]:
     if extra := sorted(map(str, tree.keys() - {"keys"})):
         raise ConfigError(f"{path.name}: unknown key {extra[0]!r}; the file holds a list, or a mapping with `keys`")
     read = from_mapping(AuthConfig, tree, path.name, Rules(shorthand={KeyConfig: "key"}))
+    problems = [
+        f"{path.name}: keys[{index}].{f.name}: expected at least 0"
+        for index, key in enumerate(read.keys)
+        for f in fields(RateLimit)
+        if (getattr(key, f.name) or 0) < 0
+    ]
+    if problems:
+        raise ConfigError(*problems)
     return [key for key in read.keys if key.key]

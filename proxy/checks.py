@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from .auth import Keys
-from .config import CorsConfig, GatewayConfig, MiddlewareConfig, PromptConfig, RouteConfig
+from .auth import ApiKey, Keys
+from .config import CorsConfig, GatewayConfig, MiddlewareConfig, PromptConfig, RateLimit, RouteConfig
 from .conversion import ConfigError, from_mapping, join, suggestion
 from .prompt import check_template
+from .ratelimit.opening import make_ledger
 from .registry import Registries, Registry
 from .store.opening import make_store
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {"server.port": (0, 65535), "server.workers": (1, 1024)}
 """Least and greatest value. Every other number of the configuration is at least 0."""
+
+LIMITING: Final = "rate_limit"
+"""The middleware that holds requests against the limits."""
 
 HTTP_KINDS: Final = ("openai_chat", "openai_completions")
 """Kinds of backends that cannot do without `url`."""
@@ -53,6 +57,10 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
         make_store(config.store)
     except ValueError as error:
         problems.append(str(error))
+    try:
+        make_ledger(config.rate_limits)
+    except ValueError as error:
+        problems.append(str(error))
     for name, backend in config.backends.items():
         make = find(plugins.backends, backend.kind, f"backends.{name}.kind")
         try:
@@ -79,8 +87,11 @@ def describe(config: GatewayConfig) -> str:
     """What a configuration amounts to, for people: where it listens, the routes and their chains. No key is in it."""
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
-    keys = "keys needed" if Keys.load(config.auth) else "no key needed"
-    lines = [f"listens on {server.host} port {server.port}, {workers}, {keys}"]
+    keys = Keys.load(config.auth)
+    limited = has_limits(config, keys)
+    needed = "keys needed" if keys else "no key needed"
+    lines = [f"listens on {server.host} port {server.port}, {workers}, {needed}"]
+    lines += _limits(config, keys) if limited else ()
     for name, backend in config.backends.items():
         url = urlsplit(backend.url or "")
         address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
@@ -89,9 +100,34 @@ def describe(config: GatewayConfig) -> str:
         names = ", ".join((route.model, *route.aliases))
         renamed = f" as {route.upstream_model}" if route.upstream_model else ""
         lines.append(f"route {names} -> {route.backend}{renamed}: {route.options.mode}, {route.options.format}")
-        chain = config.chain if route.chain is None else route.chain
+        for who, limit in (("together", route.rate_limit), ("each key", route.rate_limit_per_key)):
+            if amounts := _amounts(limit):
+                lines.append(f"  {who}: {amounts}")
+        chain = chain_of(route, config, limited=limited)
         lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
     return "\n".join(lines)
+
+
+def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
+    limits = config.rate_limits
+    if limits.store == "redis" or (limits.store == "auto" and limits.url is not None):
+        counted = f"in Redis, {limits.on_store_failure} while it is away"
+    else:
+        counted = "shared by the workers" if config.server.workers > 1 else "in memory"
+    yield f"limits are counted {counted}"
+    if limits.in_flight:
+        yield f"  all clients: {limits.in_flight} in flight"
+    if amounts := _amounts(limits.per_key):
+        yield f"  each key: {amounts}" if keys else f"  all clients together: {amounts}"
+    for key in keys:
+        if own := _amounts(key.limit):
+            yield f"  key {key.name or key.owner[:8]}: {own}"
+
+
+def _amounts(limit: RateLimit) -> str:
+    words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
+    given = {word: getattr(limit, name) for name, word in words.items()}
+    return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in given.items() if amount is not None)
 
 
 def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
@@ -100,6 +136,23 @@ def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
         return config.routes
     name = next(iter(config.backends)) if len(config.backends) == 1 else "default"
     return (RouteConfig(backend=name, options=config.defaults),)
+
+
+def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
+    """Whether any use is limited."""
+    limits = [config.rate_limits.per_key, *(key.limit for key in keys)]
+    limits += [limit for route in config.routes for limit in (route.rate_limit, route.rate_limit_per_key)]
+    return bool(config.rate_limits.in_flight) or any(
+        limit.requests_per_min or limit.tokens_per_min or limit.concurrent for limit in limits
+    )
+
+
+def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tuple[MiddlewareConfig, ...]:
+    """The chain of a route. Where use is `limited`, no chain goes without `rate_limit`: it comes first unless it has a place."""
+    chain = config.chain if route.chain is None else route.chain
+    if limited and all(entry.use != LIMITING for entry in chain):
+        return (MiddlewareConfig(use=LIMITING), *chain)
+    return chain
 
 
 def is_loopback(host: str) -> bool:
@@ -211,9 +264,21 @@ def _template(prompt: PromptConfig, path: str) -> Iterator[str]:
 def _access(config: GatewayConfig) -> Iterator[str]:
     try:
         keys = Keys.load(config.auth)
+    except ConfigError as error:
+        yield from (f"auth.keys_file: {problem}" for problem in error.problems)
+        return
     except (OSError, ValueError) as error:
         yield f"auth: {error}"
         return
+    models = [route.model for route in effective_routes(config)]
+    for key in keys:
+        for model in sorted((key.routes or frozenset()) - set(models)):
+            yield f"auth: the key {key.name or key.owner[:8]!r}: no route {model!r}{suggestion(model, models)}"
+    limits = config.rate_limits
+    if limits.store == "memory" and config.server.workers > 1:
+        yield "rate_limits.store: counts in memory are of one worker; use `auto`, which lets all workers share them"
+    if limits.timeout_s <= 0:
+        yield f"rate_limits.timeout_s: expected more than 0, got {limits.timeout_s}"
     if not keys and not config.server.insecure_public and not is_loopback(config.server.host):
         yield (
             f"server.host: {config.server.host!r} can be reached by others and no key is set; "

@@ -219,6 +219,33 @@ def replay(file: BinaryIO, format_: str, chunks: Any, as_json: bool) -> None:
 
 
 @main.group()
+def keys() -> None:
+    """Make keys for clients."""
+
+
+@keys.command("new")
+def new_() -> None:
+    """Print a new key for a client, and its hash for `auth.keys` or the key file."""
+    from .auth import hash_key, new_key
+
+    key = new_key()
+    click.echo(key)
+    click.echo(hash_key(key))
+
+
+@keys.command("hash")
+def hash_() -> None:
+    """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input, not shown."""
+    from .auth import hash_key
+
+    with click.open_file("-") as piped:
+        key = click.prompt("Key", hide_input=True, err=True) if piped.isatty() else piped.readline().strip()
+    if not key:
+        raise click.ClickException("there is no key on standard input")
+    click.echo(hash_key(key))
+
+
+@main.group()
 def bench() -> None:
     """Measure on this machine."""
 

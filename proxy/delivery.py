@@ -210,7 +210,9 @@ class Delivery:
         if received.tools:
             record.note("tools", len(received.tools))
             record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])
-        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key)
+        exchange = Exchange(
+            ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key
+        )
         for observer in record.observers:
             observer.read(exchange)
         return exchange

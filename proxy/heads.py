@@ -19,7 +19,7 @@ from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
-"""Further headers of the answer to a request, whatever answer it gets."""
+"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII."""
 SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
@@ -27,9 +27,11 @@ USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
 
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: the request id is on every answer, the versions of the server's parts on none. An answer
-    that is sent while the gateway is about to stop is the last one of its connection."""
+    """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the versions of the server's
+    parts are on none. An answer that is sent while the gateway is about to stop is the last one of its connection."""
     response.headers["Server"] = SERVER
+    if (added := request.get(ADDED_HEADERS)) is not None:
+        response.headers.update(added)
     if request.match_info.apps[0][PULSES].draining:
         response.force_close()
         response.headers["Connection"] = "close"
@@ -41,9 +43,11 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> None:
     """Send head and body of a JSON answer."""
     usage = reply.headers.get(USAGE_SOURCE)
     if reply.untouched(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
-        source = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
+        more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
+        if (added := request.get(ADDED_HEADERS)) is not None:
+            more += "".join(f"{name}: {value}\r\n" for name, value in added.items())
         head = (
-            f"HTTP/1.1 200 OK\r\n{source}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
         )
         await request.writer.write_eof(head.encode() + body)

@@ -43,6 +43,7 @@ FIELDS: Final = {
     "queue_ms": "Of `backend_ms`, time spent waiting for a free connection (`pool.connections`); not measured under `trust_env`.",
     "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
     "first_byte_ms": "Until the first byte of the answer.",
+    "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
     "route": "The route's `model`.",
     "backend": "The target: the name of the backend that was asked last.",
     "format": "The format in which calls were looked for in the answer's text.",
@@ -189,6 +190,10 @@ class Metrics:
         self.tool_executions = Counter("toolwire_tool_executions_total", "Server-side executions", "state")
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
+        )
+        self.rate_limited = Counter("toolwire_rate_limited_total", "Requests refused by a limit", "limit")
+        self.limit_store_up = Gauge(
+            "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
         self.by_label: Final = {
             "parse_failures": self.parse_failures,

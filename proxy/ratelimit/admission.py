@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -41,12 +41,11 @@ class Admission:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """Open the ledger; close it when the application ends and all that was to be said to it has been said."""
+        """Open the ledger; at the end of the application say to it all that is to be said. It may outlast the application."""
         await self.ledger.start()
         yield
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self.ledger.close()
 
     def later(self, work: Coroutine[None, None, None]) -> None:
         """Do something that nobody can wait for any more."""
@@ -96,14 +95,6 @@ class Admission:
 
 ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
 """Where a middleware finds it: `app.get(ADMISSION)`; it is not there if nothing is limited."""
-
-
-def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
-    """Whether anything is limited at all."""
-    limits = [config.rate_limits.per_key, RateLimit(concurrent=config.rate_limits.in_flight)]
-    limits += [limit for route in config.routes for limit in (route.rate_limit, route.rate_limit_per_key)]
-    limits += [key.limit for key in keys]
-    return any(_bounds("key", "", limit) for limit in limits)
 
 
 def effective_limit(key: ApiKey | None, default: RateLimit) -> RateLimit:
@@ -159,9 +150,7 @@ def _parts(parts: Sequence[Part]) -> list[Part]:
     return [inner for part in parts for inner in ([*_parts(part.parts)] if isinstance(part, ToolResult) else [part])]
 
 
-def _refusal(
-    bound: Bound, used: float, tokens: int, wait: float, model: str, told: Mapping[str, str]
-) -> GatewayError:
+def _refusal(bound: Bound, used: float, tokens: int, wait: float, model: str, told: Mapping[str, str]) -> GatewayError:
     seconds = max(1, math.ceil(wait - 1e-6))
     if bound.scope == "gateway":
         fault: GatewayError = Unavailable(

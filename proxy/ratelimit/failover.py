@@ -53,14 +53,16 @@ class FailoverLedger(Ledger):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Never raises: counts that cannot be reached now may be reached later."""
+        """Never raises: counts that cannot be reached now may be reached later. May be called twice."""
+        if self._task is not None:
+            return
+        self._task = asyncio.get_running_loop().create_task(self._attend())
         self._report(True)
         try:
             await self._shared.start()
         except LedgerUnavailable as error:
             self._down(error, self._epoch)
         self._renewed = time.monotonic()
-        self._task = asyncio.get_running_loop().create_task(self._attend())
 
     async def close(self) -> None:
         if self._task is not None:

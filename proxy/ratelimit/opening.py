@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..config import RateLimitsConfig
+from ..config import RateLimit, RateLimitsConfig
 from .base import Ledger
 from .failover import FailoverLedger
 from .memory import MemoryLedger
+
+
+def counting(config: RateLimitsConfig) -> RateLimitsConfig:
+    """What of the section says where the counts are: as long as that is the same, a new configuration goes on counting."""
+    return replace(config, per_key=RateLimit(), in_flight=None, expected_output_tokens=0)
 
 
 def make_ledger(

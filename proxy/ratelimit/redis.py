@@ -20,12 +20,19 @@ from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnav
 
 LAYOUT: Final = 1
 """Part of each key: gateways with different layouts on one server do not count together."""
+SPARE_MS: Final = 60_000
+"""A bucket is kept so much longer than it takes to empty: the server may have been stopped meanwhile."""
 RENEWED_AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 
-_BUCKET: Final = f"""
+# ARGV[1]: a time that stands for the server's, in tests.
+_NOW: Final = """
 local time = redis.call('TIME')
-local now = time[1] + time[2] / 1000000
+local now = tonumber(ARGV[1]) or time[1] + time[2] / 1000000
+"""
+
+_BUCKET: Final = f"""
+{_NOW}
 local function level_of(key, most)
     local kept = redis.call('HMGET', key, 'level', 'at')
     if not kept[1] then return 0 end
@@ -36,17 +43,17 @@ local function set_level(key, most, level)
         redis.call('UNLINK', key)
     else
         redis.call('HSET', key, 'level', string.format('%.17g', level), 'at', string.format('%.6f', now))
-        redis.call('PEXPIRE', key, math.ceil(level / most * {WINDOW_S * 1000:g}) + 1000)
+        redis.call('PEXPIRE', key, math.ceil(level / most * {WINDOW_S * 1000:g}) + {SPARE_MS})
     end
 end
 """
 
-# KEYS: one for each bound. ARGV: lease, then kind, most and cost of each bound.
+# KEYS: one for each bound. ARGV: time, lease, then kind, most and cost of each bound.
 _BOOK: Final = f"""
 {_BUCKET}
-local lease, used, fits = ARGV[1], {{}}, true
+local lease, used, fits = ARGV[2], {{}}, true
 for i, key in ipairs(KEYS) do
-    local kind, most, cost = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+    local kind, most, cost = ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
     if kind == 'concurrent' then
         redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.6f', now))
         used[i] = redis.call('ZCARD', key)
@@ -57,7 +64,7 @@ for i, key in ipairs(KEYS) do
 end
 for i, key in ipairs(KEYS) do
     if fits then
-        local kind, most, cost = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+        local kind, most, cost = ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
         used[i] = used[i] + cost
         if kind == 'concurrent' then
             redis.call('ZADD', key, string.format('%.6f', now + {LEASE_S:g}), lease)
@@ -71,35 +78,39 @@ end
 return {{fits and 1 or 0, used}}
 """
 
-# KEYS: one for each change. ARGV: lease, then kind, most and change of each.
+# KEYS: one for each change. ARGV: time, lease, then kind, most and change of each.
 _SETTLE: Final = f"""
 {_BUCKET}
 for i, key in ipairs(KEYS) do
-    local kind, most, change = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
+    local kind, most, change = ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
     if kind == 'concurrent' then
-        redis.call('ZREM', key, ARGV[1])
+        redis.call('ZREM', key, ARGV[2])
     else
         set_level(key, most, level_of(key, most) + change)
     end
 end
 """
 
-# KEYS and ARGV: accounts and leases, in pairs.
+# KEYS: accounts. ARGV: time, and the lease on each.
 _RENEW: Final = f"""
-local time = redis.call('TIME')
-local expires = string.format('%.6f', time[1] + time[2] / 1000000 + {LEASE_S:g})
+{_NOW}
+local expires = string.format('%.6f', now + {LEASE_S:g})
 for i, key in ipairs(KEYS) do
-    redis.call('ZADD', key, expires, ARGV[i])
+    redis.call('ZADD', key, expires, ARGV[i + 1])
     redis.call('PEXPIRE', key, {LEASE_S * 1000:.0f})
 end
 """
 
 
 class RedisLedger(Ledger):
-    """Counts in the server at `url`. A call takes at most `timeout_s`. Raises `ValueError` for a `url` that is none."""
+    """Counts in the server at `url`. A call takes at most `timeout_s`. `now` gives seconds; default: the server's time. Raises
+    `ValueError` for a `url` that is none."""
 
-    def __init__(self, url: str, *, timeout_s: float, prefix: str = "toolwire") -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float, prefix: str = "toolwire", now: Callable[[], float | str] = str
+    ) -> None:
         self._timeout_s = timeout_s
+        self._now = now
         self._prefix = f"{{{prefix}:limits}}:{LAYOUT}"
         self._closed = False
         self._redis = connect(url, timeout_s)
@@ -118,7 +129,7 @@ class RedisLedger(Ledger):
     async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
         keys = [self._key(bound) for bound in bounds]
         values = [value for bound in bounds for value in (bound.kind, bound.most, bound.cost(tokens))]
-        granted, used = await self._call(lambda: self._book_script(keys, [lease, *values]))
+        granted, used = await self._call(lambda: self._book_script(keys, [self._now(), lease, *values]))
         return Verdict(bool(granted), tuple(map(float, used)))
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
@@ -126,7 +137,7 @@ class RedisLedger(Ledger):
         if changed:
             keys = [self._key(bound) for bound, _ in changed]
             values = [value for bound, change in changed for value in (bound.kind, bound.most, change)]
-            await self._call(lambda: self._settle_script(keys, [lease, *values]))
+            await self._call(lambda: self._settle_script(keys, [self._now(), lease, *values]))
 
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
         leases = [
@@ -137,7 +148,7 @@ class RedisLedger(Ledger):
         ]
         for start in range(0, len(leases), RENEWED_AT_ONCE):
             keys, values = zip(*leases[start : start + RENEWED_AT_ONCE], strict=True)
-            await self._call(partial(self._renew_script, keys, values))
+            await self._call(partial(self._renew_script, keys, (self._now(), *values)))
 
     def _key(self, bound: Bound) -> str:
         return f"{self._prefix}:{bound.name}"

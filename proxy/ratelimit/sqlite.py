@@ -24,6 +24,8 @@ from .base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fi
 
 T = TypeVar("T")
 
+LOOK_AGAIN_S: Final = 0.005
+
 LAYOUT: Final = """
 CREATE TABLE IF NOT EXISTS levels (account TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (
@@ -123,13 +125,25 @@ class SqliteLedger(Ledger):
     def _opened(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=self._timeout_s, isolation_level=None)
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead(db)
             db.execute("PRAGMA synchronous = OFF")
             db.executescript(LAYOUT)
         except sqlite3.Error:
             db.close()
             raise
         return db
+
+    def _write_ahead(self, db: sqlite3.Connection) -> None:
+        """Where another worker writes to a new file at this moment, SQLite fails without waiting."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(LOOK_AGAIN_S)
 
     def _hang_up(self) -> None:
         db, self._db = self._db, None

@@ -18,7 +18,7 @@ import proxy.demo
 import proxy.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
-from proxy.config import BackendConfig, GatewayConfig
+from proxy.config import BackendConfig, GatewayConfig, KeyConfig
 from proxy.config_schema import schema
 from proxy.errors import CODES
 from proxy.fastparse import IMPLEMENTATION
@@ -66,7 +66,11 @@ def test_every_flag_of_serve_arrives(run: Run, served: list[GatewayConfig]) -> N
     (config,) = served
     assert config.backends == {"default": BackendConfig(url=BACKEND, api_key="bk", preset="vllm")}
     assert [(r.model, r.backend, r.upstream_model) for r in config.routes] == [("*", "default", "m")]
-    assert (config.defaults.mode, config.defaults.format, config.auth.keys) == ("native", "hermes", ("k",))
+    assert (config.defaults.mode, config.defaults.format, config.auth.keys) == (
+        "native",
+        "hermes",
+        (KeyConfig(key="k"),),
+    )
     assert config.routes[0].options == config.defaults
     server = config.server
     assert (server.host, server.port, server.workers, server.insecure_public) == ("0.0.0.0", 0, 3, True)

@@ -18,7 +18,7 @@ from aiohttp import web
 from hypothesis import assume, given
 
 from proxy.checks import check_names, describe, effective_routes, is_loopback
-from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RouteOptions
+from proxy.config import BackendConfig, GatewayConfig, KeyConfig, LimitsConfig, MiddlewareConfig, RouteOptions
 from proxy.config_schema import schema
 from proxy.conversion import ConfigError, to_mapping
 from proxy.plainyaml import parse_yaml
@@ -119,8 +119,9 @@ def test_environment_beats_file_and_flags_beat_environment(loaded: Loader) -> No
         ("TOOLWIRE_SERVER", "{port: 5}", "server.port", 5),
         ("TOOLWIRE_SERVER__INSECURE_PUBLIC", "1", "server.insecure_public", True),
         ("TOOLWIRE_LIMITS__BODY_BYTES", "1_000", "limits.body_bytes", 1000),
-        ("TOOLWIRE_AUTH__KEYS", "[a, b]", "auth.keys", ("a", "b")),
-        ("TOOLWIRE_AUTH__KEYS", "007", "auth.keys", ("007",)),
+        ("TOOLWIRE_AUTH__KEYS", "[a, b]", "auth.keys", (KeyConfig(key="a"), KeyConfig(key="b"))),
+        ("TOOLWIRE_AUTH__KEYS", "[{key: a, tokens_per_min: 5}]", "auth.keys", (KeyConfig(key="a", tokens_per_min=5),)),
+        ("TOOLWIRE_AUTH__KEYS", "007", "auth.keys", (KeyConfig(key="007"),)),
         ("TOOLWIRE_BACKENDS__MAIN__URL", "http://x:1", "backends.main.url", "http://x:1"),
         ("TOOLWIRE_BACKENDS__MAIN__TIMEOUTS__TOTAL_S", "null", "backends.main.timeouts.total_s", None),
         ("TOOLWIRE_BACKENDS__MAIN__HEADERS", "{X-A: b}", "backends.main.headers", {"X-A": "b"}),

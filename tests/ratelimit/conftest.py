@@ -1,0 +1,90 @@
+"""Ledgers of each kind, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from proxy.ratelimit.base import Ledger
+from proxy.ratelimit.memory import MemoryLedger
+from proxy.ratelimit.sqlite import SqliteLedger
+from tests.store.redis_server import PROGRAM, RedisServer
+
+MakeLedger = Callable[[], Ledger]
+
+PATIENCE_S = 30.0
+"""Of a ledger in tests: the machine may stop for a while."""
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests; each uses a prefix of its own."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server for one test, not started."""
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledger:
+    """A ledger of this kind. A second one of `sqlite` or `redis` at the same place sees what the first one counted."""
+    match kind:
+        case "memory":
+            return MemoryLedger(now=clock)
+        case "sqlite":
+            return SqliteLedger(folder / "limits.sqlite3", timeout_s=PATIENCE_S, now=clock)
+        case _:
+            from proxy.ratelimit.redis import RedisLedger
+
+            return RedisLedger(url, timeout_s=PATIENCE_S, prefix=prefix, now=clock)
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def make_ledger(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> AsyncIterator[MakeLedger]:
+    made: list[Ledger] = []
+    prefix = uuid4().hex
+    url = request.getfixturevalue("redis_server").url if kind == "redis" else ""
+
+    def make() -> Ledger:
+        made.append(ledger(kind, clock, tmp_path, url, prefix))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()

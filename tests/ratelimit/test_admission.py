@@ -1,0 +1,178 @@
+"""Which limits apply, and what the client is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.auth import ApiKey, Keys
+from proxy.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
+from proxy.errors import GatewayError
+from proxy.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
+from proxy.ratelimit.admission import Admission, duration, effective_limit, headers
+from proxy.ratelimit.base import Bound, Verdict
+from proxy.ratelimit.memory import MemoryLedger
+from tests.ratelimit.conftest import Clock
+
+ROUTE = RouteConfig(
+    model="small", rate_limit=RateLimit(requests_per_min=100), rate_limit_per_key=RateLimit(tokens_per_min=50)
+)
+
+
+def admission(clock: Clock | None = None, **sections: object) -> tuple[Admission, list[str]]:
+    refused: list[str] = []
+    config = GatewayConfig(rate_limits=RateLimitsConfig(**sections))  # type: ignore[arg-type]
+    return Admission(config, MemoryLedger(now=clock or Clock()), refused.append), refused
+
+
+def api_key(**limits: int) -> ApiKey:
+    return next(iter(Keys([KeyConfig(key="k", name="alice", **limits)])))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.0001, "1ms"),
+        (0.006, "6ms"),
+        (0.9991, "1s"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (12.34, "12.34s"),
+        (59.9999, "1m0s"),
+        (60, "1m0s"),
+        (360, "6m0s"),
+        (3600, "1h0m0s"),
+        (5025.25, "1h23m45.25s"),
+    ],
+)
+def test_durations_as_openai_writes_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(st.floats(0, 1e6))
+def test_a_duration_is_never_too_short(seconds: float) -> None:
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(\d+(?:\.\d+)?)(ms|s)", duration(seconds))
+    assert found is not None
+    hours, minutes, rest, unit = found.groups()
+    told = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(rest) / (1000 if unit == "ms" else 1)
+    assert seconds - 1e-6 <= told <= seconds + 0.0011
+
+
+def test_a_key_has_its_own_limits_and_the_default_for_the_rest() -> None:
+    default = RateLimit(requests_per_min=60, tokens_per_min=1000)
+    assert effective_limit(None, default) == default
+    own = api_key(requests_per_min=5, tokens_per_min=0, concurrent=2)
+    assert effective_limit(own, default) == RateLimit(requests_per_min=5, tokens_per_min=0, concurrent=2)
+    assert effective_limit(api_key(), default) == default
+
+
+def test_the_limits_of_an_exchange() -> None:
+    limits, _ = admission(in_flight=9, per_key=RateLimit(requests_per_min=60))
+    found = limits.bounds(api_key(tokens_per_min=7), ROUTE)
+    assert [(bound.scope, bound.kind, bound.most) for bound in found] == [
+        ("gateway", "concurrent", 9),
+        ("key", "requests", 60),
+        ("key", "tokens", 7),
+        ("route", "requests", 100),
+        ("key_route", "tokens", 50),
+    ]
+    assert len({bound.name for bound in found}) == 5
+    assert limits.bounds(None, RouteConfig()) != limits.bounds(api_key(), RouteConfig())
+    nothing, _ = admission()
+    assert nothing.bounds(api_key(tokens_per_min=0), RouteConfig()) == ()
+
+
+def test_headers_tell_of_the_limit_of_which_least_is_left() -> None:
+    bounds = [Bound("key", "requests", "k", 60), Bound("route", "requests", "r", 10), Bound("key", "tokens", "k", 1000)]
+    assert headers(bounds, Verdict(True, (1, 8.5, 1030))) == {
+        "x-ratelimit-limit-requests": "10",
+        "x-ratelimit-remaining-requests": "1",
+        "x-ratelimit-reset-requests": "51s",
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "1m1.8s",
+    }
+
+
+async def test_a_refusal_says_which_limit_what_was_used_and_when_to_come_back(clock: Clock) -> None:
+    limits, refused = admission(clock)
+    bounds = limits.bounds(api_key(requests_per_min=2), RouteConfig())
+    for left in ("1", "0"):
+        told = await limits.book(bounds, 5, "x", "small")
+        assert told["x-ratelimit-remaining-requests"] == left
+    clock.now += 10.5
+    with pytest.raises(GatewayError) as caught:
+        await limits.book(bounds, 5, "x", "small")
+    error = caught.value
+    assert (error.status, error.type, error.code) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert error.message == (
+        "Rate limit reached for this API key on requests per min (RPM): Limit 2, Used 2, Requested 1. "
+        "Please try again in 19.5s."
+    )
+    assert error.headers["Retry-After"] == "20"
+    assert error.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused == ["key_requests"]
+    clock.now += 20
+    await limits.book(bounds, 5, "x", "small")
+
+
+async def test_of_several_refusals_the_longest_wait_is_told() -> None:
+    limits, refused = admission(per_key=RateLimit(requests_per_min=1, tokens_per_min=10, concurrent=1))
+    bounds = limits.bounds(None, RouteConfig())
+    await limits.book(bounds, 2, "x", "m")
+    with pytest.raises(GatewayError, match=r"^Rate limit reached for clients without an API key on requests") as caught:
+        await limits.book(bounds, 10, "y", "m")
+    assert caught.value.headers["Retry-After"] == "60"
+    assert refused == ["key_requests"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "who"),
+    [
+        (RouteConfig(rate_limit=RateLimit(concurrent=1)), 'the model "small"'),
+        (RouteConfig(rate_limit_per_key=RateLimit(concurrent=1)), 'this API key on the model "small"'),
+    ],
+)
+async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
+    limits, _ = admission()
+    bounds = limits.bounds(api_key(), limit)
+    await limits.book(bounds, 2, "x", "small")
+    with pytest.raises(GatewayError) as caught:
+        await limits.book(bounds, 2, "y", "small")
+    assert caught.value.message == (
+        f"Rate limit reached for {who} on concurrent requests: Limit 1, Used 1, Requested 1. "
+        "Please try again when another one has ended."
+    )
+    assert caught.value.headers == {"Retry-After": "1"}
+
+
+async def test_too_many_in_flight_is_an_overload() -> None:
+    limits, refused = admission(in_flight=1, per_key=RateLimit(requests_per_min=60))
+    bounds = limits.bounds(None, RouteConfig())
+    await limits.book(bounds, 2, "x", "m")
+    with pytest.raises(GatewayError) as caught:
+        await limits.book(bounds, 2, "y", "m")
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    assert caught.value.headers["Retry-After"] == "1"
+    assert caught.value.headers["x-ratelimit-remaining-requests"] == "59"
+    assert refused == ["gateway_concurrent"]
+
+
+def test_what_a_request_is_booked_with() -> None:
+    limits, _ = admission(expected_output_tokens=100)
+
+    def booked(size: int, *parts: object, max_tokens: int | None = None) -> tuple[int, int]:
+        message = Message("user", parts)  # type: ignore[arg-type]
+        request = ModelRequest(model="m", messages=(message,), sampling=Sampling(max_tokens=max_tokens))
+        return limits.estimate(request, size)
+
+    assert booked(400, Text("x")) == (100, 100)
+    assert booked(401, Text("x"), max_tokens=7) == (101, 7)
+    assert booked(400, Text("x"), max_tokens=100_000) == (100, 100)
+    picture = Image("data:" + "x" * 10_000)
+    assert booked(10_405, Text("x"), picture) == (185, 100)
+    assert booked(20_410, ToolResult("c", (picture,)), picture) == (270, 100)
