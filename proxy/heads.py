@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
-from .pulse import PULSES
+from .pulse import is_draining
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
@@ -32,7 +32,7 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
     response.headers["Server"] = SERVER
     if (added := request.get(ADDED_HEADERS)) is not None:
         response.headers.update(added)
-    if request.match_info.apps[0][PULSES].draining:
+    if is_draining(request):
         response.force_close()
         response.headers["Connection"] = "close"
     if (known := request.get(REQUEST_ID)) is not None:
@@ -64,4 +64,4 @@ def _is_usual(request: web.Request) -> bool:
     apps = request.match_info.apps
     signal = apps[0].on_response_prepare
     usual = len(apps) == 1 and len(signal) == 1 and signal[0] is set_common
-    return usual and request.version == HttpVersion11 and request.keep_alive and not apps[0][PULSES].draining
+    return usual and request.version == HttpVersion11 and request.keep_alive and not is_draining(request)

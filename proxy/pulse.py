@@ -107,3 +107,9 @@ class Pulses:
 
 
 PULSES: Final = web.AppKey("toolwire.pulses", Pulses)
+
+
+def is_draining(request: web.Request) -> bool:
+    """Whether the gateway is about to stop, so that an answer to this request is the last one of its connection."""
+    pulses = request.app.get(PULSES)
+    return pulses is not None and pulses.draining

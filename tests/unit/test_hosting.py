@@ -1,0 +1,212 @@
+"""Exchanging the application behind a server, and what lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig
+from proxy.conversion import ConfigError
+from proxy.hosting import Host, reread
+from proxy.lasting import Lasting
+from proxy.telemetry import Metrics
+
+NAME = web.AppKey("name", str)
+CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})
+
+
+class Apps:
+    """Makes small applications, which answer with their number, and knows what became of them."""
+
+    def __init__(self) -> None:
+        self.made: list[weakref.ref[web.Application]] = []
+        self.open: set[int] = set()
+        self.gate = asyncio.Event()
+        self.waiting = asyncio.Semaphore(0)
+        self.broken: Exception | None = None
+
+    def create(self, config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
+        number = len(self.made)
+        app = web.Application()
+
+        async def answer(request: web.Request) -> web.Response:
+            if request.query:
+                self.waiting.release()
+                await self.gate.wait()
+            assert number in self.open
+            return web.Response(text=str(number))
+
+        async def running(app: web.Application) -> AsyncIterator[None]:
+            self.open.add(number)
+            yield
+            self.open.remove(number)
+
+        async def last(app: web.Application) -> None:
+            if self.broken is not None:
+                raise self.broken
+
+        app.router.add_get("/", answer)
+        app.cleanup_ctx.append(running)
+        app.on_startup.append(last)
+        self.made.append(weakref.ref(app))
+        return app
+
+
+@asynccontextmanager
+async def hosted(apps: Apps) -> AsyncIterator[tuple[Host, aiohttp.ClientSession]]:
+    host = Host(apps.create, Metrics())
+    await host.start(CONFIG)
+    runner = web.ServerRunner(host.server)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+            yield host, session
+    finally:
+        await runner.cleanup()
+        await host.close()
+
+
+async def get(session: aiohttp.ClientSession, path: str = "/") -> str:
+    async with session.get(path) as answer:
+        return await answer.text()
+
+
+async def test_each_request_is_answered_by_the_application_that_was_current_when_it_came() -> None:
+    apps = Apps()
+    async with hosted(apps) as (host, session):
+        requests = []
+        for number in range(3):
+            requests.append(asyncio.create_task(get(session, "/?wait")))
+            await apps.waiting.acquire()
+            assert await host.reload(lambda: CONFIG) is None
+            assert await get(session) == str(number + 1)
+        assert apps.open == {0, 1, 2, 3}
+        apps.gate.set()
+        assert await asyncio.gather(*requests) == ["0", "1", "2"]
+        async with asyncio.timeout(10):
+            while apps.open != {3}:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0)
+    assert apps.open == set()
+
+
+@pytest.mark.parametrize("error", [OSError("no device"), ConfigError("backends: none"), asyncio.CancelledError()])
+async def test_a_failure_changes_nothing_and_leaves_nothing_open(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    apps = Apps()
+    async with hosted(apps) as (host, session):
+        apps.broken = error  # type: ignore[assignment]
+        if isinstance(error, asyncio.CancelledError):
+            with pytest.raises(asyncio.CancelledError):
+                await host.reload(lambda: CONFIG)
+        else:
+            problem = await host.reload(lambda: CONFIG)
+            assert problem is not None
+            assert str(error) in problem
+            assert str(error) in caplog.text
+        assert apps.open == {0}
+        assert await get(session) == "0"
+
+
+async def test_what_was_replaced_is_freed() -> None:
+    apps = Apps()
+    async with hosted(apps) as (host, session):
+        for number in range(20):
+            assert await get(session) == str(number)  # on one connection
+            tasks = len(asyncio.all_tasks())
+            assert await host.reload(lambda: CONFIG) is None
+        async with asyncio.timeout(10):
+            while len(apps.open) > 1 or len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await get(session)  # aiohttp keeps the last request of a connection
+        gc.unfreeze()
+        gc.collect()
+        assert [app() is not None for app in apps.made] == [False] * 20 + [True]
+
+
+async def test_idle_waits_for_all_applications() -> None:
+    apps = Apps()
+    async with hosted(apps) as (host, session):
+        await asyncio.wait_for(host.idle(), 10)
+        requests = []
+        for _ in range(2):
+            requests.append(asyncio.create_task(get(session, "/?wait")))
+            await apps.waiting.acquire()
+            await host.reload(lambda: CONFIG)
+        idle = asyncio.create_task(host.idle())
+        await get(session)
+        assert not idle.done()
+        apps.gate.set()
+        await asyncio.wait_for(idle, 10)
+        await asyncio.gather(*requests)
+
+
+def test_where_it_listens_stays(caplog: pytest.LogCaptureFixture) -> None:
+    running = replace(CONFIG, server=ServerConfig(port=81, workers=2))
+    wanted = replace(CONFIG, server=ServerConfig(port=82, workers=3, keepalive_s=1))
+    with caplog.at_level(logging.WARNING):
+        found = reread(lambda: wanted, running)
+    assert found == replace(wanted, server=ServerConfig(port=81, workers=2, keepalive_s=1))
+    assert "server.port, server.workers: a change takes effect at the next start" in caplog.text
+
+
+def test_a_public_gateway_does_not_lose_its_keys_because_the_file_has_another_address() -> None:
+    running = replace(CONFIG, server=ServerConfig(host="0.0.0.0"), auth=AuthConfig(keys=("k",)))
+    with pytest.raises(ConfigError, match="insecure_public"):
+        reread(lambda: CONFIG, running)
+
+
+# --- what lives on --------------------------------------------------------------------------------------------------
+
+STORE = web.AppKey("store", list[str])
+
+
+async def close(value: list[str]) -> None:
+    value.append("closed")
+
+
+@asynccontextmanager
+async def started(lasting: Lasting) -> AsyncIterator[None]:
+    app = web.Application()
+    app.cleanup_ctx.append(lasting.running)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    yield
+    await runner.cleanup()
+
+
+async def test_equal_settings_keep_the_value_until_its_last_user_ends() -> None:
+    first = Lasting()
+    value = first.take(STORE, "memory", list, close)
+    second = Lasting(first)
+    assert second.take(STORE, "memory", list, close) is value
+    async with started(second):
+        async with started(first):
+            pass
+        assert value == []
+    assert value == ["closed"]
+
+
+async def test_other_settings_make_another_value() -> None:
+    first = Lasting()
+    value = first.take(STORE, "memory", list, close)
+    async with started(first):
+        Lasting(first).take(STORE, "sqlite", list, close)  # of an application that could not be made
+        second = Lasting(first)
+        other = second.take(STORE, "redis", list, close)
+        assert other is not value
+        async with started(second):
+            assert Lasting(second).take(STORE, "memory", list, close) is not value
+        assert (value, other) == ([], ["closed"])
+    assert value == ["closed"]
