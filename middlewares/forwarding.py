@@ -1,7 +1,8 @@
 """To the backend: the innermost middleware.
 
 Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), else the
-current request, made fit for the backend. Declares an estimate of the token counts where the backend may give none (R11.3).
+current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by `proxy.attempts`
+and `proxy.targets` (R10.5, R10.6). Declares an estimate of the token counts where the backend may give none (R11.3).
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from dataclasses import replace
 import orjson
 from aiohttp import web
 
+from proxy.attempts import Attempts
 from proxy.backends.adapt import adapt, fit_images
-from proxy.backends.base import Backend, Capabilities
-from proxy.errors import ClientFault, GatewayError, quote
+from proxy.backends.base import Capabilities
+from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
-from proxy.model import ModelReply, ModelRequest, Usage
-from proxy.observing import observe_call
+from proxy.model import ModelReply, ModelRequest, Text, Usage
 from proxy.reply import Reply
+from proxy.targets import Member
 from proxy.usage import Estimator
 
 
 class Forwarding(Middleware):
-    """Asks the route's backend. Must be the last of the chain: it never calls the next handler."""
+    """Asks a server of the route. Must be the last of the chain: it never calls the next handler."""
 
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
@@ -34,36 +36,36 @@ class Forwarding(Middleware):
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         _refuse_lost_turns(exchange)
-        backend = exchange.route.backend
-        source_wanted = exchange.route.options.usage_source
-        sent = self._renamed(exchange)
-        body = None if source_wanted == "estimate" else self._own_bytes(exchange, sent)
-        if body is None:
-            sent = self._adapted(exchange, sent, backend.capabilities)
-        reply = await _ask(exchange, backend, sent, body)
-        if body is None and source_wanted != "backend":
-            counter = Counter(
-                self._estimator(exchange.route.options.encoding), sent, always=source_wanted == "estimate"
-            )
+        route = exchange.route
+        source_wanted = route.options.usage_source
+        own = source_wanted != "estimate" and _passes(exchange)
+        sent = exchange.request
+
+        def prepare(member: Member) -> tuple[ModelRequest, bytes | None]:
+            nonlocal sent
+            sent = _renamed(exchange.request, member.upstream_model or route.config.upstream_model)
+            if own:
+                return sent, _own_bytes(exchange, sent)
+            sent = self._adapted(exchange, sent, member.target.backend.capabilities)
+            return sent, None
+
+        key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
+        record = exchange.record
+        source = Attempts(exchange, prepare, key)
+        before = time.monotonic()
+        record.asks(before)
+        try:
+            await source.open()
+        finally:
+            record.waited += time.monotonic() - before
+        reply = Reply(source, streamed=sent.stream)
+        if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
+            reply.watch(source.saw)
+        if not own and source_wanted != "backend":
+            counter = Counter(self._estimator(route.options.encoding), sent, always=source_wanted == "estimate")
             reply.watch(counter.see, unless=counter.has_nothing_to_do)
             reply.settle(counter.fill, unless=counter.has_nothing_to_do)
         return reply
-
-    def _renamed(self, exchange: Exchange) -> ModelRequest:
-        name = exchange.route.config.upstream_model
-        if name is None or name == exchange.request.model:
-            return exchange.request
-        return replace(exchange.request, model=name)
-
-    def _own_bytes(self, exchange: Exchange, sent: ModelRequest) -> bytes | None:
-        """The client's body, at most with another model name, if that says all there is to say."""
-        protocol = exchange.route.backend.protocol
-        if not exchange.untouched or protocol is None or protocol.name != exchange.protocol.name:
-            return None
-        if sent is not exchange.received:
-            return orjson.dumps({**exchange.body, "model": sent.model})
-        origin = exchange.received.origin
-        return origin.body if origin is not None else None
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, takes: Capabilities) -> ModelRequest:
         try:
@@ -79,30 +81,36 @@ class Forwarding(Middleware):
         return known
 
 
-async def _ask(exchange: Exchange, backend: Backend, sent: ModelRequest, body: bytes | None) -> Reply:
-    """One attempt: what `backend` answers. Raises `GatewayError`, which is counted as a failure of this backend."""
-    record = exchange.record
-    before = time.monotonic()
-    record.asks(before)
-    observer = observe_call(exchange, backend, sent)
-    try:
-        source = await backend.open(sent, request_id=exchange.id, body=body, observer=observer)
-    except BaseException as error:
-        if observer is not None:
-            observer.failed(error)
-            observer.closed()
-        if isinstance(error, GatewayError):
-            record.backend_failed(error, backend.name)
-        raise
-    finally:
-        record.waited += time.monotonic() - before
-    record.queued += source.queued_s
-    reply = Reply(source, streamed=sent.stream)
-    if observer is not None:
-        if body is None:  # else nobody may want to read the answer, and then it passes unread
-            reply.watch(observer.event)
-        reply.at_end(observer.closed)
-    return reply
+def _renamed(request: ModelRequest, name: str | None) -> ModelRequest:
+    return request if name is None or name == request.model else replace(request, model=name)
+
+
+def _passes(exchange: Exchange) -> bool:
+    """Whether the client's body says all there is to say, at most with another model name."""
+    protocol = exchange.route.targets.protocol
+    if not exchange.untouched or protocol is None or protocol.name != exchange.protocol.name:
+        return False
+    return exchange.received.origin is not None
+
+
+def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
+    if sent is not exchange.received:
+        return orjson.dumps({**exchange.body, "model": sent.model})
+    assert exchange.received.origin is not None
+    return exchange.received.origin.body
+
+
+def _sticky_key(request: web.Request, exchange: Exchange) -> bytes:
+    """What keeps requests on one server: a header, or the begin of the conversation, which its later turns share."""
+    by = exchange.route.config.sticky_by
+    if by != "prompt":
+        return request.headers.get(by, "").encode(errors="backslashreplace")
+    words: list[str] = []
+    for message in exchange.request.messages:
+        words += [message.role, *(part.text for part in message.parts if isinstance(part, Text))]
+        if message.role == "user":
+            break
+    return "\0".join(words).encode(errors="backslashreplace")
 
 
 def _refuse_lost_turns(exchange: Exchange) -> None:

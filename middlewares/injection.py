@@ -130,7 +130,7 @@ class Injection(Middleware):
     def _constraint(
         self, request: ModelRequest, route: Route, tool_format: ToolFormat, key: bytes
     ) -> Constraint | None:
-        options, feature = route.options, route.backend.capabilities.constrain
+        options, feature = route.options, route.targets.capabilities.constrain
         # A schema makes the whole answer one JSON value: only a format without tags can be enforced that way.
         able = feature != "none" and (feature not in SCHEMA_CONSTRAINTS or tool_format.json_answer)
         # An answer that begins inside thinking would have to think in the form of a call.
@@ -164,7 +164,7 @@ def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, An
     form = request.response_format
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return None
-    backend = exchange.route.backend
+    backend = exchange.route.targets
     told = backend.capabilities.response_format or (
         backend.protocol is not None and backend.protocol.name == exchange.protocol.name
     )

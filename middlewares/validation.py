@@ -208,7 +208,7 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 
 
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
-    takes = exchange.route.backend.capabilities
+    takes = exchange.route.targets.capabilities
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     if request.extra and not _passes_unchanged(exchange, request):
@@ -234,7 +234,7 @@ def _unsupported(name: str, instead: str) -> ClientFault:
 
 def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
     """Whether the backend gets the client's own bytes and decides by itself (R1.6)."""
-    own = exchange.route.backend.protocol
+    own = exchange.route.targets.protocol
     if own is None or own.name != exchange.protocol.name:
         return False
     if exchange.route.options.mode == "native":
@@ -313,7 +313,7 @@ def _check_result(result: ToolResult, called: Mapping[str, int], index: int, pat
 def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
     """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one; other
     things that are not known are left out with a notice (R8.2)."""
-    wire = exchange.route.backend.protocol
+    wire = exchange.route.targets.protocol
     foreign = [
         part
         for message in request.messages
@@ -338,7 +338,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> Non
 
 
 def _check_images(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
-    takes = exchange.route.backend.capabilities
+    takes = exchange.route.targets.capabilities
     if takes.images or takes.drop_images:
         return
     for index, message in enumerate(request.messages):

@@ -23,6 +23,7 @@ from .delivery import API_KEY, Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
 from .heads import set_common
+from .health import Health
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
 from .protocols.base import WireProtocol
@@ -37,12 +38,14 @@ from .routing import Route, Router
 from .settings import load, read_section
 from .store.opening import make_store
 from .stored import CONVERSATIONS, Conversations, add_routes
+from .targets import Target, targets_of
 from .telemetry import Metrics
 from .toolset import KnownTools
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
+HEALTH: Final = web.AppKey("toolwire.health", Health)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
@@ -76,6 +79,7 @@ def create_app(
     }
     keys = Keys.load(config.auth)
     limited = has_limits(config, keys)
+    targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
     chains = Chains(plugins, metrics)
     routes = []
     for route in effective_routes(config):
@@ -83,7 +87,7 @@ def create_app(
             Route(
                 config=route,
                 options=route.options,
-                backend=backends[route.backend],
+                targets=targets_of(route, targets),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
                 chain=compose(chains.build(chain_of(route, config, limited=limited))),
@@ -105,6 +109,7 @@ def create_app(
     app[METRICS] = metrics
     app[LASTING] = lasting
     app[BACKENDS] = tuple(backends.values())
+    app[HEALTH] = Health(targets, lambda up, name: metrics.backend_up.set(up, name))
     app[CONVERSATIONS] = lasting.take(
         CONVERSATIONS,
         config.store,
@@ -188,7 +193,8 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
         for backend in app[BACKENDS]:
             started.append(backend)
             await backend.start()
-        yield
+        async with app[HEALTH]:
+            yield
     finally:
         for backend in reversed(started):
             await backend.close()
@@ -211,19 +217,9 @@ async def _ready(request: web.Request) -> web.Response:
     """At least one backend can be reached, and the gateway is not about to stop."""
     if request.app[PULSES].draining:
         return _json({"status": "draining"}, 503)
-
-    async def reachable(backend: Backend) -> bool:
-        try:
-            return await asyncio.wait_for(backend.ready(), _READY_TIMEOUT_S)
-        except TimeoutError:
-            return False
-
-    backends = request.app[BACKENDS]
-    up = await asyncio.gather(*(reachable(backend) for backend in backends))
-    for backend, ok in zip(backends, up, strict=True):
-        request.app[METRICS].backend_up.set(ok, backend.name)
-    states = {backend.name: "up" if ok else "down" for backend, ok in zip(backends, up, strict=True)}
-    ready = any(up)
+    up = await request.app[HEALTH].states()
+    states = {name: "up" if ok else "down" for name, ok in up.items()}
+    ready = any(up.values())
     return _json({"status": "ready" if ready else "unavailable", "backends": states}, 200 if ready else 503)
 
 
@@ -246,7 +242,7 @@ async def _model_names(request: web.Request) -> list[str]:
         found = route.names
         if not found and route.config.upstream_model is None:
             try:
-                found = tuple(await asyncio.wait_for(route.backend.models(), _READY_TIMEOUT_S))
+                found = tuple(await asyncio.wait_for(route.targets.models(), _READY_TIMEOUT_S))
             except TimeoutError:
                 found = ()
         names.update(dict.fromkeys(found))

@@ -16,12 +16,22 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from .auth import ApiKey, Keys
-from .config import CorsConfig, GatewayConfig, MiddlewareConfig, PromptConfig, RateLimit, RouteConfig
+from .config import (
+    CorsConfig,
+    GatewayConfig,
+    MiddlewareConfig,
+    PromptConfig,
+    RateLimit,
+    RouteConfig,
+    RouteOptions,
+    TargetConfig,
+)
 from .conversion import ConfigError, from_mapping, join, suggestion
 from .prompt import check_template
 from .ratelimit.opening import make_ledger
 from .registry import Registries, Registry
 from .store.opening import make_store
+from .targets import Target, targets_of
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {"server.port": (0, 65535), "server.workers": (1, 1024)}
 """Least and greatest value. Every other number of the configuration is at least 0."""
@@ -61,13 +71,20 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
         make_ledger(config.rate_limits)
     except ValueError as error:
         problems.append(str(error))
+    targets: dict[str, Target] = {}
     for name, backend in config.backends.items():
         make = find(plugins.backends, backend.kind, f"backends.{name}.kind")
         try:
             if make is not None:
-                make(name, backend, config.limits)
+                targets[name] = Target(name, make(name, backend, config.limits), backend)
         except (ConfigError, ValueError) as error:
             problems.append(f"backends.{name}: {error}")
+    for index, route in enumerate(config.routes if len(targets) == len(config.backends) else ()):
+        try:
+            if route.backends or route.fallback:
+                targets_of(route, targets)
+        except ConfigError as error:
+            problems.append(f"routes[{index}]: {error}")
     find(plugins.formats, config.defaults.format, "defaults.format")
     for index, route in enumerate(config.routes):
         if route.options.format != config.defaults.format:
@@ -99,7 +116,7 @@ def describe(config: GatewayConfig) -> str:
     for route in effective_routes(config):
         names = ", ".join((route.model, *route.aliases))
         renamed = f" as {route.upstream_model}" if route.upstream_model else ""
-        lines.append(f"route {names} -> {route.backend}{renamed}: {route.options.mode}, {route.options.format}")
+        lines.append(f"route {names} -> {_servers(route)}{renamed}: {route.options.mode}, {route.options.format}")
         for who, limit in (("together", route.rate_limit), ("each key", route.rate_limit_per_key)):
             if amounts := _amounts(limit):
                 lines.append(f"  {who}: {amounts}")
@@ -128,6 +145,22 @@ def _amounts(limit: RateLimit) -> str:
     words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
     given = {word: getattr(limit, name) for name, word in words.items()}
     return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in given.items() if amount is not None)
+
+
+def _servers(route: RouteConfig) -> str:
+    """The servers of a route, in words."""
+    if not route.backends:
+        shown = route.backend
+    else:
+        weights = route.balance != "round_robin" and any(entry.weight != 1 for entry in route.backends)
+        shown = ", ".join(_server(entry, f" x{entry.weight:g}" if weights else "") for entry in route.backends)
+        by = f" by {route.sticky_by}" if route.balance == "sticky" else ""
+        shown = f"{route.balance}{by} ({shown})" if len(route.backends) > 1 else shown
+    return " else ".join([shown, *(_server(entry) for entry in route.fallback)])
+
+
+def _server(entry: TargetConfig, weight: str = "") -> str:
+    return f"{entry.backend}{weight}{f' as {entry.upstream_model}' if entry.upstream_model else ''}"
 
 
 def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
@@ -177,7 +210,10 @@ def _mistakes(config: GatewayConfig) -> Iterator[str]:
     yield from _backends(config)
     yield from _routes(config)
     yield from _template(config.defaults.prompt, "defaults.prompt")
+    yield from _tries(config.defaults, "defaults")
     for index, route in enumerate(config.routes):
+        if route.options.retry != config.defaults.retry:
+            yield from _tries(route.options, f"routes[{index}].options")
         if route.options.prompt != config.defaults.prompt:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
     yield from _access(config)
@@ -230,8 +266,7 @@ def _routes(config: GatewayConfig) -> Iterator[str]:
     taken: dict[str, str] = {}
     for index, route in enumerate(config.routes):
         path = f"routes[{index}]"
-        if route.backend not in config.backends:
-            yield f"{path}.backend: no backend {route.backend!r}{suggestion(route.backend, config.backends)}"
+        yield from _servers_of(config, route, path)
         if route.chain is not None and not route.chain:
             yield f"{path}.chain: must not be empty"
         names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
@@ -241,6 +276,29 @@ def _routes(config: GatewayConfig) -> Iterator[str]:
             elif name in taken:
                 yield f"{where}: {name!r} is already taken by {taken[name]}"
             taken.setdefault(name, where)
+
+
+def _tries(options: RouteOptions, path: str) -> Iterator[str]:
+    if options.retry.attempts < 1:
+        yield f"{path}.retry.attempts: expected at least 1, the first try counts, got {options.retry.attempts}"
+
+
+def _servers_of(config: GatewayConfig, route: RouteConfig, path: str) -> Iterator[str]:
+    named: dict[str, str] = {} if route.backends else {f"{path}.backend": route.backend}
+    for key, entries in (("backends", route.backends), ("fallback", route.fallback)):
+        named |= {f"{path}.{key}[{index}]": entry.backend for index, entry in enumerate(entries)}
+    for index, entry in enumerate(route.backends):
+        if not entry.weight:
+            yield f"{path}.backends[{index}].weight: must be above 0"
+    taken: dict[str, str] = {}
+    for where, name in named.items():
+        if name not in config.backends:
+            yield f"{where}: no backend {name!r}{suggestion(name, config.backends)}"
+        elif name in taken:
+            yield f"{where}: {name!r} is already taken by {taken[name]}"
+        taken.setdefault(name, where)
+    if route.backends and route.backend not in (next(iter(config.backends), None), "default"):
+        yield f"{path}.backend: give either `backend` or `backends`"
 
 
 def _template(prompt: PromptConfig, path: str) -> Iterator[str]:

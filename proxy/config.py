@@ -185,6 +185,18 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerConfig:
+    """When a server that fails is left alone. Each worker learns for itself."""
+
+    failures: int | None = doc(
+        "So many failures in a row, and it gets no requests; 0: never. Default: 5 on routes that have another server, never on "
+        "others.",
+        default=None,
+    )
+    open_s: float = doc("For so long; then one request at a time finds out.", default=15.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
     """One model server. What is None here comes from the preset."""
 
@@ -214,6 +226,11 @@ class BackendConfig:
     trust_env: bool = doc("Use the proxy variables of the environment; every request costs more then.", default=False)
     verify_tls: bool = doc("Check certificates.", default=True)
     health_path: str | None = doc("Path asked by `/ready`; default: the model list.", default=None)
+    health_check_s: float | None = doc(
+        "Ask so often whether it is up; while it is not, routes with another server leave it out. Default: never.",
+        default=None,
+    )
+    breaker: BreakerConfig = doc("Circuit breaker.", default_factory=BreakerConfig)
     script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
     options: Mapping[str, Any] = doc("Options of a plug-in backend.", default_factory=dict)
 
@@ -242,6 +259,24 @@ class ReasoningConfig:
     scan_calls: bool = doc("Calls inside reasoning count.", default=False)
     field: Literal["reasoning_content", "reasoning", "both", "inline", "drop"] = doc(
         "Where Chat puts it.", default="reasoning_content"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryConfig:
+    """Asking again after a model server failed and before anything of an answer was sent."""
+
+    attempts: int = doc(
+        "Tries among the servers of a route, the first one included; 1: none is repeated. Each `fallback` is one more.",
+        default=2,
+    )
+    backoff_s: float = doc(
+        "Before the same server is asked again: a random pause up to this, twice as much each time.", default=0.25
+    )
+    backoff_max_s: float = doc("Longest such pause.", default=8.0)
+    retry_after_max_s: float = doc(
+        "Longest `Retry-After` that is waited for; beyond: the client gets the error, with its `Retry-After`.",
+        default=5.0,
     )
 
 
@@ -277,7 +312,14 @@ class RouteOptions:
     format_miss: Literal["pass", "error"] = doc(
         "The final text does not have the form of `response_format` or `text.format`.", default="pass"
     )
-    choice_miss: Literal["pass", "error"] = doc("A required call was not made.", default="pass")
+    choice_miss: Literal["pass", "reask", "error"] = doc(
+        "A required call was not made. `reask`: ask once more, or as often as `reask` says, then pass.", default="pass"
+    )
+    reask: Literal[0, 1, 2, 3] = doc(
+        "So often the model is asked again after a strict failure or without a required call. Where that can happen, answers "
+        "are held back until they are judged.",
+        default=0,
+    )
     constrain: Literal["auto", "off", "required"] = doc(
         "Constrained decoding for required and named choices.", default="auto"
     )
@@ -292,6 +334,7 @@ class RouteOptions:
     forward_unknown: Literal["drop", "list", "all"] = doc(
         "Unknown fields: none, those of the backend's list, all.", default="list"
     )
+    retry: RetryConfig = doc("When a model server fails.", default_factory=RetryConfig)
     usage_source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
     encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
 
@@ -313,6 +356,15 @@ def default_chain() -> tuple[MiddlewareConfig, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """One of several servers of a route. In the file: a name, or a mapping with `backend`."""
+
+    backend: str = doc("Key in `backends`.")
+    weight: float = doc("Its share of the requests, above 0.", default=1.0)
+    upstream_model: str | None = doc("Name sent to it; default: that of the route.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouteConfig:
     """Which models go where."""
 
@@ -321,6 +373,16 @@ class RouteConfig:
     )
     aliases: tuple[str, ...] = doc("Further names.", default=())
     backend: str = doc("Key in `backends`.", default="default")
+    backends: tuple[TargetConfig, ...] = doc("Several servers in place of `backend`.", default=())
+    balance: Literal["weighted", "round_robin", "least_busy", "sticky"] = doc(
+        "Which of `backends` is asked. `sticky`: the same one for the same `sticky_by`.", default="weighted"
+    )
+    sticky_by: str = doc(
+        "`prompt` (all up to the first user message), or the name of a request header.", default="prompt"
+    )
+    fallback: tuple[TargetConfig, ...] = doc(
+        "Servers that are asked in this order when those before failed or are down.", default=()
+    )
     upstream_model: str | None = doc("Name sent to the backend; default: the client's.", default=None)
     chain: tuple[MiddlewareConfig, ...] | None = doc(
         "Chain of this route; default: the top-level `chain`.", default=None

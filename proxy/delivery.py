@@ -206,7 +206,7 @@ class Delivery:
         received = await asyncio.to_thread(read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         record.stream = received.stream
         record.note("route", route.config.model)
-        record.note("backend", route.backend.name)
+        record.note("backend", route.targets.name)
         if received.tools:
             record.note("tools", len(received.tools))
             record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])

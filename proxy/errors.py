@@ -88,7 +88,8 @@ class GatewayError(Exception):
 
     `code` is a key of `CODES`, or a plug-in's own word; then `status` and `type` must be given. `param` is the path of
     the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended to the message.
-    `headers` are added to the HTTP answer when no byte was sent yet.
+    `headers` are added to the HTTP answer when no byte was sent yet. `upstream_status` is what the model server answered, if
+    it did. `transient`: it may do better when it is asked again, or another server may (R10.5).
     """
 
     default_code: str = "internal_error"
@@ -103,6 +104,8 @@ class GatewayError(Exception):
         status: int | None = None,
         type: str | None = None,
         headers: Mapping[str, str] | None = None,
+        upstream_status: int | None = None,
+        transient: bool = False,
     ) -> None:
         self.code = code or self.default_code
         row = CODES.get(self.code)
@@ -113,6 +116,8 @@ class GatewayError(Exception):
         self.status = status if status is not None else row.status if row else 500
         self.type = type if type is not None else row.type if row else "server_error"
         self.headers: dict[str, str] = dict(headers or {})
+        self.upstream_status = upstream_status
+        self.transient = transient
         super().__init__(self.message)
 
     def __repr__(self) -> str:

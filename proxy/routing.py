@@ -13,11 +13,11 @@ from typing import Final
 
 from aiohttp import web
 
-from .backends.base import Backend
 from .config import LimitsConfig, RouteConfig, RouteOptions
 from .errors import ClientFault, quote
 from .formats.base import ToolFormat
 from .formats.families import format_for
+from .targets import Targets
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit."""
@@ -33,7 +33,7 @@ class Route:
 
     config: RouteConfig
     options: RouteOptions
-    backend: Backend
+    targets: Targets
     format: ToolFormat
     limits: LimitsConfig
     chain: Handler

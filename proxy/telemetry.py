@@ -186,6 +186,7 @@ class Metrics:
         self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
         self.backend_up = Gauge("toolwire_backend_up", "1 if it answered when last asked", "backend", merge="last")
+        self.retries = Counter("toolwire_retries_total", "Further tries, by what the one before failed with", "code")
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
         self.tool_executions = Counter("toolwire_tool_executions_total", "Server-side executions", "state")
         self.middleware_errors = Counter(
@@ -200,6 +201,7 @@ class Metrics:
             "repaired": self.repairs,
             "strict_failures": self.strict_failures,
             "executions": self.tool_executions,
+            "retries": self.retries,
         }
         """Counter of the record -> the family that counts its labels."""
         self.cells = cells or Cells()

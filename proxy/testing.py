@@ -29,7 +29,7 @@ import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
 from .backends.mock import MockBackend, MockSource
-from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RouteOptions, StoreConfig
+from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RetryConfig, RouteOptions, StoreConfig
 from .model import ModelRequest
 from .observing import BackendObserver
 from .registry import Registries, registries
@@ -100,7 +100,7 @@ async def run_chain(
 
     `chain` is a configuration, whose backends are all replaced by `backend`, or a list of middlewares, outermost first, each a
     name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without `model` gets one.
-    `options` are the route's, for a list.
+    `options` are the route's, for a list; by default no request is repeated.
     """
     from .app import create_app  # only here: the server below is of use to programs without a gateway, too
 
@@ -116,7 +116,7 @@ async def run_chain(
         config = GatewayConfig(
             store=StoreConfig(kind="memory"),
             chain=tuple(entries),
-            defaults=options or RouteOptions(),
+            defaults=options or RouteOptions(retry=RetryConfig(attempts=1)),
             backends={"default": _SCRIPTED},
         )
     config = replace(config, backends=dict.fromkeys(config.backends or ("default",), _SCRIPTED))

@@ -12,10 +12,13 @@ Rules for both:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..config import Timeouts
 from ..errors import BackendFault
+
+CONNECTING: Final = "connecting"
+"""The phase of a time limit in which the server knows nothing of the request."""
 
 
 class Answer(Protocol):
@@ -81,22 +84,26 @@ def shortest(timeouts: Timeouts) -> tuple[float | None, str]:
 
 def timed_out(phase: str, seconds: float | None) -> BackendFault:
     """The error for a limit that was passed."""
-    return BackendFault(f"The model server took too long ({phase}: more than {seconds:g} s).", code="upstream_timeout")
+    return BackendFault(
+        f"The model server took too long ({phase}: more than {seconds:g} s).",
+        code="upstream_timeout",
+        transient=phase == CONNECTING,  # else it may still be at work
+    )
 
 
 def unreachable() -> BackendFault:
     """No connection."""
-    return BackendFault("The model server cannot be reached.", code="upstream_disconnected")
+    return BackendFault("The model server cannot be reached.", code="upstream_disconnected", transient=True)
 
 
 def untrusted() -> BackendFault:
     """No TLS connection."""
-    return BackendFault("The model server's certificate is not trusted.", code="upstream_disconnected")
+    return BackendFault("The model server's certificate is not trusted.", code="upstream_disconnected", transient=True)
 
 
 def disconnected() -> BackendFault:
     """The connection ended before the answer did."""
-    return BackendFault("The model server closed the connection.", code="upstream_disconnected")
+    return BackendFault("The model server closed the connection.", code="upstream_disconnected", transient=True)
 
 
 def not_http() -> BackendFault:

@@ -16,6 +16,9 @@ from ..errors import BackendFault, ClientFault, GatewayError
 MAX_MESSAGE_CHARS: Final = 500
 """A model server's message is shortened to this many characters."""
 
+TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses after which a request is worth another try (R10.5)."""
+
 _TOO_LONG: Final = re.compile(
     r"maximum context length|context[ _](?:length|window|size)[ _]?exceed|exceed\w* (?:the )?(?:available |model'?s? |maximum )*"
     r"context|longer than the model'?s context|context the overflow|prompt is too long",
@@ -45,7 +48,12 @@ def read_refusal(
     `body` is what was read of it, `private` are texts that must not be shown (host names, the key).
     """
     text, code = read_message(body)
-    text = clean(text, private=private)
+    error = _refusal(status, headers, clean(text, private=private), code)
+    error.upstream_status, error.transient = status, status in TRANSIENT
+    return error
+
+
+def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:
     said = f": {text}" if text else "."
     match status:
         case 400 | 422:
@@ -124,5 +132,12 @@ def cleaned(error: GatewayError, *, private: tuple[str, ...] = ()) -> GatewayErr
     if message == error.message:
         return error
     return type(error)(
-        message, code=error.code, param=error.param, status=error.status, type=error.type, headers=error.headers
+        message,
+        code=error.code,
+        param=error.param,
+        status=error.status,
+        type=error.type,
+        headers=error.headers,
+        upstream_status=error.upstream_status,
+        transient=error.transient,
     )

@@ -16,7 +16,17 @@ from yarl import URL
 
 from ..config import BackendConfig, Timeouts
 from ..errors import BackendFault
-from .connections import disconnected, not_http, shortest, timed_out, too_large, undecodable, unreachable, untrusted
+from .connections import (
+    CONNECTING,
+    disconnected,
+    not_http,
+    shortest,
+    timed_out,
+    too_large,
+    undecodable,
+    unreachable,
+    untrusted,
+)
 
 PIECEWISE_BYTES: Final = 1024 * 1024
 """Larger request bodies are sent in pieces."""
@@ -64,7 +74,7 @@ class SessionClient:
             async with asyncio.timeout(limit):
                 response = await self._accepted(body, fields, reused)
         except aiohttp.ConnectionTimeoutError:
-            raise timed_out("connecting", self._timeouts.connect_s) from None
+            raise timed_out(CONNECTING, self._timeouts.connect_s) from None
         except TimeoutError:
             raise timed_out(phase, limit) from None
         except (aiohttp.ClientError, OSError) as error:

@@ -27,7 +27,7 @@ from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault
-from .connections import disconnected, shortest, timed_out, unreachable, untrusted
+from .connections import CONNECTING, disconnected, shortest, timed_out, unreachable, untrusted
 from .wire_answer import WireAnswer
 from .wire_connection import READ_BYTES, Connection
 
@@ -198,7 +198,7 @@ class WireClient:
         except ssl.SSLError:
             raise untrusted() from None
         except (OSError, UnicodeError):  # the latter for names that cannot be looked up
-            raise (timed_out("connecting", limit) if connecting.expired() else unreachable()) from None
+            raise (timed_out(CONNECTING, limit) if connecting.expired() else unreachable()) from None
         if self._closed:
             connection.transport.abort()
             raise disconnected()

@@ -20,6 +20,7 @@ from proxy.model import Message, ModelRequest, Text, Usage
 from proxy.protocols.chat import ChatProtocol
 from proxy.reply import Reply
 from proxy.routing import Route
+from proxy.targets import Targets
 from proxy.telemetry import AccessRecord
 from proxy.testing import Say, ScriptedBackend, Upstream
 from proxy.usage import count_bytes
@@ -47,7 +48,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
     route = Route(
         config=RouteConfig(upstream_model=upstream_model),
         options=RouteOptions(**options),
-        backend=backend,
+        targets=Targets.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),
         chain=no_chain,
@@ -115,7 +116,7 @@ async def test_errors_of_the_backend_are_counted() -> None:
     exchange = exchange_for(ScriptedBackend([{"error": {"status": 503}}]), RAW)
     with pytest.raises(GatewayError):
         await forward(exchange)
-    assert exchange.record.counts["backend_errors"] == 1
+    assert exchange.record.counts["backend_errors"] == 2, "each of the two tries"
 
 
 async def test_a_refused_image_is_named_by_the_clients_own_index() -> None:

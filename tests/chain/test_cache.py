@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from middlewares.cache import Cache, CacheOptions
-from proxy.config import MiddlewareConfig, RouteOptions
+from proxy.config import MiddlewareConfig, RetryConfig, RouteOptions
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.e2e.conftest import CHAT, post, read_config, serving
 
@@ -24,7 +24,7 @@ class Asked:
     def __init__(self, reply: Any = "ok", *, mode: str = "native", **options: Any) -> None:
         self.backend = ScriptedBackend([reply])
         self.cache = Cache(CacheOptions(**options))
-        self.options = RouteOptions(mode=mode)
+        self.options = RouteOptions(mode=mode, retry=RetryConfig(attempts=1))
 
     async def __call__(self, body: dict[str, Any], path: str = CHAT, **headers: str) -> WireAnswer:
         chain = ["validation", "conversation", self.cache, "arguments", "transformation", "injection"]

@@ -65,8 +65,10 @@ def upstream_config(url: str, *, backend: Mapping[str, Any] | None = None, **sec
 
 
 def read_config(config: Mapping[str, Any]) -> GatewayConfig:
-    """A configuration as from the file; responses are kept in memory unless it says otherwise."""
-    return load(None, env={}, overrides={"store": {"kind": "memory"}, **config})
+    """A configuration as from the file. Unless it says otherwise responses are kept in memory, and no request is repeated: what
+    a fault is to the client shows in one try."""
+    defaults = {"retry": {"attempts": 1}, **config.get("defaults", {})}
+    return load(None, env={}, overrides={"store": {"kind": "memory"}, **config, "defaults": defaults})
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from middlewares.injection import OFFLOAD_BYTES, Injection, InjectionOptions
-from proxy.backends.base import Backend, Capabilities
+from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange
@@ -19,6 +19,7 @@ from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolRes
 from proxy.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
 from proxy.routing import Route
+from proxy.targets import Targets
 from proxy.telemetry import AccessRecord
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Grammar
@@ -39,8 +40,8 @@ def exchange_for(
     async def chain(request: object) -> Any:
         raise AssertionError
 
-    backend = cast(Backend, Model(feature))
-    route = Route(RouteConfig(), RouteOptions(**options), backend, tool_format, LimitsConfig(), chain)
+    targets = cast(Targets, Model(feature))
+    route = Route(RouteConfig(), RouteOptions(**options), targets, tool_format, LimitsConfig(), chain)
     return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
 
 

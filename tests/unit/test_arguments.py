@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from middlewares.arguments import Arguments
-from proxy.backends.base import Backend
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
@@ -20,6 +19,7 @@ from proxy.protocols.base import WireProtocol
 from proxy.reply import Reply
 from proxy.routing import Route
 from proxy.schema import ToolSchemas, compile_schema
+from proxy.targets import Targets
 from proxy.telemetry import AccessRecord
 
 SCHEMA = {
@@ -49,7 +49,7 @@ def exchange(
         route=Route(
             config=RouteConfig(),
             options=RouteOptions(**options),
-            backend=cast(Backend, None),
+            targets=cast(Targets, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),
             chain=cast(Any, None),

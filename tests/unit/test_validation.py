@@ -44,7 +44,7 @@ def result(call_id: str) -> dict[str, Any]:
 
 
 @dataclass
-class FakeBackend:
+class FakeTargets:
     name: str = "fake"
     capabilities: Capabilities = field(default_factory=Capabilities)
     protocol: Any = CHAT
@@ -67,7 +67,7 @@ class Case:
         self.route = Route(
             config=RouteConfig(),
             options=RouteOptions(**options),
-            backend=FakeBackend(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
+            targets=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
             format=None,  # type: ignore[arg-type]  # the validation knows no formats
             limits=limits or LimitsConfig(),
             chain=None,  # type: ignore[arg-type]  # nor chains
