@@ -7,7 +7,8 @@ side effects; sockets and middlewares are opened when the application starts and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -26,6 +27,7 @@ from .heads import set_common
 from .health import Health
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
+from .observing import Observe
 from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
 from .protocols.responses import ResponsesProtocol
@@ -58,12 +60,14 @@ def create_app(
     plugins: Registries | None = None,
     metrics: Metrics | None = None,
     before: web.Application | None = None,
+    observe: Sequence[Observe] = (),
 ) -> web.Application:
     """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
 
     `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
     installed entry points. `metrics` count on from where they are; default: from zero. `before` is the application whose
-    place this one takes: it hands on what outlives a configuration. Raises `ConfigError` with every mistake, or what a
+    place this one takes: it hands on what outlives a configuration. `observe` are who
+    looks on besides what the configuration says. Raises `ConfigError` with every mistake, or what a
     plug-in's constructor raises.
     """
     if not isinstance(config, GatewayConfig):
@@ -124,10 +128,11 @@ def create_app(
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
         app.cleanup_ctx.append(admission.running)
     app.cleanup_ctx.append(chains.running)
+    observers = [*observe, *_configured_observers(config, lasting)]
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
     for protocol in protocols:
-        serve = Delivery(config, protocol, router, metrics, known, pulses)
+        serve = Delivery(config, protocol, router, metrics, known, pulses, observers)
         for prefix in ("/v1", ""):
             app.router.add_post(prefix + protocol.path, serve.__call__)
     add_routes(app.router)
@@ -145,6 +150,16 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
     cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
     folder = None if cells is None else cells.parent
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
+
+
+def _configured_observers(config: GatewayConfig, lasting: Lasting) -> Iterator[Observe]:
+    """Those of what is switched on. They are imported only then."""
+    if config.telemetry.on:
+        from .otlp import EXPORTING, Exporting
+
+        settings = (config.telemetry, config.backends)
+        make = partial(Exporting, *settings)
+        yield lasting.take(EXPORTING, settings, make, Exporting.close).begin
 
 
 class Chains:

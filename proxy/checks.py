@@ -9,6 +9,7 @@ Sources: R5.4 (templates), R16.2 (options of middlewares), R17.2 (messages), R17
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -38,6 +39,9 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {"server.port": (0, 65535), "serv
 
 LIMITING: Final = "rate_limit"
 """The middleware that holds requests against the limits."""
+
+OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+"""What `telemetry` needs."""
 
 HTTP_KINDS: Final = ("openai_chat", "openai_completions")
 """Kinds of backends that cannot do without `url`."""
@@ -96,8 +100,17 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
                 from_mapping(kind, entry.options, f"{where}.options")
             except ConfigError as error:
                 problems += error.problems
+    if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
+        problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
     if problems:
         raise ConfigError(*problems)
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def describe(config: GatewayConfig) -> str:

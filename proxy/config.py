@@ -150,6 +150,23 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """OpenTelemetry. Needs the extra `otel`. What is not said here the standard `OTEL_*` variables say."""
+
+    otel: bool = doc("Send traces and metrics over OTLP/HTTP.", default=False)
+    otlp_endpoint: str | None = doc(
+        "Base URL of the collector, such as `http://127.0.0.1:4318`; turns `otel` on.", default=None
+    )
+    content: bool = doc("What was said, and arguments and results of tools, become attributes of spans.", default=False)
+    flush_s: float = doc("At the end, so long is waited for the collector to take the rest.", default=3.0)
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is sent."""
+        return self.otel or self.otlp_endpoint is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesConfig:
     """How the Responses API is written."""
 
@@ -404,6 +421,7 @@ class GatewayConfig:
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
     rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
+    telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
     defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
     chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)

@@ -202,3 +202,5 @@ def set_up_logging(form: Literal["text", "json"], level: str, stream: TextIO | N
     """Send all log records from `level` up to `stream` (default: standard error), replacing earlier handlers."""
     handler = LineHandler(stream or sys.stderr, _formatter(form))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # It says again and again that a collector is away. `proxy.otlp` says it once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

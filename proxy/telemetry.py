@@ -45,6 +45,7 @@ FIELDS: Final = {
     "first_byte_ms": "Until the first byte of the answer.",
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
     "route": "The route's `model`.",
+    "trace_id": "Of OpenTelemetry, if that is on.",
     "backend": "The target: the name of the backend that was asked last.",
     "format": "The format in which calls were looked for in the answer's text.",
     "tools": "Number of tools on offer.",
@@ -71,6 +72,10 @@ FIELDS: Final = {
     "format_misses": "The final text did not have the form that was asked for.",
     "ignored_items": "Items and parts that the model server has no form for.",
     "scanned_bytes": "Text that was searched for calls.",
+    "cache": "What the middleware `cache` had: `hit` or `miss`.",
+    "redacted": "Places that the middleware `redact` covered.",
+    "tools_denied": "Tools that the middleware `tool_filter` took away.",
+    "calls_denied": "Calls of such tools.",
     "store_failures": "A response could not be kept.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
 }

@@ -1,0 +1,306 @@
+"""OpenTelemetry: spans and metrics as the semantic conventions name them, to a real receiver, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from proxy.app import create_app
+from proxy.conversion import ConfigError
+from proxy.exchange import EXCHANGE
+from proxy.observing import ObservedTool
+from proxy.registry import registries
+from proxy.testing import Refuse, Say, Upstream
+from tests.e2e.conftest import function, mock_config, post, serving, upstream_config
+
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from proxy.tracing import Tracing
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+SECRET = "a-word-that-is-nowhere-else"
+ASK: dict[str, Any] = {"messages": [{"role": "user", "content": SECRET}]}
+CALL = '<tool_call>{"name": "weather", "arguments": "{}"}</tool_call>'
+
+
+class Seen:
+    """What was told to OpenTelemetry, in memory."""
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._content = content
+        self._spans = InMemorySpanExporter()
+        self._tracers = TracerProvider(shutdown_on_exit=False)
+        self._tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._reader = InMemoryMetricReader()
+        self._meters = MeterProvider([self._reader], shutdown_on_exit=False)
+
+    @asynccontextmanager
+    async def gateway(self, config: Any, plugins: Any = None) -> AsyncIterator[TestServer]:
+        tracing = Tracing(self._tracers, self._meters, config.backends, content=self._content)
+        async with TestServer(create_app(config, plugins=plugins, observe=[tracing.begin])) as server:
+            yield server
+
+    def spans(self, kind: SpanKind) -> list[ReadableSpan]:
+        return [span for span in self._spans.get_finished_spans() if span.kind is kind]
+
+    def span(self, kind: SpanKind) -> tuple[ReadableSpan, dict[str, Any]]:
+        (span,) = self.spans(kind)
+        return span, dict(span.attributes or {})
+
+    def metrics(self) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+        found = self._reader.get_metrics_data()
+        return {
+            metric.name: [(dict(point.attributes), point) for point in metric.data.data_points]
+            for resource in (found.resource_metrics if found else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def text(self) -> str:
+        return json.dumps([json.loads(span.to_json()) for span in self._spans.get_finished_spans()])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_spans_of_an_exchange(stream: bool) -> None:
+    seen = Seen()
+    body = {**ASK, "tools": [function("weather")], "stream": stream, "temperature": 0.5, "max_tokens": 100}
+    async with Upstream([Say(CALL, usage=(12, 7))]) as upstream, seen.gateway(upstream_config(upstream.url)) as server:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1", "X-Request-Id": "mine"}
+        answer = await post(server, body, headers=headers)
+        assert answer.status == 200
+        (asked,) = upstream.requests
+        port = upstream.port
+    server_span, outer = seen.span(SpanKind.SERVER)
+    client_span, inner = seen.span(SpanKind.CLIENT)
+    assert server_span.name == "POST /v1/chat/completions"
+    assert f"{server_span.context.trace_id:032x}" == TRACE
+    assert server_span.parent is not None
+    assert f"{server_span.parent.span_id:016x}" == PARENT
+    assert outer["http.response.status_code"] == 200
+    assert (outer["toolwire.request_id"], outer["toolwire.calls"]) == ("mine", 1)
+    assert client_span.name == "chat m"
+    assert client_span.parent is not None
+    assert client_span.parent.span_id == server_span.context.span_id
+    wanted = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 100,
+        "gen_ai.request.stream": stream,
+        "gen_ai.response.id": "chatcmpl-up",
+        "gen_ai.response.model": "m",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 12,
+        "gen_ai.usage.output_tokens": 7,
+        "server.address": "127.0.0.1",
+        "server.port": port,
+    }
+    assert wanted.items() <= inner.items()
+    assert ("gen_ai.response.time_to_first_chunk" in inner) is stream
+    # What the model server gets: our span as the parent, and the vendor's state.
+    assert asked.headers["traceparent"] == f"00-{TRACE}-{client_span.context.span_id:016x}-01"
+    assert asked.headers["tracestate"] == "vendor=1"
+    assert SECRET not in seen.text()
+    metrics = seen.metrics()
+    ((common, duration),) = metrics["gen_ai.client.operation.duration"]
+    assert common["gen_ai.request.model"] == "m"
+    assert duration.count == 1
+    tokens = {common["gen_ai.token.type"]: point.sum for common, point in metrics["gen_ai.client.token.usage"]}
+    assert tokens == {"input": 12, "output": 7}
+    assert ("gen_ai.client.operation.time_to_first_chunk" in metrics) is stream
+
+
+async def test_content_by_opt_in() -> None:
+    seen = Seen(content=True)
+    async with Upstream([Say("hello")]) as upstream, seen.gateway(upstream_config(upstream.url)) as server:
+        messages = [{"role": "system", "content": "be brief"}, *ASK["messages"]]
+        assert (await post(server, {"messages": messages, "tools": [function("weather")]})).status == 200
+    _, inner = seen.span(SpanKind.CLIENT)
+    (user,) = json.loads(inner["gen_ai.input.messages"])
+    assert user == {"role": "user", "parts": [{"type": "text", "content": SECRET}]}
+    assert json.loads(inner["gen_ai.system_instructions"])[0]["content"].startswith("be brief")
+    (out,) = json.loads(inner["gen_ai.output.messages"])
+    assert out == {"role": "assistant", "parts": [{"type": "text", "content": "hello"}], "finish_reason": "stop"}
+
+
+async def test_a_refusal_and_a_stream_that_breaks_off_are_errors() -> None:
+    seen = Seen()
+    async with (
+        Upstream([Refuse(500), Say("half", cut=True)]) as upstream,
+        seen.gateway(upstream_config(upstream.url)) as server,
+    ):
+        assert (await post(server, ASK)).status == 502
+        assert (await post(server, {**ASK, "stream": True})).status == 200
+    refused, broken = seen.spans(SpanKind.CLIENT)
+    assert (refused.attributes or {})["error.type"] == "upstream_error"
+    assert (broken.attributes or {})["error.type"] == "upstream_disconnected"
+    for span in (refused, broken, *seen.spans(SpanKind.SERVER)):
+        assert span.status.status_code is StatusCode.ERROR
+    points = seen.metrics()["gen_ai.client.operation.duration"]
+    assert {common["error.type"] for common, _ in points} == {"upstream_error", "upstream_disconnected"}
+
+
+async def test_a_request_that_is_refused_has_a_span() -> None:
+    seen = Seen()
+    async with seen.gateway(mock_config(["hi"])) as server:
+        assert (await post(server, b"{")).status == 400
+    span, attributes = seen.span(SpanKind.SERVER)
+    assert (attributes["http.response.status_code"], attributes["error.type"]) == (400, "invalid_json")
+    assert span.status.status_code is StatusCode.UNSET  # the client's affair
+    assert not seen.spans(SpanKind.CLIENT)
+
+
+async def test_a_malformed_context_is_ignored() -> None:
+    seen = Seen()
+    async with seen.gateway(mock_config(["hi"])) as server:
+        assert (await post(server, ASK, headers={"traceparent": "00-zz-1-1"})).status == 200
+    span, _ = seen.span(SpanKind.SERVER)
+    assert span.parent is None
+
+
+@web.middleware
+async def runs_tools(request: web.Request, handler: Any) -> web.StreamResponse:
+    """As a middleware that executes tools does it."""
+    exchange = request[EXCHANGE]
+    with ObservedTool(exchange, "clock", "call_1", "{}") as run:
+        run.ended("completed", SECRET)
+    with ObservedTool(exchange, "slow", "call_2", "{}"):
+        pass
+    response: web.StreamResponse = await handler(request)
+    return response
+
+
+async def test_executions_have_spans() -> None:
+    seen = Seen()
+    plugins = registries()
+    plugins.middlewares.register("runs_tools", runs_tools)
+    async with Upstream([Say("hi")]) as upstream:
+        config = upstream_config(upstream.url, chain=["runs_tools", "forwarding"])
+        async with seen.gateway(config, plugins) as server:
+            assert (await post(server, ASK)).status == 200
+    parent, _ = seen.span(SpanKind.SERVER)
+    clock, slow = seen.spans(SpanKind.INTERNAL)
+    assert clock.name == "execute_tool clock"
+    assert {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.id": "call_1"}.items() <= dict(
+        clock.attributes or {}
+    ).items()
+    assert clock.parent is not None
+    assert clock.parent.span_id == parent.context.span_id
+    assert (slow.attributes or {})["error.type"] == "cancelled"
+    assert SECRET not in seen.text()
+
+
+# --- over the wire --------------------------------------------------------------------------------------------------
+
+
+class Collector:
+    """An OTLP/HTTP receiver."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.services: set[str] = set()
+        self.metrics: set[str] = set()
+
+    async def traces(self, request: web.Request) -> web.Response:
+        message = ExportTraceServiceRequest.FromString(await request.read())
+        for resource in message.resource_spans:
+            self.services |= {
+                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
+            }
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return web.Response()
+
+    async def numbers(self, request: web.Request) -> web.Response:
+        message = ExportMetricsServiceRequest.FromString(await request.read())
+        for resource in message.resource_metrics:
+            for scope in resource.scope_metrics:
+                self.metrics |= {metric.name for metric in scope.metrics}
+        return web.Response()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.router.add_post("/v1/traces", self.traces)
+        app.router.add_post("/v1/metrics", self.numbers)
+        async with TestServer(app) as server:
+            yield str(server.make_url("/"))
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(name, raising=False)
+    logger = logging.getLogger("opentelemetry")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.mark.parametrize("by", ["key", "variable"])
+async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector()
+    async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+        settings = {"otlp_endpoint": url} if by == "key" else {"otel": True}
+        if by == "variable":
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+        config = upstream_config(upstream.url, telemetry={**settings, "flush_s": 10})
+        async with serving(config) as server:
+            for stream in (False, True):
+                body = {**ASK, "tools": [function("weather")], "stream": stream}
+                assert (await post(server, body)).status == 200
+    assert sorted(span.name for span in collector.spans) == ["POST /v1/chat/completions"] * 2 + ["chat m"] * 2
+    assert collector.services == {"toolwire" if by == "key" else "mine"}
+    assert {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} <= collector.metrics
+
+
+async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # not listening
+        port = nobody.getsockname()[1]
+        settings = {"otlp_endpoint": f"http://127.0.0.1:{port}", "flush_s": 0.05}
+        async with (
+            asyncio.timeout(10),
+            Upstream([Say("hi")]) as upstream,
+            serving(upstream_config(upstream.url, telemetry=settings)) as server,
+        ):
+            for _ in range(5):
+                assert (await post(server, ASK)).status == 200
+    said = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert all(record.name == "toolwire.telemetry" for record in said), said
+    assert len(said) <= 2
+
+
+async def test_off_by_default() -> None:
+    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        await post(server, ASK)
+        assert "traceparent" not in upstream.requests[0].headers
+
+
+def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.checks._installed", lambda package: False)
+    with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):
+        create_app({"backends": {"m": {"kind": "mock"}}, "telemetry": {"otel": True}})
