@@ -95,7 +95,9 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
         parts.append(Text(texts[BlockKind.TEXT]))
     if texts.get(BlockKind.REFUSAL):
         parts.append(Refusal(texts[BlockKind.REFUSAL]))
-    calls = message.get("tool_calls") or []
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        calls = []
     if message.get("function_call"):
         calls = [*calls, {"function": message["function_call"]}]
     reason = _reason_of(choice)

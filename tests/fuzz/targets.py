@@ -1,0 +1,460 @@
+"""What is fuzzed: functions that take any bytes and raise only if a law is broken.
+
+`test_targets.py` runs each for a moment with seeded bytes; `python -m tests.fuzz.run` runs one for as long as one likes,
+guided by coverage where `atheris` is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+import jsonschema
+import orjson
+
+from proxy import _pyparse, fastparse
+from proxy._grammar import Grammar
+from proxy.bodies import read_json
+from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.errors import CODES, ClientFault, GatewayError
+from proxy.events import Event, Fault, Finish, Start, check, normalise
+from proxy.formats.base import ToolFormat
+from proxy.protocols.base import WireProtocol
+from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.completions import CompletionsProtocol
+from proxy.protocols.responses import ResponsesProtocol
+from proxy.registry import registries
+from proxy.repair import parses, repair_json
+from proxy.scanner import open_scanner
+from proxy.schema import SchemaProblem, compile_schema
+from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
+from tests.fuzz.tape import Tape, cut, dump
+from tests.parse import oracle
+from tests.parse.judges import WordJudge
+from tests.parse.oracle import Settings, valid
+from tests.parse.test_chunks import Way
+from tests.parse.test_sse import PIECES as SSE_PIECES
+from tests.parse.test_sse import frames_of, standard
+from tests.parse.texts import FIELDS, GRAMMARS, PIECES, literals_of, text_of
+from tests.unit.test_lanes import OPTIONS as LANE_OPTIONS
+from tests.unit.test_lanes import masked, pair, told
+
+TWINS: Final = [fastparse, _pyparse]
+"""The one in use (the compiled one, where it was built) and the Python one."""
+
+IDS: Final = re.compile(r"call_[0-9a-f]{32}")
+REASONING: Final[list[tuple[tuple[str, str], ...]]] = [
+    (),
+    (("<think>", "</think>"),),
+    (("<think>", "</think>"), ("[THINK]", "[/THINK]")),
+]
+
+
+# --- the scanner ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _pieces(name: str) -> list[str]:
+    fields = [text for texts in FIELDS.values() for text in texts]
+    return (literals_of(GRAMMARS[name]) * 8 + PIECES + fields)[:240]
+
+
+def _text(tape: Tape, grammar: Grammar, pieces: list[str]) -> str:
+    if tape.flag():
+        return text_of(grammar, Random(int.from_bytes(tape.raw(4)))) + tape.text(pieces)
+    return tape.text(pieces)
+
+
+def scanner(data: bytes) -> None:
+    """Both twins, step by step alike, and what the oracle reads, for any split."""
+    tape = Tape(data)
+    name = tape.pick(list(GRAMMARS))
+    grammar, strict, truncated, seed = GRAMMARS[name], tape.flag(), tape.flag(), tape.byte()
+    settings = Settings(
+        tape.pick([1 << 20, 1 << 20, 90, 40, 20]), tape.flag(), tape.pick(REASONING), tape.flag(), tape.flag()
+    )
+    text = _text(tape, grammar, _pieces(name))
+    pieces = cut(valid(text).encode() if tape.flag() else text, seed)
+    judge = WordJudge(strict)
+    expected = oracle.parse(text, grammar, judge, settings, truncated)
+    seen: list[Any] = []
+    for module in TWINS:
+        own = WordJudge(strict)
+        found = module.CallScanner(grammar, own, **asdict(settings))
+        steps = [(found.feed(piece), found.state, found.held, found.next_block) for piece in pieces]
+        steps.append((found.finish(truncated), found.state, found.held, found.next_block))
+        events = [event for step in steps for event in step[0]]
+        assert normalise(events) == expected, (module.__name__, normalise(events), expected)
+        assert own.log == judge.log
+        stream = [Start("", "", 0), *events]
+        check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
+        seen.append(steps)
+    assert seen[0] == seen[1]
+
+
+@cache
+def _formats() -> list[ToolFormat]:
+    names = registries().formats.names()
+    return [registries().formats.get(name) for name in sorted(names)]
+
+
+@cache
+def _format_pieces(at: int) -> list[str]:
+    found = literals_of(_formats()[at].grammar)
+    fields = [text for texts in FIELDS.values() for text in texts]
+    calls = [
+        '{"name":"f","arguments":{"a":1}}',
+        '{"name": "g", "arguments": "{\\"b\\": [1, 2]}"}',
+        '"f"',
+        "f",
+        "g",
+        "a",
+    ]
+    return (found * 6 + calls * 4 + CALLS + PIECES + fields)[:240]
+
+
+def formats(data: bytes) -> None:
+    """A format of the product with the product's judge: twins alike in every step, and any split gives the same."""
+    tape = Tape(data)
+    at = tape.byte() % len(_formats())
+    options = RouteOptions(
+        trim=tape.pick(["edge", "none"]),
+        unclosed=tape.pick(["repair", "text", "error"]),
+        repair=tape.pick(["safe", "off"]),
+        strict_failure=tape.pick(["error", "assistant_message"]),
+        argument_streaming=tape.pick(["buffered", "incremental"]),
+        dedupe_calls=tape.flag(),
+        reasoning=ReasoningConfig(preopened=tape.flag(), scan_calls=tape.flag()),
+    )
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "array"}}}
+    strict = tape.flag()
+    tools = [{"type": "function", "function": {"name": n, "parameters": schema, "strict": strict}} for n in ("f", "g")]
+    parallel, truncated, seed = tape.flag(), tape.flag(), tape.byte()
+    limits = LimitsConfig(block_bytes=tape.pick([1 << 20, 60]), calls_per_response=tape.pick([64, 2]))
+    format = _formats()[at]
+    text = _text(tape, format.grammar, _format_pieces(at))
+    whole = valid(text).encode()
+
+    def scan(module: Any, pieces: list[bytes]) -> tuple[list[Any], list[Event]]:
+        counted: list[str] = []
+        found = open_scanner(
+            format, tools, parallel=parallel, options=options, limits=limits, count=counted.append,
+            scanner=module.CallScanner,
+        )  # fmt: skip
+        steps = [(found.feed(piece), found.state, found.held, found.next_block) for piece in pieces]
+        steps.append((found.finish(truncated), found.state, found.held, found.next_block))
+        return [steps, counted], [event for step in steps for event in step[0]]
+
+    results = [scan(module, cut(whole, seed)) for module in TWINS]
+    assert IDS.sub("call_", repr(results[0][0])) == IDS.sub("call_", repr(results[1][0]))
+    events = results[0][1]
+    stream = [Start("", "", 0), *events]
+    check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
+    _, at_once = scan(TWINS[0], [whole])
+    assert _shown(events) == _shown(at_once)
+
+
+def _shown(events: list[Event]) -> str:
+    return IDS.sub("call_", repr(normalise(events)))
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def sse(data: bytes) -> None:
+    """Frames are those of the HTML standard, for any split, and the bound does not depend on the split."""
+    tape = Tape(data)
+    size, bound = 1 + tape.byte(), tape.pick([1 << 20, 64, 16, 3])
+    stream = tape.wire(SSE_PIECES)
+    found = [frames_of(module, stream, size, bound) for module in TWINS]  # type: ignore[arg-type]  # of one shape
+    assert found[0] == found[1] == frames_of(TWINS[0], stream, max(1, len(stream)), bound)  # type: ignore[arg-type]
+    frames, too_large = found[0]
+    expected = standard(stream)
+    assert frames == expected[: len(frames)]
+    assert too_large or len(frames) == len(expected)
+
+
+def _event(payload: Any) -> bytes:
+    return b"data: " + (payload if isinstance(payload, bytes) else orjson.dumps(payload)) + b"\n\n"
+
+
+def _chunk(delta: Any) -> dict[str, Any]:
+    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}  # fmt: skip
+
+
+WIRE: Final[list[bytes]] = [
+    *[_event(_chunk({"content": text})) for text in ("Hello", " it", " 日本", "\n\n", " a < b", "<tool_call>", "\\", "")],
+    *[_event(_chunk({"content": text})) for call in CALLS for text in (call, call[:9], call[9:])],
+    *[_event(_chunk(delta)) for delta in DELTAS],
+    *[_event({**_chunk({}), "choices": [choice]}) for choice in CHOICES],
+    *[_event(payload) for payload in WHOLE],
+    *[_event({"id": "x", "choices": [{"index": 0, "text": "a", "finish_reason": end}]}) for end in (None, "stop")],
+    *[_event({**_chunk({}), "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})],
+    *[b"data: ", b"\n\n", b"\r\n\r\n", b"\r\r", b"\n", b": c\n\n", b"event: error\n", b"\xef\xbb\xbf", b"data: [DONE]\n\n"],
+    *[b'{"choices":[{"index":0,"delta":{"content":"', b'"}}]}', b"\\u003c", b"\\ud83d", b"\\", b'"', b"}", b"]", b","],
+    *[b'"content":', b'"reasoning_content":"r"', b'"tool_calls":', b'"delta":', b"null", b"1e9", b"\xf0\x9f\x9a\x80"],
+]  # fmt: skip
+
+
+def gate(data: bytes) -> None:
+    """The gate for plain text: both twins pass and decline the same, byte for byte."""
+    tape = Tape(data)
+    number, kind, limit = tape.pick([-1, 0, 998]), tape.pick(["text", "scanned", "read", "reasoning"]), 4096
+    seed = tape.byte()
+    scanned = kind in ("scanned", "read")
+    ways = [
+        Way(name, number=number, scanned=scanned, limit=limit, reasoning=kind == "reasoning", writes=kind != "read")
+        for name in (["compiled", "python"] if fastparse.IMPLEMENTATION == "compiled" else ["python", "python"])
+    ]
+    for piece in cut(b"\n\n" + tape.wire(WIRE), seed):
+        assert ways[0].gate.feed(piece) == ways[1].gate.feed(piece)
+    for way in ways:
+        way.slow(b"")
+    assert ways[0].seen == ways[1].seen
+    assert [ways[0].passed, ways[0].frames, ways[0].fed, ways[0].given] == [
+        *[ways[1].passed, ways[1].frames, ways[1].fed, ways[1].given]
+    ]
+    if scanned:
+        assert ways[0].scanner.held == ways[1].scanner.held
+
+
+def lanes(data: bytes) -> None:
+    """The gate lane gives byte for byte what the events lane gives, in both protocols."""
+    tape = Tape(data)
+    style = tape.pick(["sentinel", "hermes", "bare_json", "qwen3_coder", "harmony", "pythonic", "deepseek_v31", "auto"])
+    from tests.unit.test_lanes import FORMATS
+
+    style = style if style in FORMATS else "sentinel"
+    (plain, *plain_seen), (gated, *gate_seen) = pair(
+        tape.pick(list(LANE_OPTIONS)),
+        style,
+        tape.pick(["chat", "responses"]),
+        parallel=tape.flag(),
+        scanned=tape.flag(),
+    )
+    beat, seed = tape.byte(), tape.byte()
+    for number, piece in enumerate(cut(tape.wire(WIRE), seed)):
+        assert masked(gated.feed(piece)) == masked(plain.feed(piece))
+        assert (gated.spoke, gated.over) == (plain.spoke, plain.over)
+        if number == beat:
+            assert masked(gated.keepalive()) == masked(plain.keepalive())
+    if not plain.over:
+        assert masked(gated.finish()) == masked(plain.finish())
+    assert told(gate_seen[1]) == told(plain_seen[1])
+
+
+def readers(data: bytes) -> None:
+    """Readers of model servers' streams: any bytes give a stream by the grammar of events, the same for any split."""
+    tape = Tape(data)
+    protocol: WireProtocol = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
+    seed, bound = tape.byte(), tape.pick([1 << 20, 400])
+    wire = tape.wire(WIRE)
+    found = []
+    for pieces in (cut(wire, seed), [wire]):
+        reader = protocol.reader(frame_bytes=bound)
+        events = [event for piece in pieces for event in reader.feed(piece)]
+        events += reader.finish()
+        assert isinstance(events[-1], Finish | Fault)
+        if isinstance(events[-1], Finish) or any(isinstance(event, Start) for event in events):
+            check(events)
+        found.append(_shown(events))
+    assert found[0] == found[1]
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+CHAT_PROTOCOL, RESPONSES_PROTOCOL, COMPLETIONS_PROTOCOL = ChatProtocol(), ResponsesProtocol(), CompletionsProtocol()
+CALL: Final = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+TOOL: Final = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
+CHAT: Final[list[dict[str, Any]]] = [
+    {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    {
+        "model": "m", "stream": True, "stream_options": {"include_usage": True}, "tools": [TOOL], "n": 1, "seed": 1,
+        "tool_choice": {"type": "function", "function": {"name": "f"}}, "temperature": 0.5, "stop": ["a"],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}},
+        "messages": [
+            {"role": "system", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "y"}]},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "z"}]},
+        ],
+    },
+    {"model": "m", "messages": [{"role": "user", "content": "y"}], "functions": [{"name": "old"}], "function_call": "auto"},
+]  # fmt: skip
+ITEMS: Final[list[dict[str, Any]]] = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
+    {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "a", "output": "x"},
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]},
+    {"type": "custom_tool_call", "call_id": "b", "name": "g", "input": "x"},
+    {"type": "custom_tool_call_output", "call_id": "b", "output": "x"},
+    {"type": "item_reference", "id": "msg_1"},
+]
+RESPONSES: Final[list[dict[str, Any]]] = [
+    {"model": "m", "input": "hi"},
+    {
+        "model": "m", "input": ITEMS[:3], "instructions": "i", "stream": True, "store": False, "max_output_tokens": 9,
+        "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}],
+        "tool_choice": {"type": "function", "name": "f"}, "parallel_tool_calls": False,
+        "text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}},
+        "reasoning": {"effort": "low"}, "metadata": {"a": "b"}, "include": [], "previous_response_id": "resp_1",
+    },
+    {"model": "m", "input": ITEMS, "tools": [{"type": "custom", "name": "g"}, {"type": "namespace", "name": "n",
+        "tools": [{"type": "function", "name": "f", "parameters": {}}]}, {"type": "web_search"}]},
+]  # fmt: skip
+LEAVES: Final[list[Any]] = [
+    None, True, False, 0, 1, -1, 2**70, 1.5, 1e308, "", "x", "hi", "\ud83d", "\x00", "user", "assistant", "tool", "system",
+    "developer", "function", "custom", "auto", "none", "required", "text", "input_text", "output_text", "image_url",
+    "refusal", "input_image", "message", "function_call", "function_call_output", "reasoning", "allowed_tools", "f", "c1",
+    "{}", "a" * 300, "object", "string", "#", "#/$defs/a", "json_schema", "json_object", *ITEMS, CALL, TOOL,
+]  # fmt: skip
+KEYS: Final = [
+    "type", "role", "content", "name", "function", "parameters", "tools", "tool_calls", "tool_call_id", "id", "call_id",
+    "arguments", "output", "input", "text", "image_url", "url", "detail", "strict", "stream", "stop", "n", "tool_choice",
+    "format", "response_format", "json_schema", "schema", "summary", "model", "messages", "metadata", "seed", "mode",
+    "instructions", "store", "include", "zzz", "", "description", "properties",
+]  # fmt: skip
+
+
+def _request(protocol: WireProtocol, valid_ones: list[dict[str, Any]], data: bytes) -> None:
+    tape = Tape(data)
+    raw = dump(tape.mutated(tape.pick(valid_ones), LEAVES, KEYS, 12))
+    if tape.flag():  # bytes changed as well
+        for _ in range(tape.byte() % 4):
+            at = (tape.byte() * 256 + tape.byte()) % (len(raw) + 1)
+            raw = raw[:at] + tape.raw(tape.byte() % 3) + raw[at + tape.byte() % 3 :]
+    limits = LimitsConfig(json_depth=tape.pick([128, 6]), json_values=tape.pick([100_000, 40]))
+    try:
+        body = asyncio.run(read_json(raw, limits))
+        request = protocol.read_request(body, raw)
+    except ClientFault as fault:
+        assert fault.status == CODES[fault.code].status
+        assert fault.message
+        return
+    written = protocol.write_request(request)
+    orjson.dumps(written)
+    again = protocol.read_request(written, b"")
+    assert protocol.write_request(again) == written, "what was written and read is written differently"
+
+
+def chat_request(data: bytes) -> None:
+    """Chat bodies: a request or a clear refusal, and what is written of it reads back the same."""
+    _request(CHAT_PROTOCOL, CHAT, data)
+
+
+def responses_request(data: bytes) -> None:
+    """The same for bodies of the Responses API."""
+    _request(RESPONSES_PROTOCOL, RESPONSES, data)
+
+
+def body(data: bytes) -> None:
+    """Any bytes as a body: what the JSON parser says, or a refusal."""
+    try:
+        value = asyncio.run(read_json(data, LimitsConfig()))
+    except ClientFault as fault:
+        assert fault.code == "invalid_json"
+    else:
+        assert value == orjson.loads(data)
+
+
+# --- schemas and arguments ------------------------------------------------------------------------------------------
+
+KEYWORDS: Final = [
+    "type", "properties", "items", "required", "enum", "const", "anyOf", "allOf", "oneOf", "not", "$ref", "$defs",
+    "additionalProperties", "patternProperties", "pattern", "minimum", "maximum", "minLength", "maxItems", "uniqueItems",
+    "prefixItems", "if", "then", "else", "dependentSchemas", "propertyNames", "contains", "format", "$id", "$anchor",
+    "$dynamicRef", "$dynamicAnchor", "$schema", "multipleOf", "description", "default", "a", "b", "unevaluatedProperties",
+]  # fmt: skip
+SCHEMA_LEAVES: Final[list[Any]] = [
+    {}, True, False, None, "object", "string", "integer", "array", ["string", "null"], "#", "#/$defs/a", "#/properties/a",
+    "#a", "a", "http://127.0.0.1:9/x", "^a+$", "(a+)+$", "(?=a)b", "[", 0, 1, -1, 1.5, 10**30, [], ["a"], [1, "x"], "date",
+    {"$ref": "#/$defs/a"}, {"type": "string"}, {"properties": {"a": {"type": "integer"}}}, [{}], [{"$ref": "#"}],
+    "https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#", {"a": {}}, {"a": {"$ref": "#"}},
+]  # fmt: skip
+SCHEMAS: Final[list[dict[str, Any]]] = [
+    {"type": "object", "properties": {"a": {"type": "string"}, "b": {"items": {"type": "integer"}}}, "required": ["a"]},
+    {"type": "object", "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}, "properties": {"a": {"$ref": "#/$defs/a"}}},
+    {"type": "object", "anyOf": [{"properties": {"a": {"enum": [1, "x"]}}}, {"not": {"required": ["b"]}}]},
+    {"type": "object", "patternProperties": {"^a": {"pattern": "b+"}}, "additionalProperties": False},
+]  # fmt: skip
+SIMPLE: Final = frozenset(KEYWORDS[:17]) | {"a", "b", "description", "default", "maxItems"}
+"""Keywords that every implementation reads alike, references and patterns excepted."""
+
+
+def schema(data: bytes) -> None:
+    """A tool's schema: refused with the place, or compiled; then any arguments are judged, as the reference does."""
+    tape = Tape(data)
+    given = tape.mutated(tape.pick(SCHEMAS), SCHEMA_LEAVES, KEYWORDS, 8)
+    value = {
+        "a": tape.value([1, "x", "ab", None, 1.5, True, "", -7], ["a", "b", "c"]),
+        "b": tape.value([0, "b"], ["a"]),
+    }
+    if not isinstance(given, dict):
+        return
+    try:
+        compiled = compile_schema(given, strict=tape.flag() and tape.flag())
+    except SchemaProblem as problem:
+        assert problem.message
+        return
+    said = compiled.check(orjson.dumps(value).decode())
+    assert compiled.check(orjson.dumps(value).decode()) == said
+    compiled.check(tape.raw(200).decode("latin-1"))
+    if said is None or "too " not in said:
+        used = set(re.findall(r'"([^"]*)":', json.dumps(given)))
+        if used <= SIMPLE - {"$ref", "$defs", "pattern", "patternProperties"}:
+            rooted = {"type": "object", **given}
+            assert jsonschema.Draft202012Validator(rooted).is_valid(value) == (said is None), (given, value, said)
+
+
+JSON_PIECES: Final = [
+    "{", "}", "[", "]", ":", ",", '"', "'", '"a"', "'b'", '"a":', "a:", "1", "-2.5e3", "01", "true", "True", "None", "NaN",
+    "null", "\\", '\\"', "\\u0041", "\\ud83d", "\n", "\t", " ", "```", "```json\n", "\n```", '{"a":1}', "{'a': 'b'}", ",}",
+    ",]", '"x\ny"', "é", "\x00", "//c", '"a" "b"', "a b", '{"a":"',
+]  # fmt: skip
+
+
+def repair(data: bytes) -> None:
+    """A repaired text is JSON, repairing it again changes nothing, and what was right is not touched."""
+    text = Tape(data).text(JSON_PIECES)
+    repaired = repair_json(text)
+    if repaired is None:
+        assert not parses(text)
+        return
+    fixed, kinds = repaired
+    assert parses(fixed)
+    json.loads(fixed)
+    assert repair_json(fixed) == (fixed, ())
+    if parses(text):
+        assert (fixed, kinds) == (text, ())
+
+
+# --- answers that are whole -----------------------------------------------------------------------------------------
+
+
+def reply(data: bytes) -> None:
+    """A whole answer of a model server: read, or an error that says whose fault it is."""
+    tape = Tape(data)
+    protocol: WireProtocol = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
+    start = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "usage": {"prompt_tokens": 1},
+             "choices": [{"index": 0, "message": {"role": "assistant", "content": "x", "tool_calls": [CALL]},
+                          "text": "x", "finish_reason": "stop", "logprobs": None}]}  # fmt: skip
+    raw = dump(tape.mutated(start, LEAVES, [*KEYS, "choices", "message", "usage", "finish_reason", "error"], 8))
+    try:
+        assert protocol.read_reply(raw).choices
+    except GatewayError as error:
+        assert error.code in ("upstream_invalid_response", "upstream_error", "context_length_exceeded"), error.code
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    target.__name__: target
+    for target in (
+        *(scanner, formats, sse, gate, lanes, readers),
+        *(chat_request, responses_request, body, schema, repair, reply),
+    )
+}

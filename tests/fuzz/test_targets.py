@@ -1,0 +1,24 @@
+"""Every fuzz target for a moment, with the same bytes each time; a long run is `python -m tests.fuzz.run`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz.targets import TARGETS
+
+RUNS = {"lanes": 150, "gate": 150, "formats": 300}
+"""Of the slower ones."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_short_run(name: str) -> None:
+    rng = random.Random(name)
+    for _ in range(RUNS.get(name, 500)):
+        data = rng.randbytes(rng.randint(0, 160))
+        try:
+            TARGETS[name](data)
+        except Exception as error:
+            error.add_note(f"{name}({data!r})")
+            raise
