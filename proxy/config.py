@@ -48,6 +48,20 @@ class ServerConfig:
         "How long running answers may go on after that; then they end with the error `shutting_down`.", default=30.0
     )
     keepalive_s: float = doc("After this silence in a stream an SSE comment is sent.", default=10.0)
+    head_s: float | None = doc(
+        "For the head of a request, from its first byte; beyond: 408; null: no limit.", default=20.0
+    )
+    body_s: float | None = doc(
+        "For the body of a request, and a second more for each 16 KiB that have come; beyond: 408; null: no limit.",
+        default=30.0,
+    )
+    idle_s: float | None = doc(
+        "A connection without a request is closed after so long; should be more than a proxy in front keeps it; null: never.",
+        default=75.0,
+    )
+    write_stall_s: float | None = doc(
+        "A client that takes nothing of what was written for it for so long is dropped; null: never.", default=60.0
+    )
     log_format: Literal["text", "json"] = doc("Form of the log lines.", default="text")
     log_level: Literal["debug", "info", "warning", "error"] = doc("Least level that is logged.", default="info")
 
@@ -119,6 +133,9 @@ class CorsConfig:
 class LimitsConfig:
     """Upper bounds. Each says what happens beyond it."""
 
+    connections: int = doc("Open connections of clients, of each worker; beyond: 503.", default=10_000)
+    head_bytes: int = doc("Request line and header fields together; beyond: 431.", default=64 * 1024)
+    header_fields: int = doc("Header fields of a request; beyond: 431.", default=128)
     body_bytes: int = doc("Request body; beyond: 413.", default=32 * 1024 * 1024)
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)

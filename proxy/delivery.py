@@ -44,6 +44,8 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 OFFLOAD_BYTES: Final = 64 * 1024
 """Larger bodies are read in a thread."""
+BODY_RATE: Final = 16 * 1024
+"""Bytes a second: a body that comes as fast as this is never too slow."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
@@ -89,12 +91,15 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
 
 def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> web.Response:
     """The HTTP form of an error."""
-    return web.Response(
+    response = web.Response(
         status=error.status,
         body=protocol.write_error(error, ident),
         content_type="application/json",
         headers=error.headers,
     )
+    if error.headers.get("Connection") == "close":
+        response.force_close()
+    return response
 
 
 class Delivery:
@@ -185,7 +190,7 @@ class Delivery:
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
         limits = self._config.limits
-        raw = await _read_body(request, limits.body_bytes)
+        raw = await _read_body(request, limits.body_bytes, self._config.server.body_s)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:
@@ -218,8 +223,9 @@ class Delivery:
         return exchange
 
 
-async def _read_body(request: web.Request, limit: int) -> bytes:
-    """The whole body. Raises `ClientFault` `request_too_large` as soon as it is known to be."""
+async def _read_body(request: web.Request, limit: int, seconds: float | None) -> bytes:
+    """The whole body. Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes
+    more than `seconds` and one for each `BODY_RATE` bytes."""
     length = request.content_length
     if length is not None and length > limit:
         raise _too_large(limit)
@@ -231,11 +237,28 @@ async def _read_body(request: web.Request, limit: int) -> bytes:
         return body
     parts: list[bytes] = []
     size = 0
-    async for part in content.iter_any():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            async for part in content.iter_any():
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                parts.append(part)
+                if (due := deadline.when()) is not None:
+                    deadline.reschedule(due + len(part) / BODY_RATE)
+    except TimeoutError:
+        raise ClientFault(
+            f"The body did not come in time: {size} bytes came.",
+            code="request_timeout",
+            headers={"Connection": "close"},
+        ) from None
+    except web.RequestPayloadError as error:
+        content.feed_eof()  # nothing more can be read, and nobody must try
+        raise ClientFault(
+            "The body's transfer or content encoding is broken.",
+            code="malformed_request",
+            headers={"Connection": "close"},
+        ) from error
     # Joining lets others run while it copies much, but not the thread that it runs in.
     return await asyncio.to_thread(b"".join, parts) if size > LARGE_BYTES else b"".join(parts)
 

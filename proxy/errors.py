@@ -33,6 +33,7 @@ _CLIENT = "invalid_request_error"
 
 CODES: Final[Mapping[str, ErrorCode]] = {
     "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
+    "malformed_request": ErrorCode(400, _CLIENT, "the request is not valid HTTP"),
     "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent"),
     "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type"),
     "invalid_value": ErrorCode(400, _CLIENT, "a field is out of range or not in the list"),
@@ -57,9 +58,13 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "model_not_found": ErrorCode(404, _CLIENT, "no route serves this model"),
     "not_found": ErrorCode(404, _CLIENT, "no such path or object"),
     "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method; see the `Allow` header"),
+    "request_timeout": ErrorCode(408, _CLIENT, "the request came too slowly: `server.head_s`, `server.body_s`"),
     "request_too_large": ErrorCode(413, _CLIENT, "the body is larger than `limits.body_bytes`"),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
     "rate_limit_exceeded": ErrorCode(429, "rate_limit_error", "too many requests; see `Retry-After`"),
+    "headers_too_large": ErrorCode(
+        431, _CLIENT, "the head is larger than `limits.head_bytes` or `limits.header_fields`"
+    ),
     "client_closed_request": ErrorCode(499, _CLIENT, "the client went away (log and metrics only)"),
     "malformed_tool_arguments": ErrorCode(500, "model_error", "strict: the model's call is not valid JSON"),
     "invalid_tool_arguments": ErrorCode(500, "model_error", "strict: the arguments do not fit the tool's schema"),

@@ -20,6 +20,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from .checks import check_values
+from .clients import ClientServer
 from .config import GatewayConfig
 from .conversion import ConfigError
 from .dispatch import Dispatch
@@ -66,11 +67,8 @@ class Host:
     """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`."""
 
     def __init__(self, create: AppFactory, metrics: Metrics) -> None:
-        self.server = web.Server(
-            self._answer,
-            request_factory=self._request,
-            handler_cancellation=True,
-            access_log=None,  # the gateway writes its own record of each exchange
+        self.server = ClientServer(
+            self._answer, metrics.connections, metrics.refused, request_factory=self._request, handler_cancellation=True
         )
         self._create = create
         self._metrics = metrics
@@ -82,6 +80,7 @@ class Host:
         generation = Generation(self._create(config, self._metrics, None))
         await generation.start()
         self.config = config
+        self.server.configure(config.server, config.limits)
         self._current = generation
 
     async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
@@ -100,6 +99,7 @@ class Host:
         before, self._current = self._current, generation
         apply_logging(self.config, config)
         self.config = config
+        self.server.configure(config.server, config.limits)
         self._replaced[before] = asyncio.get_running_loop().create_task(self._end(before))
         LOG.info("reloaded the configuration; requests under way: %d", before.dispatch.running)
         return None

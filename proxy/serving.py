@@ -29,6 +29,7 @@ from typing import Final
 
 from aiohttp import web
 
+from .clients import allow_files, bound_unsent
 from .config import GatewayConfig
 from .conversion import ConfigError
 from .errors import Unavailable
@@ -64,6 +65,7 @@ def serve(
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
+    allow_files()
     create = create or _gateway()
     announce = announce or _print
     share = server.workers > 1
@@ -213,6 +215,7 @@ class _Serving:
         try:
             await runner.setup()
             for sock in sockets:
+                bound_unsent(sock)
                 await web.SockSite(runner, sock, backlog=BACKLOG).start()
             with _rare_collections():
                 ready()

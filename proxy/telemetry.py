@@ -30,6 +30,9 @@ OUTCOMES: Final = {
 }
 """Counter of the record -> `outcome` label of `tool_calls_total`."""
 
+REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", "write_stall")
+"""Values of the label `cause` of `clients_refused_total`."""
+
 FIELDS: Final = {
     "request_id": "The `X-Request-Id` of the answer; the model server got it too.",
     "endpoint": "The wire format of the client: `chat` or `responses`.",
@@ -184,6 +187,8 @@ class Metrics:
             "toolwire_time_to_first_token_seconds", "To the first byte of a stream", "endpoint", _SECONDS
         )
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
+        self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
+        self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
         self.calls = Counter("toolwire_tool_calls_total", "Tool calls by outcome", "outcome")
         self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
         self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")

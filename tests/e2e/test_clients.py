@@ -1,0 +1,367 @@
+"""Clients that overstep: too many, too slow in some phase, too large a head, no HTTP. Real sockets and the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from proxy.app import create_app
+from proxy.clients import REFUSALS, ClientConnection, bound_unsent
+from proxy.config import GatewayConfig
+from proxy.hosting import Host
+from proxy.telemetry import Metrics
+from proxy.testing import Answer, Say, Upstream, chunk, frame
+from tests.e2e.conftest import CHAT, read_config
+
+HANGS_S = 10.0
+"""Nothing here may take so long."""
+
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+
+
+def head(length: int, *fields: str, path: str = CHAT) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}", *fields]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+class Gateway:
+    """The real server in this process."""
+
+    def __init__(self, host: Host, metrics: Metrics, port: int) -> None:
+        self.host = host
+        self.metrics = metrics
+        self.port = port
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    @contextmanager
+    def asking(self, request: bytes, buffer: int = 65536) -> Iterator[socket.socket]:
+        """A connection whose request is there before the gateway accepts it, so that no limit passes before."""
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            client.connect(("127.0.0.1", self.port))
+            client.sendall(request)
+            client.setblocking(False)
+            yield client
+
+    async def said(self, *pieces: bytes) -> bytes:
+        """All that one connection gets until the gateway closes it."""
+        async with self.connection() as (reader, writer):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            return await reader.read()
+
+    def number(self, name: str, *labels: str) -> float:
+        """A metric's value."""
+        page, _ = self.metrics.page()
+        wanted = [f'"{label}"' for label in labels]
+        lines = [
+            line for line in page.decode().splitlines() if line.startswith(name) and all(w in line for w in wanted)
+        ]
+        return sum(float(line.split()[-1]) for line in lines)
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """`await start(server={...}, limits={...})`: a gateway in front of the mock, or of `url`."""
+    async with AsyncExitStack() as stack:
+
+        async def starting(*, url: str | None = None, **sections: Any) -> Gateway:
+            backend = {"kind": "mock", "script": ["Hello."]} if url is None else {"url": url}
+            return await stack.enter_async_context(running(read_config({"backends": {"b": backend}, **sections})))
+
+        yield starting
+
+
+@asynccontextmanager
+async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
+    metrics = Metrics()
+    host = Host(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
+    await host.start(config)
+    runner = web.ServerRunner(host.server, shutdown_timeout=1)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        bound_unsent(listener)
+        await web.SockSite(runner, listener).start()
+        try:
+            yield Gateway(host, metrics, listener.getsockname()[1])
+        finally:
+            await runner.cleanup()
+            await host.close()
+            assert not host.server.open
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(HANGS_S):
+        while not true():  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0.005)
+
+
+async def answered(reader: asyncio.StreamReader) -> int:
+    """Read one whole answer; its status."""
+    fields = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(int(fields.lower().partition(b"content-length:")[2].partition(b"\r")[0]))
+    return int(fields.split()[1])
+
+
+def check(answer: bytes, status: int, code: str) -> None:
+    first, _, rest = answer.partition(b"\r\n")
+    fields, _, body = rest.partition(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 %d " % status), answer[:300]
+    assert b"connection: close" in fields.lower()
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == code
+    assert error["message"]
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begin", [b"P", head(9)[:-3], b"GET /health HTTP/1.1\r\nHost: x\r\nA"])
+async def test_a_head_that_does_not_end(start: Start, begin: bytes) -> None:
+    gateway = await start(server={"head_s": 0.2})
+    async with asyncio.timeout(HANGS_S):
+        check(await gateway.said(begin), 408, "request_timeout")
+    assert gateway.number("toolwire_clients_refused_total", "head_timeout") == 1
+    await eventually(lambda: not gateway.host.server.open)
+
+
+async def test_a_head_that_drips_is_not_saved_by_dripping(start: Start) -> None:
+    gateway = await start(server={"head_s": 0.2})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+
+        async def drip() -> None:
+            writer.write(b"GET /health HTTP/1.1\r\n")
+            while True:
+                writer.write(b"A: b\r\n")
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        check(await reader.read(), 408, "request_timeout")
+        dripping.cancel()
+        await asyncio.wait({dripping})
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_a_connection_without_a_request_is_closed(start: Start, first: bytes) -> None:
+    """Without a word, before the first request and after one: whoever keeps connections expects that."""
+    gateway = await start(server={"idle_s": 0.2})
+    with gateway.asking(first) as client:
+        got = b""
+        async with asyncio.timeout(HANGS_S):
+            while piece := await asyncio.get_running_loop().sock_recv(client, 65536):
+                got += piece
+    assert got == b"" if not first else got.startswith(b"HTTP/1.1 200")
+    await eventually(lambda: not gateway.host.server.open)
+
+
+async def test_a_body_that_does_not_come(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+    gateway = await start(server={"body_s": 0.2})
+    for path in (CHAT, "/v1/responses"):
+        async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+            writer.write(head(len(BODY), path=path) + BODY[:10])
+            got = await reader.readuntil(b'"}}')
+            check(got, 408, "request_timeout")
+    assert gateway.number("toolwire_requests_total", "408") == 2
+    records = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert [(record["status"], record["code"]) for record in records] == [(408, "request_timeout")] * 2
+
+
+async def test_a_connection_serves_on_after_a_slow_head(start: Start) -> None:
+    """The time for a head counts anew for each request, and bytes of bodies do not count for heads."""
+    gateway = await start(limits={"head_bytes": 400})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(3):
+            whole = head(len(BODY)) + BODY
+            for at in range(0, len(whole), 17):
+                writer.write(whole[at : at + 17])
+                await writer.drain()
+                await asyncio.sleep(0.001)
+            assert await answered(reader) == 200
+
+
+# --- size -----------------------------------------------------------------------------------------------------------
+
+HEADS = {
+    "one field": head(0, "A: " + "x" * 3000),
+    "the request line": head(0, path="/" + "x" * 3000),
+    "all fields together": head(0, *[f"A{n}: {'x' * 90}" for n in range(30)]),
+    "the number of fields": head(0, *[f"A{n}: b" for n in range(60)]),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("size", [10_000, 100, 1])
+async def test_a_head_that_is_too_large(start: Start, name: str, size: int) -> None:
+    gateway = await start(limits={"head_bytes": 2000, "header_fields": 50})
+    whole = HEADS[name]
+    async with asyncio.timeout(HANGS_S):
+        check(
+            await gateway.said(*(whole[at : at + size] for at in range(0, len(whole), size))), 431, "headers_too_large"
+        )
+    assert gateway.number("toolwire_clients_refused_total", "head_too_large") == 1
+
+
+async def test_a_head_of_just_the_limit_with_its_body_in_one_piece(start: Start) -> None:
+    limit = 600
+    filled = head(len(BODY), "A: " + "x" * (limit - len(head(len(BODY), "A: "))))
+    assert len(filled) == limit
+    gateway = await start(limits={"head_bytes": limit})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(filled + BODY + filled + BODY)
+        for _ in range(2):
+            assert await answered(reader) == 200
+    async with asyncio.timeout(HANGS_S):
+        check(await gateway.said(filled.replace(b"A: x", b"A: xx") + BODY), 431, "headers_too_large")
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"]
+)
+async def test_what_is_not_http(start: Start, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        check(await gateway.said(garbage), 400, "malformed_request")
+    assert gateway.number("toolwire_clients_refused_total", "malformed") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ("Transfer-Encoding: chunked", b"5\r\nhello\r\nzz\r\n"),
+        ("Content-Encoding: gzip\r\nContent-Length: 9", b"\x1f\x8b\x08garbage"),
+    ],
+)
+async def test_a_body_whose_encoding_is_broken(
+    start: Start, fields: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await start()
+    sent = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{fields}\r\n\r\n".encode()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(sent)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(body)
+        check(await reader.readuntil(b'"}}'), 400, "malformed_request")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+# --- number ---------------------------------------------------------------------------------------------------------
+
+
+async def test_too_many_connections(start: Start) -> None:
+    gateway = await start(limits={"connections": 2})
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        first = await stack.enter_async_context(gateway.connection())
+        await stack.enter_async_context(gateway.connection())
+        await eventually(lambda: len(gateway.host.server.open) == 2)
+        answer = await gateway.said(head(len(BODY)) + BODY)
+        check(answer, 503, "overloaded")
+        assert b"Retry-After: 1\r\n" in answer
+        assert gateway.number("toolwire_client_connections") == 2
+        first[1].close()
+        await eventually(lambda: len(gateway.host.server.open) == 1)
+        assert (await gateway.said(b"GET /health HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200")
+    assert gateway.number("toolwire_clients_refused_total", "connections") == 1
+    await eventually(lambda: gateway.number("toolwire_client_connections") == 0)
+
+
+async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.clients.REFUSALS", 3)
+    assert REFUSALS > 3
+    gateway = await start(limits={"connections": 0})
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        for _ in range(3):
+            reader, _ = await stack.enter_async_context(gateway.connection())
+            check(await reader.readuntil(b'"}}'), 503, "overloaded")
+        reader, _ = await stack.enter_async_context(gateway.connection())
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+
+# --- clients that do not read -----------------------------------------------------------------------------------------
+
+FLOOD = [frame(chunk({"content": "word " * 4000}))] * 2000
+"""40 MB: more than all buffers between the two."""
+
+
+async def test_a_client_that_does_not_take_its_stream_is_dropped(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with asyncio.timeout(HANGS_S), Upstream([Answer(FLOOD, headers={"Content-Type": "text/event-stream"})]) as up:
+        gateway = await start(url=up.url, server={"write_stall_s": 0.3})
+        async with gateway.connection() as (_, writer):
+            cast(asyncio.ReadTransport, writer.transport).pause_reading()
+            writer.write(head(len(STREAMED)) + STREAMED)
+            asked = await up.next_request()
+            await asked.dropped.wait()
+            await eventually(lambda: not gateway.host.server.open)
+        await eventually(lambda: gateway.number("toolwire_requests_total", "499") == 1)
+    assert gateway.number("toolwire_clients_refused_total", "write_stall") == 1
+    records = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert [record["code"] for record in records] == ["client_closed_request"]
+
+
+async def test_a_client_that_leaves_the_end_of_its_answer_lying_is_dropped(start: Start) -> None:
+    """The exchange is long over then: what is left lies in the transport, and no timer of an exchange sees it."""
+    async with asyncio.timeout(HANGS_S), Upstream([Say("x" * 8_000_000)]) as up:
+        gateway = await start(url=up.url, server={"write_stall_s": 0.3, "idle_s": 0.1})
+        with gateway.asking(head(len(BODY)) + BODY, buffer=8192):
+            await eventually(lambda: gateway.number("toolwire_clients_refused_total", "write_stall") == 1)
+            await eventually(lambda: not gateway.host.server.open)
+
+
+def test_a_client_that_is_slow_but_reads_is_not_stuck() -> None:
+    class Transport:
+        unsent = 100_000
+        aborted = False
+
+        def get_write_buffer_size(self) -> int:
+            return self.unsent
+
+        def get_extra_info(self, name: str) -> None:
+            return None
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    counted: list[str] = []
+    clients = SimpleNamespace(write_stall_s=10.0, head_s=None, count=lambda reason, _: counted.append(reason))
+    transport = Transport()
+    connection = cast(
+        Any, SimpleNamespace(_clients=clients, _socket=transport, _unsent=0, _moved=0.0, _head_bytes=0, _waiter=None)
+    )
+    for now in range(0, 100, 9):  # something goes out between any two looks
+        ClientConnection.look(connection, now)
+        transport.unsent -= 1
+    transport.unsent += 1
+    ClientConnection.look(connection, 108)
+    assert not transport.aborted
+    ClientConnection.look(connection, 109)
+    assert transport.aborted
+    assert counted == ["write_stall"]
