@@ -9,7 +9,7 @@ Rules:
 3. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is then
    true. Loading from it is an error, because the model would answer something else.
 
-Does nothing for protocols without conversations, so their answers keep their bytes.
+Not in the chains of protocols without conversations, so their answers keep their bytes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ MAX_REFERRED: Final = 256
 class Conversation(Middleware):
     """Loads what a request goes on from, and keeps what comes of it."""
 
+    def serves(self, protocol: str) -> bool:
+        """See `Middleware.serves`."""
+        return protocol == PROTOCOL
+
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        if exchange.protocol.name != PROTOCOL:
-            return await handler(request)
         conversations = request.app[CONVERSATIONS]
         ancestors = await _load(exchange, conversations)
         exchange.resumed = True

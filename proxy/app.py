@@ -87,6 +87,7 @@ def create_app(
     chains = Chains(plugins, metrics)
     routes = []
     for route in effective_routes(config):
+        guards = chains.build(chain_of(route, config, limited=limited))
         routes.append(
             Route(
                 config=route,
@@ -94,7 +95,7 @@ def create_app(
                 targets=targets_of(route, targets),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
-                chain=compose(chains.build(chain_of(route, config, limited=limited))),
+                chains={protocol.name: compose(guards, protocol.name) for protocol in protocols},
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
             )
         )

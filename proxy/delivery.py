@@ -155,7 +155,7 @@ class Delivery:
             exchange = await self._exchange(request, record, ident)
             request[EXCHANGE] = exchange
             try:
-                response = await exchange.route.chain(request)
+                response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
                     return await send(request, exchange, response, pulse)
                 return response

@@ -67,6 +67,11 @@ class Middleware:
         """Whether the class has a hook of its own of that name."""
         return getattr(cls, hook) is not getattr(Middleware, hook)
 
+    def serves(self, protocol: str) -> bool:
+        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are put
+        together, not for each request."""
+        return True
+
     async def start(self, app: web.Application) -> None:
         """Acquire resources. Called once, in the running loop."""
 
@@ -132,6 +137,10 @@ class Guard:
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
         self.asks = kind.defines("on_request")
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare")))
+
+    def serves(self, protocol: str) -> bool:
+        """See `Middleware.serves`; other middlewares are for every protocol."""
+        return not isinstance(self.middleware, Middleware) or self.middleware.serves(protocol)
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         reply: web.StreamResponse | None = None
@@ -260,14 +269,15 @@ def note_reply(exchange: Exchange, response: web.StreamResponse) -> None:
         exchange.replies.append(response)
 
 
-def compose(middlewares: Sequence[Guard]) -> Handler:
-    """One handler from a chain, built once per route. The innermost middleware must answer by itself."""
+def compose(chain: Sequence[Guard], protocol: str) -> Handler:
+    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself."""
 
     async def end(request: web.Request) -> web.StreamResponse:
         raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
     handler: Handler = end
-    for hooked, guards in groupby(reversed(middlewares), key=lambda guard: guard.hooked):
+    serving = [guard for guard in chain if guard.serves(protocol)]
+    for hooked, guards in groupby(reversed(serving), key=lambda guard: guard.hooked):
         if hooked:
             handler = Hooks(list(guards)[::-1], handler)
         else:

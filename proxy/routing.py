@@ -6,7 +6,7 @@ request and holds everything that was decided at start-up, so that nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -28,7 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One way through the gateway. `chain` is the composed handler. `format` is what the options name; with `by_family`, which
+    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the options name; with `by_family`, which
     finds formats by name, only for models of no known family."""
 
     config: RouteConfig
@@ -36,7 +36,7 @@ class Route:
     targets: Targets
     format: ToolFormat
     limits: LimitsConfig
-    chain: Handler
+    chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
 
     def format_for(self, model: str) -> ToolFormat:

@@ -38,10 +38,6 @@ async def never(request: web.Request) -> web.StreamResponse:
     raise AssertionError("forwarding calls nobody")
 
 
-async def no_chain(request: web.Request) -> web.StreamResponse:
-    raise AssertionError("not used")
-
-
 def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None, **options: Any) -> Exchange:
     body = orjson.loads(raw)
     received = CHAT.read_request(body, raw)
@@ -51,7 +47,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
         targets=Targets.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),
-        chain=no_chain,
+        chains={},
     )
     return Exchange("req_1", CHAT, route, received, received, body, AccessRecord())
 

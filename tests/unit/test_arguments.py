@@ -52,7 +52,7 @@ def exchange(
             targets=cast(Targets, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),
-            chain=cast(Any, None),
+            chains={},
         ),
         received=request,
         request=request,

@@ -70,7 +70,7 @@ class Case:
             targets=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
             format=None,  # type: ignore[arg-type]  # the validation knows no formats
             limits=limits or LimitsConfig(),
-            chain=None,  # type: ignore[arg-type]  # nor chains
+            chains={},
         )
 
     def exchange(self, *messages: Any, **body: Any) -> Exchange:
