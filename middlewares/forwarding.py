@@ -39,11 +39,11 @@ class Forwarding(Middleware):
         route = exchange.route
         source_wanted = route.options.usage_source
         own = source_wanted != "estimate" and _passes(exchange)
-        sent = exchange.request
+        asked = sent = exchange.request  # who is further out gets his own back before the last try
 
         def prepare(member: Member) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
-            sent = _renamed(exchange.request, member.upstream_model or route.config.upstream_model)
+            sent = _renamed(asked, member.upstream_model or route.config.upstream_model)
             if own:
                 return sent, _own_bytes(exchange, sent)
             sent = self._adapted(exchange, sent, member.target.backend.capabilities)
