@@ -1,0 +1,177 @@
+"""The Helm chart: what it makes is valid, and agrees with the gateway's configuration."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from proxy import __version__
+from proxy.config import GatewayConfig
+from proxy.settings import load
+from proxy.telemetry import Metrics
+from tests.deploy.chart import Chart, Failed, objects
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "helm" / "toolwire"
+CHART = Chart(FOLDER)
+KEYS = {"keys": {"existingSecret": "clients"}}
+VALUES: dict[str, dict[str, Any]] = {
+    "default": KEYS,
+    "own secret": {"keys": {"inline": 'one\nsha256:"two"\n'}},
+    "scaled": {**KEYS, "autoscaling": {"enabled": True}, "redis": {"existingSecret": "store"}},
+    "everything": {
+        **KEYS,
+        "image": {"tag": "1.2.3"},
+        "redis": {"existingSecret": "store"},
+        "shutdown": {"delaySeconds": 0, "graceSeconds": 600},
+        "extraEnv": [{"name": "BACKEND_KEY", "valueFrom": {"secretKeyRef": {"name": "model", "key": "key"}}}],
+        "podAnnotations": {"prometheus.io/scrape": "true"},
+        "nodeSelector": {"kubernetes.io/arch": "arm64"},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "config": {"backends": {"main": {"api_key": "${BACKEND_KEY}"}}, "routes": [{"model": "*", "backend": "main"}]},
+    },
+}
+OLDEST, NEWEST = "1.25", kubernetes_validate.latest_version()
+BOTH = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+
+
+@BOTH
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_is_valid(values, version):
+    made = CHART.render(values)
+    assert {"Deployment", "Service", "ConfigMap", "ServiceAccount", "PodDisruptionBudget"} <= set(made)
+    for item in made.values():
+        kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_the_check_can_fail():
+    deployment = CHART.render(KEYS)["Deployment"]
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+
+
+def configuration(made: dict[str, Any], folder: Path) -> GatewayConfig:
+    """What a pod's gateway is configured with; variables that come from secrets have a value."""
+    container = made["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    env = {item["name"]: item.get("value", "redis://redis:6379/0") for item in container["env"]}
+    env.pop("TOOLWIRE_AUTH__KEYS_FILE")
+    file = folder / "toolwire.yaml"
+    file.write_text(made["ConfigMap"]["data"]["toolwire.yaml"])
+    return load(file, env={**env, "TOOLWIRE_AUTH__KEYS": "[k]"})
+
+
+@BOTH
+def test_it_agrees_with_the_configuration(values, tmp_path):
+    made = CHART.render(values)
+    pod = made["Deployment"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    config = configuration(made, tmp_path)
+    assert config.server.host == "0.0.0.0"
+    assert container["ports"] == [{"name": "http", "containerPort": config.server.port, "protocol": "TCP"}]
+    assert made["Service"]["spec"]["ports"][0]["targetPort"] == "http"
+    for probe, path in {"livenessProbe": "/health", "startupProbe": "/health", "readinessProbe": "/ready"}.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
+    grace = config.server.shutdown_delay_s + config.server.shutdown_grace_s
+    assert pod["terminationGracePeriodSeconds"] >= grace + 10
+    assert config.store.kind == ("redis" if "redis" in values else "none")
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+    assert container["args"] == ["serve", "--config", f"{mounts['config']}/toolwire.yaml"]
+    keys_file = next(item["value"] for item in container["env"] if item["name"] == "TOOLWIRE_AUTH__KEYS_FILE")
+    assert keys_file == f"{mounts['keys']}/keys"
+    secret = next(volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "keys")
+    if "Secret" in made:
+        assert (secret, list(made["Secret"]["stringData"])) == (made["Secret"]["metadata"]["name"], ["keys"])
+    else:
+        assert secret == "clients"
+
+
+@BOTH
+def test_selectors_meet_their_pods(values):
+    made = CHART.render(values)
+    labels = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        made["Deployment"]["spec"]["selector"]["matchLabels"],
+        made["Service"]["spec"]["selector"],
+        made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+
+
+def test_pods_are_confined():
+    pod = CHART.render(KEYS)["Deployment"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    confined = pod["containers"][0]["securityContext"]
+    assert confined["readOnlyRootFilesystem"] is True
+    assert confined["allowPrivilegeEscalation"] is False
+    assert confined["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_without_keys_there_is_no_release():
+    with pytest.raises(Failed, match=r"keys\.existingSecret"):
+        CHART.render({})
+
+
+def test_it_scales_on_a_metric_that_exists():
+    made = CHART.render(VALUES["scaled"])
+    scaler = made["HorizontalPodAutoscaler"]["spec"]
+    assert "replicas" not in made["Deployment"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == made["Deployment"]["metadata"]["name"]
+    metric = scaler["metrics"][0]["pods"]["metric"]["name"]
+    assert f"# TYPE {metric} gauge".encode() in Metrics().page()[0]
+    assert CHART.render(KEYS)["Deployment"]["spec"]["replicas"] == 2
+
+
+def test_another_configuration_means_other_pods():
+    def checksum(config: dict[str, Any]) -> str:
+        made = CHART.render({**KEYS, "config": config})
+        found: str = made["Deployment"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    assert checksum({}) == checksum({}) != checksum({"limits": {"tools_max": 1}})
+
+
+def test_it_is_of_this_version():
+    assert CHART.about["appVersion"] == __version__
+    image = CHART.render(KEYS)["Deployment"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image == f"toolwire:{__version__}"
+
+
+def without_checksum(made: dict[str, Any]) -> dict[str, Any]:
+    """YAML is written in more than one way, so the checksum of it differs."""
+    made["Deployment"]["spec"]["template"]["metadata"]["annotations"].pop("checksum/config")
+    made["ConfigMap"]["data"]["toolwire.yaml"] = yaml.safe_load(made["ConfigMap"]["data"]["toolwire.yaml"])
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go, whose templates Helm uses")
+def test_go_reads_the_templates_as_we_do(tmp_path):
+    program = tmp_path / "render"
+    source = Path(__file__).with_name("render.go")
+    subprocess.run(["go", "build", "-o", program, source], check=True, cwd=tmp_path)
+    for values in VALUES.values():
+        asked = json.dumps({"Files": CHART.files, "Dot": CHART.dot(values)})
+        done = subprocess.run([program], input=asked, capture_output=True, text=True, check=True)
+        assert without_checksum(objects(json.loads(done.stdout))) == without_checksum(CHART.render(values))
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="there is no Helm")
+@BOTH
+def test_helm_reads_the_chart_as_we_do(values, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    subprocess.run(["helm", "lint", "--strict", FOLDER, "--values", file], check=True)
+    command = ["helm", "template", "gateway", FOLDER, "--values", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    texts = {f"{n}.yaml": text for n, text in enumerate(done.stdout.split("\n---\n"))}
+    assert without_checksum(objects(texts)) == without_checksum(CHART.render(values))
