@@ -26,8 +26,8 @@ VALUES: dict[str, dict[str, Any]] = {
     "own secret": {"keys": {"inline": 'one\nsha256:"two"\n'}},
     "scaled": {**KEYS, "autoscaling": {"enabled": True}, "redis": {"existingSecret": "store"}},
     "everything": {
-        **KEYS,
         "image": {"tag": "1.2.3"},
+        "keys": {"existingSecret": "clients", "entry": "keys.yaml"},
         "redis": {"existingSecret": "store"},
         "shutdown": {"delaySeconds": 0, "graceSeconds": 600},
         "extraEnv": [{"name": "BACKEND_KEY", "valueFrom": {"secretKeyRef": {"name": "model", "key": "key"}}}],
@@ -81,12 +81,14 @@ def test_it_agrees_with_the_configuration(values, tmp_path):
         assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     grace = config.server.shutdown_delay_s + config.server.shutdown_grace_s
     assert pod["terminationGracePeriodSeconds"] >= grace + 10
-    assert config.store.kind == ("redis" if "redis" in values else "none")
+    shared = "redis://redis:6379/0" if "redis" in values else None
+    assert (config.store.kind, config.store.url) == ("redis" if shared else "none", shared)
+    assert config.rate_limits.url == shared
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
     assert container["args"] == ["serve", "--config", f"{mounts['config']}/toolwire.yaml"]
     keys_file = next(item["value"] for item in container["env"] if item["name"] == "TOOLWIRE_AUTH__KEYS_FILE")
-    assert keys_file == f"{mounts['keys']}/keys"
+    assert keys_file == f"{mounts['keys']}/{values['keys'].get('entry', 'keys')}"
     secret = next(volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "keys")
     if "Secret" in made:
         assert (secret, list(made["Secret"]["stringData"])) == (made["Secret"]["metadata"]["name"], ["keys"])

@@ -133,9 +133,9 @@ def test_compose_agrees_with_the_configurations():
     host, _, inside = services["gateway"]["ports"][0].split(":")
     assert (host, int(inside)) == ("127.0.0.1", gateway.server.port)
     assert f"EXPOSE {inside}" in CONTAINERFILE
-    assert gateway.auth.keys == ("TOOLWIRE_KEY-is-set",)
+    assert [key.key for key in gateway.auth.keys] == ["TOOLWIRE_KEY-is-set"]
     assert gateway.backends["main"].url == f"http://model:{model.server.port}"
-    assert gateway.store.url == "redis://redis:6379/0"
+    assert gateway.store.url == gateway.rate_limits.url == "redis://redis:6379/0"
     grace = gateway.server.shutdown_delay_s + gateway.server.shutdown_grace_s
     assert int(services["gateway"]["stop_grace_period"].removesuffix("s")) > grace + LAST_S
     assert (DEPLOY / "compose" / services["gateway"]["build"]["context"] / "deploy" / "Containerfile").exists()
