@@ -34,6 +34,9 @@ LOG: Final = logging.getLogger("toolwire.serving")
 FIXED: Final = ("host", "port", "workers")
 """Keys of `server` that only a restart changes."""
 
+STUCK_S: Final = 2.0
+"""At the end, for an application that was replaced and whose requests do not end although they were cancelled."""
+
 AppFactory = Callable[[GatewayConfig, Metrics, web.Application | None], web.Application]
 """Makes the application for a configuration, which counts in the given metrics; the last argument is the one whose place it
 takes."""
@@ -120,8 +123,8 @@ class Host:
 
     async def close(self) -> None:
         """Close all applications. Connections must be closed by now."""
-        for task in list(self._replaced.values()):
-            await task
+        if self._replaced:
+            await asyncio.wait(self._replaced.values(), timeout=STUCK_S)
         await self._current.close()
 
     def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:

@@ -21,6 +21,8 @@ import logging
 import os
 import signal
 import socket
+import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +49,10 @@ COLLECTOR_THRESHOLDS: Final = (10_000, 10, 10)
 """Of Python's cyclic collector while requests are served; see `gc.set_threshold`."""
 
 LAST_S: Final = 2.0
-"""For the last words of what had to be ended, and as long again for requests that do not end then."""
+"""For the last words of what had to be ended."""
+
+CUT_S: Final = 0.5
+"""For whatever does not end then either; aiohttp takes it twice."""
 
 
 def serve(
@@ -172,21 +177,42 @@ def run(
     async def main() -> None:
         await _Serving(config, Host(create, metrics), load, listen).run(sockets, ready)
 
+    status = 1
+    runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(main())
+        runner.run(main())
+        status = 0
     except asyncio.CancelledError:
         LOG.warning("stopped by a second signal; what was running is lost")
-        return 1
     except ConfigError as error:
         LOG.error("cannot start:\n%s", error)
-        return 1
     except Exception as error:
         LOG.error("cannot start: %s: %s", type(error).__name__, error, exc_info=error)
-        return 1
     finally:
+        with _ending(status):
+            runner.close()
         flush_logs()  # a worker ends without the interpreter's own farewell
-    return 0
+    return status
+
+
+@contextmanager
+def _ending(status: int) -> Iterator[None]:
+    """All is closed but the event loop, which waits for its threads and tasks. One that does not end, such as a plug-in's thread
+    that sleeps, must not hold up the process: after `LAST_S` it ends without it."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        if not ended.wait(LAST_S):
+            LOG.warning("the process ends although some thread or task does not")
+            flush_logs()
+            sys.stdout.flush()
+            os._exit(status)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 class _Serving:
@@ -211,7 +237,7 @@ class _Serving:
         host = self._host
         self._heed_signals()
         await host.start(self._config)
-        runner = web.ServerRunner(host.server, shutdown_timeout=LAST_S)
+        runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
             await runner.setup()
             for sock in sockets:

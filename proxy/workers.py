@@ -46,7 +46,7 @@ LOG: Final = logging.getLogger("toolwire.workers")
 MAX_FAILED_STARTS: Final = 5
 RESTART_DELAY_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Before the next attempt, by the number of failures in a row."""
-KILL_AFTER_S: Final = 5.0 + 3 * LAST_S
+KILL_AFTER_S: Final = 5.0 + LAST_S
 """A worker that did not end so long after the delay and the grace of `server` is killed."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

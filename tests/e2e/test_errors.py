@@ -272,6 +272,7 @@ ELSEWHERE = {
     "previous_response_not_found": "test_conversation.py",
     "store_unavailable": "test_conversation.py",
     "output_format_not_satisfied": "test_output_format.py",
+    "shutting_down": "test_stopping.py",
 }
 """Codes that need more than one request: the test that reaches them."""
 
@@ -284,7 +285,6 @@ LEFT_OUT = {
     "model_not_allowed": "keys are not bound to routes yet",
     "overloaded": "of a gateway with too many connections: tests/e2e/test_clients.py",
     "no_backend_available": "several targets per route come with a later issue",
-    "shutting_down": "seen in tests/unit/test_serving.py as a closed port; the code comes with draining",
 }
 """Codes that nothing raises yet, or that are tested in another place."""
 

@@ -206,6 +206,31 @@ async def test_a_bad_configuration_changes_nothing(tmp_path: Path, workers: int)
         assert await gateway.end() == 0
 
 
+async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_other(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(PLUGIN.replace('raise OSError("no such device")', "import os; os._exit(3)"))
+    server = {"workers": 2}
+    async with (
+        Upstream([Say("a")]) as upstream,
+        running(tmp_path, config(upstream, server=server)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        gateway.write(config(upstream, server=server, chain=["deadly:Broken", "forwarding"]))
+        before = set(gateway.workers())
+        gateway.signal(signal.SIGHUP)
+        await gateway.logged("died of the new one")
+        async with asyncio.timeout(GUARD_S):
+            while len(after := set(gateway.workers())) < 2 or after == before:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+        assert len(after & before) == 1
+        gateway.write(config(upstream, server=server))
+        await gateway.reload()  # both, so the new one serves as well
+        async with session.get(gateway.url + "/ready") as answer:
+            assert answer.status == 200
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 0
+    assert "deadly" not in gateway.log
+
+
 async def test_twenty_reloads_leave_nothing_behind(tmp_path: Path) -> None:
     async with (
         Upstream([Say("a")]) as upstream,

@@ -204,6 +204,53 @@ async def test_idle_connections_are_closed_and_do_not_hold_up_the_end(tmp_path: 
             writer.close()
 
 
+HANGS = """
+import asyncio, time
+from proxy.middleware import Middleware
+class Hangs(Middleware):
+    async def on_request(self, exchange, request):
+        await asyncio.to_thread(time.sleep, 3600)
+        return request
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_thread_that_does_not_end_does_not_hold_up_the_process(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    async with Upstream([Say("Hello")]) as upstream:
+        settings = config(upstream, shutdown_grace_s=0.1, workers=workers) | {"chain": ["hangs:Hangs", "forwarding"]}
+        async with running(tmp_path, settings) as gateway, aiohttp.ClientSession() as session:
+            client = Client(session, gateway.url, {"messages": USER})
+            async with asyncio.timeout(GUARD_S):
+                while "toolwire_inflight_requests 1.0" not in await metrics(session, gateway):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                gateway.signal(signal.SIGTERM)
+                await client.done
+            assert client.status == 503
+            assert await gateway.end() == 0
+        assert "some thread or task does not" in gateway.log
+
+
+async def metrics(session: aiohttp.ClientSession, gateway: Process) -> str:
+    async with session.get(gateway.url + "/metrics") as page:
+        return await page.text()
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_the_process(tmp_path: Path) -> None:
+    async with (
+        Upstream([Say(*["Hello" * 20_000] * 1000)]) as upstream,
+        running(tmp_path, config(upstream, shutdown_grace_s=0.1)) as gateway,
+    ):
+        body = b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}'
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as sock:
+            sock.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+            gateway.signal(signal.SIGTERM)
+            assert await gateway.end() == 0
+    assert "Traceback" not in gateway.log
+
+
 async def test_systemd_hears_of_start_reload_and_end(tmp_path: Path) -> None:
     address = tmp_path / "notify"
     heard: list[str] = []
