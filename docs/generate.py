@@ -101,7 +101,7 @@ def configuration() -> str:
         "  Entries of lists go by number (`TOOLWIRE_ROUTES__0__MODEL`). Whole lists and mappings are YAML.",
         "- Unknown keys, wrong types and values are errors; all are reported at once, each with its path.",
         "- Only `true` and `false` are booleans: `off`, `on`, `yes` and `no` are words.",
-        "- Relative paths in a file (keys that end in `_file`, and `script`) count from the file's folder.",
+        "- Relative paths in a file (keys that end in `_file`, `script` and `folder`) count from the file's folder.",
         "- Times are in seconds (`_s`), sizes in bytes (`_bytes`). No number may be negative.",
         "- An entry of a chain is a name, or a mapping with `use`, `on_failure` and `options`.\n",
     ]

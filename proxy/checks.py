@@ -34,7 +34,12 @@ from .registry import Registries, Registry
 from .store.opening import make_store
 from .targets import Target, targets_of
 
-BOUNDS: Final[Mapping[str, tuple[int, int]]] = {"server.port": (0, 65535), "server.workers": (1, 1024)}
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "server.port": (0, 65535),
+    "server.workers": (1, 1024),
+    "tools.threads": (1, 1024),
+    "tools.coroutines": (1, 65535),
+}
 """Least and greatest value. Every other number of the configuration is at least 0."""
 
 LIMITING: Final = "rate_limit"
@@ -231,6 +236,8 @@ def _mistakes(config: GatewayConfig) -> Iterator[str]:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
     yield from _access(config)
     yield from _origins(config.cors)
+    if config.tools.folder is not None and not Path(config.tools.folder).is_dir():
+        yield f"tools.folder: there is no folder {config.tools.folder!r}"
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:

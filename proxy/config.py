@@ -17,6 +17,8 @@ from typing import Any, Literal
 DEFAULT_CHAIN: tuple[str, ...] = (
     "validation",
     "conversation",
+    "loop_detection",
+    "execution",
     "output_format",
     "arguments",
     "transformation",
@@ -145,6 +147,7 @@ class LimitsConfig:
     schema_properties: int = doc("Properties in one tool's schema, at all levels; beyond: 400.", default=1_000)
     schema_depth: int = doc("Nesting of one tool's schema; beyond: 400.", default=64)
     block_bytes: int = doc("Size of one call block; beyond: text (soft) or an error (strict).", default=1024 * 1024)
+    calls_per_conversation: int | None = doc("Calls in the conversation of a request; beyond: 400.", default=None)
     calls_per_response: int = doc("Calls in one answer; beyond: text (soft) or an error (strict).", default=64)
     reply_bytes: int = doc("A whole (not streamed) backend answer; beyond: 502.", default=64 * 1024 * 1024)
     frame_bytes: int = doc("One SSE frame of a backend; beyond: 502.", default=8 * 1024 * 1024)
@@ -181,6 +184,46 @@ class TelemetryConfig:
     def on(self) -> bool:
         """Whether anything is sent."""
         return self.otel or self.otlp_endpoint is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsConfig:
+    """Server-side tools: Python modules whose tools the gateway itself runs. See `docs/how-to/server-side-tools.md`."""
+
+    folder: str | None = doc(
+        "Folder with the modules, `*.py`; null: there are none. With it the default chain has `execution`.",
+        default=None,
+    )
+    watch_s: float = doc("How often the folder is looked at for changes; 0: never.", default=1.0)
+    timeout_s: float = doc("Time that one call may take; beyond, the model is told so.", default=0.1)
+    load_timeout_s: float = doc("Time that a module's own code may take when it is loaded.", default=5.0)
+    threads: int = doc("Handlers that block, running at once; others wait for a thread.", default=8)
+    coroutines: int = doc("Handlers that are coroutines, running at once.", default=100)
+    on_oversize: Literal["cut", "error"] = doc(
+        "A result of more than 1000 characters: cut, or an error for the model.", default="cut"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolLoopConfig:
+    """How often the model is asked again with the results of server-side tools. At a limit the answer ends with what it has said."""
+
+    max_iterations: int = doc("Answers of the model for one request, the first one included.", default=8)
+    max_calls: int = doc("Calls that are run for one request.", default=20)
+    max_seconds: float = doc("After this time no call is started and the model is not asked again.", default=120.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDetectConfig:
+    """A model that makes the same call in turn after turn."""
+
+    repeats: int = doc(
+        "So many assistant turns in a row with one and the same call (name and arguments) are a loop; 0: never.",
+        default=0,
+    )
+    policy: Literal["notice", "fail"] = doc(
+        "`notice`: the model is told; `fail`: 400 `tool_loop_detected`.", default="notice"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +400,14 @@ class RouteOptions:
     constrain: Literal["auto", "off", "required"] = doc(
         "Constrained decoding for required and named choices.", default="auto"
     )
+    tool_conflict: Literal["error", "client_wins", "server_wins"] = doc(
+        "A client's tool has the name of a server-side tool: 400, or whose tool is offered.", default="error"
+    )
+    tool_loop: ToolLoopConfig = doc("Bounds on server-side tools.", default_factory=ToolLoopConfig)
+    expose_server_tools: bool = doc(
+        "Responses: the calls and results of server-side tools are items of the answer.", default=False
+    )
+    loop_detect: LoopDetectConfig = doc("Clients whose model goes round in circles.", default_factory=LoopDetectConfig)
     stop_after_call: bool = doc("Stop the backend after the last wanted call.", default=False)
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
     named_stop: bool = doc("Finish a named choice with `stop`, as OpenAI does.", default=False)
@@ -439,6 +490,7 @@ class GatewayConfig:
     rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
     telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
+    tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
     defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
     chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)

@@ -137,7 +137,8 @@ class ToolSpec:
 
     `parameters` is a JSON Schema whose root is an object, or None for "no parameters". `strict` is what the client
     sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
-    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` is the tool object as received.
+    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` is the tool object as received. `server`
+    tools are run by the gateway: no client sees their calls, and of a mistake in one the model is told (R15).
     """
 
     name: str
@@ -147,6 +148,7 @@ class ToolSpec:
     kind: ToolKind = "function"
     namespace: str | None = None
     extra: Mapping[str, Any] = field(default_factory=_nothing)
+    server: bool = False
 
 
 @dataclass(frozen=True, slots=True)

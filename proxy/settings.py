@@ -9,7 +9,7 @@ Rules of this module:
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
    `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
    counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
-4. Relative paths in a file (`script`, and keys that end in `_file`) count from the file's folder.
+4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
 
 Source: R17.2.
 """
@@ -138,7 +138,7 @@ def _anchor(node: Any, folder: Path) -> None:
     """Make the relative paths of a file absolute (rule 4)."""
     if isinstance(node, dict):
         for key, item in node.items():
-            if isinstance(item, str) and isinstance(key, str) and (key.endswith("_file") or key == "script"):
+            if isinstance(item, str) and isinstance(key, str) and (key.endswith("_file") or key in ("script", "folder")):
                 node[key] = str(folder / item) if item else item
             else:
                 _anchor(item, folder)

@@ -1,0 +1,14 @@
+"""Server-side tools: a folder of Python modules whose tools the gateway itself runs (R15).
+
+| module | reason to change |
+| --- | --- |
+| `parameters` | what arguments a handler gets |
+| `definition` | what a module may declare, and the errors that say what is wrong |
+| `loading` | how one file becomes tools |
+| `threads`, `side_loop` | how a handler is run so that it harms nothing but its own call |
+| `calls` | what becomes of one call: states, results, time limits |
+| `folder` | which tools there are now: loading all modules, watching for changes, swapping |
+
+Tools are trusted code: they run in the gateway's process with its rights (docs/explanation/security.md). What is done here about
+handlers that block, raise or return junk keeps mistakes small; it is no sandbox.
+"""

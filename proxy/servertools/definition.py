@@ -1,0 +1,154 @@
+"""What a module may declare, and what is wrong with it (R15.3). Pure: nothing is run or read here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from .._schema_walk import Graph, SchemaProblem, private_copy
+from ..errors import quote
+from ..model import ToolSpec
+from .parameters import Parameters
+
+MAX_TOOLS: Final = 10
+MAX_NAME_CHARS: Final = 50
+MAX_DESCRIPTION_CHARS: Final = 200
+MAX_PROPERTIES: Final = 10
+MAX_ENUM_VALUES: Final = 10
+
+_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+_MOST_SCHEMAS: Final = 1000
+
+Handler = Callable[[str, dict[str, Any]], Any]
+"""`handle_tool_call(tool_name, tool_input) -> str`, or a coroutine function that gives a `str`."""
+
+ErrorKind = Literal["TypeError", "ValueError", "DuplicateName", "InvalidName", "ValidationError", "MissingMethod"]
+
+
+class ToolModuleError(Exception):
+    """A module that cannot be used. `kind` is one of `ErrorKind`, or the name of what the module's own code raised."""
+
+    def __init__(self, kind: ErrorKind | str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTool:
+    """A tool that the gateway runs. `spec` is what models are offered, `module` the name of the file it came from."""
+
+    spec: ToolSpec
+    parameters: Parameters
+    handler: Handler
+    module: str
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.spec.name
+
+    @property
+    def is_async(self) -> bool:
+        """The handler is a coroutine function."""
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
+            getattr(self.handler, "__call__", None)  # noqa: B004  # an object with an asynchronous `__call__`
+        )
+
+
+def read_tools(declared: Any, handler: Handler | None, module: str) -> tuple[ServerTool, ...]:
+    """The tools in `TOOLS` (or what `get_tools()` gave). Raises `ToolModuleError` for the first thing that is wrong."""
+    if declared is None:
+        return ()
+    if not isinstance(declared, list):
+        raise ToolModuleError("TypeError", f"TOOLS must be a list or None, not {type(declared).__name__}.")
+    if len(declared) > MAX_TOOLS:
+        raise ToolModuleError("ValueError", f"TOOLS has {len(declared)} tools; the most is {MAX_TOOLS}.")
+    if not declared:
+        return ()
+    found: dict[str, tuple[ToolSpec, Parameters]] = {}
+    for index, item in enumerate(declared):
+        spec, parameters = _read_tool(item, f"TOOLS[{index}]")
+        if spec.name in found:
+            raise ToolModuleError("DuplicateName", f"TOOLS[{index}]: there is another tool named {quote(spec.name)}.")
+        found[spec.name] = spec, parameters
+    if handler is None:
+        raise ToolModuleError(
+            "MissingMethod",
+            "There is no handle_tool_call(tool_name, tool_input), neither in the module nor in a class PromptGenerator.",
+        )
+    return tuple(ServerTool(spec, parameters, handler, module) for spec, parameters in found.values())
+
+
+def _read_tool(item: Any, where: str) -> tuple[ToolSpec, Parameters]:
+    if not isinstance(item, dict):
+        raise ToolModuleError("ValueError", f"{where} must be a dict, not {type(item).__name__}.")
+    if item.get("type") != "function":
+        raise ToolModuleError("ValueError", f'{where}["type"] must be "function", not {quote(item.get("type"))}.')
+    function = item.get("function")
+    if not isinstance(function, dict):
+        raise ToolModuleError("ValueError", f'{where}["function"] must be a dict, not {type(function).__name__}.')
+    name = _read_name(function.get("name"), where)
+    where = f"{where} ({name})"
+    description = _read_description(function.get("description"), where)
+    schema, parameters = _read_parameters(function.get("parameters"), where)
+    return ToolSpec(name, description, schema, server=True), parameters
+
+
+def _read_name(name: Any, where: str) -> str:
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARS or _NAME.fullmatch(name) is None:
+        raise ToolModuleError(
+            "InvalidName",
+            f"{where}: the name must be a letter followed by letters, digits and underscores, at most {MAX_NAME_CHARS}"
+            f" characters, not {quote(name)}.",
+        )
+    return name
+
+
+def _read_description(description: Any, where: str) -> str:
+    if not isinstance(description, str) or not description.strip():
+        raise ToolModuleError("ValueError", f"{where}: the description must be a text that is not empty.")
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        raise ToolModuleError(
+            "ValueError",
+            f"{where}: the description has {len(description)} characters; the most is {MAX_DESCRIPTION_CHARS}.",
+        )
+    return description
+
+
+def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Parameters]:
+    """The schema, as a copy of its own, and what checks arguments by it. Raises `ToolModuleError` `ValidationError`."""
+    if given is None:
+        given = _NO_PARAMETERS
+    try:
+        if not isinstance(given, dict):
+            raise ValueError(f"they must be a JSON Schema (a dict), not {type(given).__name__}.")
+        _, schema = private_copy(given)
+        if schema.get("type") != "object":
+            raise ValueError(f'their root must have the type "object", not {quote(schema.get("type"))}.')
+        parameters = Parameters(schema)
+        _check_size(private_copy(schema)[1])
+    except SchemaProblem as problem:
+        place = f"at `{problem.where.removeprefix('.')}`: " if problem.path else ""
+        raise ToolModuleError("ValidationError", f"{where}, parameters: {place}{problem.message}") from None
+    except (ValueError, RecursionError) as error:
+        raise ToolModuleError("ValidationError", f"{where}, parameters: {error}") from None
+    return schema, parameters
+
+
+def _check_size(schema: dict[str, Any]) -> None:
+    """Raise `SchemaProblem` for references, and for more properties or enumerated values than allowed, at any level."""
+    for node in Graph(schema, most=_MOST_SCHEMAS).nodes:
+        part = node.schema
+        for keyword in _REFERENCES:
+            if keyword in part:
+                raise SchemaProblem(f"`{keyword}` is not allowed: write the schema out.", node.path)
+        if (count := len(part.get("properties") or ())) > MAX_PROPERTIES:
+            raise SchemaProblem(f"there are {count} properties; the most is {MAX_PROPERTIES}.", node.path)
+        if (count := len(part.get("enum") or ())) > MAX_ENUM_VALUES:
+            raise SchemaProblem(f"`enum` has {count} values; the most is {MAX_ENUM_VALUES}.", node.path)

@@ -1,0 +1,176 @@
+"""Handlers that block: each call in a thread of its own, at most so many at once (R15.7).
+
+Rules:
+
+1. Whoever waits for a call waits no longer than its time limit, the wait for a free thread included. When all threads are stuck
+   further calls still end in time.
+2. A call that is given up is *stuck* until its thread ends, and counted so long. `Abandoned` is raised in the thread, which ends
+   what loops in Python; what waits in C (a sleep, a socket) goes on until it comes back.
+3. Threads are daemons and no pool: a stuck one keeps neither the server from ending nor another call from its result.
+4. What a call prints is dropped (`silenced`), and the working folder is put back when it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+LOG: Final = logging.getLogger("toolwire.tools")
+
+
+class Abandoned(BaseException):
+    """Raised in the thread of a call that nobody waits for any more."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise `Abandoned` in a thread as soon as it runs Python code."""
+    if thread.ident is not None and thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Abandoned))
+
+
+class Job:
+    """One call under way. `outcome` is what its caller waits for; `abandoned` says that nobody does."""
+
+    def __init__(self, outcome: asyncio.Future[str]) -> None:
+        self.outcome = outcome
+        self.abandoned = False
+        self.over = False
+
+
+class Slots:
+    """At most `most` calls at once. Subclasses say how one is started."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.running = 0
+        """Calls that have not ended, the stuck ones included."""
+        self.stuck = 0
+        self._free = asyncio.Semaphore(most)
+
+    async def run(self, call: Callable[[], Any], limit_s: float) -> str:
+        """The text that `call` gives. Raises `TimeoutError` after `limit_s`, whatever the call does."""
+        async with asyncio.timeout(limit_s):
+            await self._free.acquire()
+            job = Job(asyncio.get_running_loop().create_future())
+            try:
+                give_up = self.begin(call, job)
+            except BaseException:
+                self._free.release()
+                raise
+            self.running += 1
+            try:
+                return await job.outcome
+            finally:
+                if not job.over:
+                    job.abandoned = True
+                    self.stuck += 1
+                    give_up()
+
+    def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
+        """Start it without waiting; `ended` must be called in this loop when it is over. Gives what is to be done if the job is
+        abandoned."""
+        raise NotImplementedError
+
+    def ended(self, job: Job, text: str | None) -> None:
+        """A job is over: free its place, and give its caller the text."""
+        if job.over:
+            return
+        job.over = True
+        self.running -= 1
+        self.stuck -= job.abandoned
+        self._free.release()
+        if text is not None and not job.outcome.done():
+            job.outcome.set_result(text)
+
+
+class Threads(Slots):
+    """Calls in threads. A call gives a `str` and never raises."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._home = os.getcwd()
+
+    def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
+        """See `Slots`."""
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._work, args=(call, job, loop), daemon=True, name="toolwire-tool")
+        thread.start()
+        return lambda: interrupt(thread)
+
+    def _work(self, call: Callable[[], str], job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        text = None
+        try:
+            with silenced():
+                text = call()
+        except BaseException:
+            pass  # `Abandoned`, while the call was about to end
+        # Once more if `Abandoned` comes just here: the place must be freed, and doing so twice does no harm.
+        for _ in range(2):
+            try:
+                self._go_home()
+                loop.call_soon_threadsafe(self.ended, job, text)
+            except RuntimeError:
+                return  # the server has stopped meanwhile
+            except BaseException:
+                continue
+            return
+
+    def _go_home(self) -> None:
+        """A handler that went to another folder took the whole process with it."""
+        try:
+            if os.getcwd() == self._home:
+                return
+        except OSError:
+            pass  # it was removed
+        LOG.warning("a tool changed the working folder of the gateway; it was put back")
+        os.chdir(self._home)
+
+
+# --- what tools print -----------------------------------------------------------------------------------------------
+
+_HERE: Final = threading.local()
+
+
+class _Filter:
+    """A standard stream that leads nowhere for threads of tools. For all others it is the stream behind it."""
+
+    def __init__(self, behind: TextIO, nowhere: TextIO) -> None:
+        self._behind = behind
+        self._nowhere = nowhere
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nowhere if getattr(_HERE, "silent", False) else self._behind, name)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """What this thread prints meanwhile is dropped, provided `filter_streams` is on."""
+    _HERE.silent = True
+    try:
+        yield
+    finally:
+        _HERE.silent = False
+
+
+def filter_streams() -> Callable[[], None]:
+    """Drop what threads of tools print, so that a full pipe or terminal blocks nobody. Gives what undoes it."""
+    before = sys.stdout, sys.stderr
+    nowhere = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed by `undo`
+    filters: tuple[Any, Any] = _Filter(sys.stdout, nowhere), _Filter(sys.stderr, nowhere)
+    sys.stdout, sys.stderr = filters
+
+    def undo() -> None:
+        if sys.stdout is filters[0]:
+            sys.stdout = before[0]
+        if sys.stderr is filters[1]:
+            sys.stderr = before[1]
+        nowhere.close()
+
+    return undo

@@ -1,0 +1,194 @@
+"""What the model is told of a call: every text of R15.5, and the values that a handler gets (R15.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.model import ToolUse
+from proxy.servertools.parameters import BadArguments, Parameters
+from tests.servertools.conftest import Start, call, module, tool
+
+SEARCH = tool(
+    parameters={
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "unit": {"type": "string", "enum": ["c", "f"]},
+            "limit": {"type": "integer", "default": 5},
+        },
+        "required": ["query"],
+    }
+)
+
+
+def answering(expression: str, *, asynchronous: bool = False) -> str:
+    """A module whose handler gives the value of an expression."""
+    kind = "async def" if asynchronous else "def"
+    return module(SEARCH, handler=f"{kind} handle_tool_call(tool_name, tool_input):\n    return {expression}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "content"),
+    [
+        ("other", "{}", "Error: Unknown tool: other"),
+        ("one", "{", "Error: Invalid JSON arguments - unexpected end of data: line 1 column 2 (char 1)"),
+        ("one", "[]", "Error: Invalid JSON arguments - expected an object, not an array"),
+        ("one", "null", "Error: Invalid JSON arguments - expected an object, not null"),
+        ("one", '"a"', "Error: Invalid JSON arguments - expected an object, not a string"),
+        (
+            "one",
+            '{"query":"' + "x" * 2048 + '"}',
+            "Error: Invalid JSON arguments - 2060 bytes, the most is 2048",
+        ),
+        ("one", "{}", "Error: Invalid parameters - Missing required parameter: query"),
+        ("one", "", "Error: Invalid parameters - Missing required parameter: query"),
+        ("one", '{"query":7}', 'Error: Invalid parameters - `$.query`: 7 is not of type "string".'),
+        ("one", '{"query":"x","unit":"k"}', 'Error: Invalid parameters - `$.unit`: "k" is not one of "c" or "f".'),
+        ("one", '{"query":"x"}', "{'limit': 5, 'query': 'x'}"),
+        ("one", '{"query":"x","limit":9,"unit":"f"}', "{'limit': 9, 'query': 'x', 'unit': 'f'}"),
+        ("one", '{"query":"x","more":1}', "{'limit': 5, 'query': 'x'}"),
+        ("one", '{"query":"' + "x" * 2036 + '"}', "{'limit': 5, 'query': '" + "x" * 977),
+    ],
+)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_what_comes_of_arguments(
+    start: Start, name: str, arguments: str, content: str, asynchronous: bool
+) -> None:
+    tools = await start({"a.py": answering("repr(dict(sorted(tool_input.items())))", asynchronous=asynchronous)})
+    assert await call(tools, name, arguments) == content
+
+
+@pytest.mark.parametrize(
+    ("expression", "content"),
+    [
+        ("'fine'", "fine"),
+        ("''", ""),
+        ("'x' * 1000", "x" * 1000),
+        ("'x' * 1001", "x" * 1000),
+        ("'x' * 100_000_000", "x" * 1000),
+        ("None", "Error: Tool must return string"),
+        ("7", "Error: Tool must return string"),
+        ("b'text'", "Error: Tool must return string"),
+        ("['text']", "Error: Tool must return string"),
+        ("(_ for _ in ()).throw(ValueError('no such city'))", "Error: no such city"),
+        ("(_ for _ in ()).throw(ValueError())", "Error: ValueError"),
+        ("(_ for _ in ()).throw(SystemExit(3))", "Error: 3"),
+        ("(_ for _ in ()).throw(KeyboardInterrupt)", "Error: KeyboardInterrupt"),
+        ("(_ for _ in ()).throw(ValueError('x' * 5000))", "Error: " + "x" * 993),
+        ("'\\ud800'", "\ufffd"),
+        ("'\\ud83d\\ude00'", "\U0001f600"),
+        ("type('S', (str,), {'__len__': lambda s: 1, '__getitem__': lambda s, i: 7})('text')", "text"),
+        ("tool_name", "one"),
+    ],
+)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_what_comes_of_what_a_handler_gives(
+    start: Start, expression: str, content: str, asynchronous: bool
+) -> None:
+    tools = await start({"a.py": answering(expression, asynchronous=asynchronous)})
+    assert await call(tools, arguments='{"query":"x"}') == content
+
+
+@pytest.mark.parametrize(("length", "content"), [(1000, "x" * 1000), (1001, None)])
+async def test_a_long_result_may_be_an_error(start: Start, length: int, content: str | None) -> None:
+    tools = await start({"a.py": answering(f"'x' * {length}")}, on_oversize="error")
+    told = "Error: Tool result has 1001 characters, the most is 1000"
+    assert await call(tools, arguments='{"query":"x"}') == (content or told)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_time_limits(start: Start, asynchronous: bool) -> None:
+    wait = "import asyncio, threading\nforever = threading.Event()\nRELEASE = forever.set\n"
+    body = "await asyncio.sleep(3600)" if asynchronous else "forever.wait()"
+    kind = "async def" if asynchronous else "def"
+    handler = f"{kind} handle_tool_call(tool_name, tool_input):\n    {body}\n"
+    tools = await start({"a.py": wait + module(tool(), handler=handler)}, timeout_s=0.01)
+    assert await call(tools) == "Error: Tool execution timed out"
+    tools.tools.by_name["one"].handler.__globals__["forever"].set()  # type: ignore[attr-defined]
+
+
+async def test_the_time_that_is_left_for_the_request_bounds_a_call_as_well(start: Start) -> None:
+    handler = "import asyncio\nasync def handle_tool_call(tool_name, tool_input):\n    await asyncio.sleep(3600)\n"
+    tools = await start({"a.py": module(tool(), handler=handler)}, timeout_s=3600)
+    assert await call(tools, limit_s=0.01) == "Error: Tool execution timed out"
+
+
+async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    tools = await start({"a.py": module(SEARCH)})
+    counted: list[str] = []
+    tools._count = counted.append
+    with caplog.at_level(logging.INFO, "toolwire.tools"):
+        await call(tools, arguments='{"query":"x"}')
+    begin, end = ["TOOL_CALL_INITIATED", "VALIDATING_PARAMETERS"], ["EXECUTING_TOOL", "TOOL_COMPLETED"]
+    assert counted == begin + end
+    fields: list[Any] = [record.__dict__["fields"] for record in caplog.records]
+    assert [entry["from"] for entry in fields] == ["IDLE", *counted[:-1]]
+    assert [entry["state"] for entry in fields] == counted
+    assert {(entry["tool"], entry["call_id"], entry["request_id"]) for entry in fields} == {("one", "call_1", "req_1")}
+    counted.clear()
+    await call(tools, arguments="[]")
+    assert counted == [*begin, "EXECUTION_FAILED"]
+
+
+async def test_calls_run_side_by_side(start: Start) -> None:
+    """Two handlers that each wait for the other."""
+    handler = "import threading\nboth = threading.Barrier(2)\ndef handle_tool_call(name, values):\n    both.wait()\n    return name\n"
+    tools = await start({"a.py": module(tool("one"), tool("two"), handler=handler)})
+    assert await asyncio.gather(call(tools, "one"), call(tools, "two")) == ["one", "two"]
+
+
+def test_every_handler_gets_a_default_of_its_own() -> None:
+    parameters = Parameters({"type": "object", "properties": {"a": {"type": "array", "default": []}}})
+    parameters.values("{}")["a"].append(1)
+    assert parameters.values("{}") == {"a": []}
+
+
+def test_a_required_parameter_stays_required_with_a_default() -> None:
+    parameters = Parameters({"type": "object", "properties": {"a": {"default": 1}}, "required": ["a"]})
+    with pytest.raises(BadArguments, match="Missing required parameter: a"):
+        parameters.values("{}")
+
+
+def test_undeclared_arguments_are_for_tools_that_speak_of_them() -> None:
+    shut = Parameters({"type": "object", "properties": {}, "additionalProperties": False})
+    with pytest.raises(BadArguments, match="Invalid parameters"):
+        shut.values('{"a":1}')
+    numbers = Parameters({"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}})
+    assert numbers.values('{"a":1}') == {"a": 1}
+    with pytest.raises(BadArguments, match="Invalid parameters"):
+        numbers.values('{"a":"x"}')
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(st.text() | JSON.map(repr) | JSON.map(lambda value: __import__("json").dumps(value)))
+def test_no_arguments_get_past_the_check(arguments: str) -> None:
+    """Whatever a model writes: a handler gets what fits the schema, or the model is told."""
+    parameters = Parameters(SEARCH["function"]["parameters"])
+    try:
+        values = parameters.values(arguments)
+    except BadArguments as told:
+        assert str(told).startswith(("Invalid JSON arguments - ", "Invalid parameters - "))
+    else:
+        assert isinstance(values["query"], str)
+        assert isinstance(values["limit"], int | float)
+        assert values.keys() <= {"query", "unit", "limit"}
+
+
+async def test_a_tool_that_is_gone_is_unknown(start: Start) -> None:
+    tools = await start({"a.py": module(tool())})
+    before = tools.tools
+    (tools.folder / "a.py").unlink()
+    assert await tools.refresh()
+    assert await call(tools) == "Error: Unknown tool: one"
+    result, _ = await tools.call(before, ToolUse("c", "one", "{}"), "r", 60)
+    assert result.text == "('one', {})"  # a request that began before keeps what it was offered

@@ -1,0 +1,236 @@
+"""Handlers that misbehave harm nothing but their own call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.servertools.folder import ServerTools
+from proxy.servertools.loading import LoadState
+from tests.servertools.conftest import Start, call, module, tool
+
+TIMED_OUT = "Error: Tool execution timed out"
+SHORT = {"timeout_s": 0.05}
+
+HANDLERS = {
+    "blocks": "import threading\nstop = threading.Event()\n{kind} handle_tool_call(name, values):\n    stop.wait()\n    return ''\n",
+    "loops": "{kind} handle_tool_call(name, values):\n    while True: pass\n",
+    "loops and prints": "{kind} handle_tool_call(name, values):\n    while True: print('x' * 65536)\n",
+    "swallows": (
+        "import threading\nstop = threading.Event()\n{kind} handle_tool_call(name, values):\n"
+        "    while not stop.is_set():\n"
+        "        try:\n"
+        "            {wait}\n"
+        "        except BaseException: pass\n"
+        "    return ''\n"
+    ),
+}
+FINE = module(tool("fine"), handler="def handle_tool_call(name, values):\n    return 'fine'\n")
+AFINE = module(tool("afine"), handler="async def handle_tool_call(name, values):\n    return 'fine'\n")
+
+
+def hostile(which: str, asynchronous: bool) -> str:
+    wait = "await __import__('asyncio').sleep(0.001)" if asynchronous else "stop.wait(0.001)"
+    text = HANDLERS[which].replace("{kind}", "async def" if asynchronous else "def").replace("{wait}", wait)
+    return module(tool("bad"), handler=text)
+
+
+def release(tools: ServerTools) -> None:
+    """Let the handlers of a module end, if they look."""
+    stop = tools.tools.by_name["bad"].handler.__globals__.get("stop")  # type: ignore[attr-defined]
+    if stop is not None:
+        stop.set()
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+def stuck(tools: ServerTools) -> int:
+    calls = tools.shown()["calls"]
+    return int(calls["threads"]["stuck"] + calls["coroutines"]["stuck"])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("which", HANDLERS)
+async def test_one_that_does_not_end_is_left_behind(start: Start, which: str, asynchronous: bool) -> None:
+    tools = await start({"a.py": hostile(which, asynchronous), "b.py": FINE, "c.py": AFINE}, threads=1, coroutines=1)
+    tools._calls._limit_s = 0.05
+    assert await call(tools, "bad") == TIMED_OUT
+    tools._calls._limit_s = 30.0
+    other = "fine" if asynchronous else "afine"
+    assert await call(tools, other) == "fine"  # the other lane does not even notice
+    release(tools)
+    await until(lambda: stuck(tools) == 0)
+    assert await call(tools, "fine") == await call(tools, "afine") == "fine"
+
+
+async def test_when_all_threads_are_stuck_calls_still_end(start: Start) -> None:
+    tools = await start({"a.py": hostile("blocks", False), "b.py": FINE}, threads=2, **SHORT)
+    assert await asyncio.gather(*(call(tools, "bad") for _ in range(6))) == [TIMED_OUT] * 6
+    assert tools.shown()["calls"]["threads"] == {"most": 2, "running": 2, "stuck": 2}
+    assert await call(tools, "fine") == TIMED_OUT
+    release(tools)
+    await until(lambda: stuck(tools) == 0)
+    tools._calls._limit_s = 30.0
+    assert await call(tools, "fine") == "fine"
+
+
+async def test_a_coroutine_that_blocks_does_not_hold_up_later_ones(start: Start) -> None:
+    tools = await start({"a.py": hostile("blocks", True), "b.py": AFINE}, **SHORT)
+    assert await call(tools, "bad") == TIMED_OUT
+    tools._calls._limit_s = 30.0
+    assert await call(tools, "afine") == "fine"
+    assert stuck(tools) == 1
+    release(tools)
+    await until(lambda: stuck(tools) == 0)
+
+
+async def test_a_cancelled_request_gives_up_its_call(start: Start) -> None:
+    tools = await start({"a.py": hostile("blocks", False)})
+    task = asyncio.create_task(call(tools, "bad"))
+    await until(lambda: tools.shown()["calls"]["threads"]["running"] == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stuck(tools) == 1
+    release(tools)
+    await until(lambda: stuck(tools) == 0)
+
+
+RAISES = {
+    "recursion": "def handle_tool_call(name, values):\n    return handle_tool_call(name, values)\n",
+    "an exception without a text": (
+        "class Mute(Exception):\n    def __str__(self): raise RuntimeError\n"
+        "def handle_tool_call(name, values):\n    raise Mute\n"
+    ),
+    "the end of a generator": "def handle_tool_call(name, values):\n    raise GeneratorExit\n",
+    "a cancellation": "import asyncio\ndef handle_tool_call(name, values):\n    raise asyncio.CancelledError\n",
+    "the end of everything": "import sys\ndef handle_tool_call(name, values):\n    sys.exit('gone')\n",
+    "an interrupt": "def handle_tool_call(name, values):\n    raise KeyboardInterrupt\n",
+    "no memory": "def handle_tool_call(name, values):\n    raise MemoryError\n",
+    "a forgotten coroutine": "async def f(): pass\ndef handle_tool_call(name, values):\n    return f()\n",
+    "the wrong arguments": "def handle_tool_call():\n    return ''\n",
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("which", RAISES)
+async def test_one_that_raises_is_an_error_for_the_model(start: Start, which: str, asynchronous: bool) -> None:
+    text = RAISES[which]
+    if asynchronous:
+        text = text.replace("def handle", "async def handle").replace("return handle", "return await handle")
+    tools = await start({"a.py": module(tool("bad"), handler=text), "b.py": FINE, "c.py": AFINE})
+    assert (await call(tools, "bad")).startswith("Error: ")
+    assert await call(tools, "fine") == await call(tools, "afine") == "fine"
+
+
+async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: Start) -> None:
+    text = (
+        "import asyncio\nasync def bad(): raise SystemExit\n"
+        "async def handle_tool_call(name, values):\n    asyncio.ensure_future(bad())\n    await asyncio.sleep(0.01)\n    return 'done'\n"
+    )
+    tools = await start({"a.py": module(tool("bad"), handler=text), "c.py": AFINE})
+    assert await call(tools, "bad") == "done"
+    assert await call(tools, "afine") == "fine"
+
+
+async def test_a_thread_that_a_handler_leaves_behind_goes_on(start: Start) -> None:
+    text = (
+        "import threading\nstop = threading.Event()\nleft = []\n"
+        "def handle_tool_call(name, values):\n"
+        "    left.append(threading.Thread(target=stop.wait, daemon=True)); left[-1].start()\n    return 'left'\n"
+    )
+    tools = await start({"a.py": module(tool("bad"), handler=text)}, threads=1)
+    assert [await call(tools, "bad") for _ in range(3)] == ["left"] * 3
+    assert stuck(tools) == 0
+    release(tools)
+
+
+async def test_the_working_folder_is_put_back(start: Start) -> None:
+    text = "import os\ndef handle_tool_call(name, values):\n    os.chdir('/')\n    return os.getcwd()\n"
+    before = os.getcwd()
+    tools = await start({"a.py": module(tool("bad"), handler=text)})
+    assert await call(tools, "bad") == "/"
+    assert os.getcwd() == before
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_what_is_printed_goes_nowhere(start: Start, asynchronous: bool, capfd: Any) -> None:
+    kind = "async def" if asynchronous else "def"
+    text = (
+        f"import sys\n{kind} handle_tool_call(name, values):\n"
+        "    for _ in range(1000): print('x' * 10_000)\n"
+        "    sys.stderr.writelines(['y', 'z']); sys.stdout.buffer.write(b'w'); sys.stdout.flush()\n    return 'done'\n"
+    )
+    tools = await start({"a.py": "print('loaded')\n" + module(tool("bad"), handler=text)})
+    assert await call(tools, "bad") == "done"
+    print("mine", flush=True)
+    assert capfd.readouterr() == ("mine\n", "")
+
+
+async def test_the_standard_streams_are_as_before_afterwards(tmp_path: Path, start: Start) -> None:
+    from proxy.config import ToolsConfig
+
+    before = sys.stdout, sys.stderr
+    async with ServerTools(ToolsConfig(folder=str(tmp_path))).running():
+        assert sys.stdout is not before[0]
+    assert (sys.stdout, sys.stderr) == before
+
+
+async def test_nothing_runs_on_after_the_end(tmp_path: Path) -> None:
+    from proxy.config import ToolsConfig
+
+    (tmp_path / "c.py").write_text(AFINE)
+    (tmp_path / "b.py").write_text(FINE)
+    before = set(threading.enumerate())
+    names = set(sys.modules)
+    async with ServerTools(ToolsConfig(folder=str(tmp_path), timeout_s=30.0)).running() as tools:
+        assert await call(tools, "afine") == await call(tools, "fine") == "fine"
+        await asyncio.sleep(0)
+    await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("toolwire")])
+    assert not [name for name in set(sys.modules) - names if name.startswith("toolwire_tools")]
+
+
+MODULES = {
+    "raises": ("raise ValueError('not today')", "ValueError", "not today"),
+    "exits": ("import sys; sys.exit(3)", "SystemExit", "3"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt", ""),
+    "no Python": ("def", "SyntaxError", "line 1"),
+    "no text": ("\0", "SyntaxError", "null bytes"),
+    "imports nothing": ("import no_such_module", "ModuleNotFoundError", "no_such_module"),
+    "recurses": ("def f(): f()\nf()", "RecursionError", ""),
+    "cannot be made": ("class PromptGenerator:\n    def __init__(self): raise OSError('no disk')", "OSError", "no disk"),
+    "cannot tell its tools": ("def get_tools(): raise OSError('no disk')", "OSError", "no disk"),
+    "breaks the rules": ("TOOLS = 7", "TypeError", "list or None"),
+    "no handler": (f"TOOLS = {[tool()]!r}", "MissingMethod", "handle_tool_call"),
+    "handler cannot be called": (f"TOOLS = {[tool()]!r}\nhandle_tool_call = 7", "MissingMethod", "handle_tool_call"),
+}
+
+
+@pytest.mark.parametrize("which", MODULES)
+async def test_a_module_that_fails_stops_nobody(start: Start, which: str) -> None:
+    text, kind, said = MODULES[which]
+    tools = await start({"a.py": text, "b.py": FINE}, load_timeout_s=30.0)
+    shown = tools.shown()["modules"]
+    assert shown[0]["state"] == LoadState.FAILED_VALIDATION.value
+    assert shown[0]["error"]["kind"] == kind
+    assert said in shown[0]["error"]["message"]
+    assert shown[1]["state"] == LoadState.LOADED_WITH_TOOLS.value
+    assert await call(tools, "fine") == "fine"
+
+
+async def test_a_module_that_loops_is_given_up(start: Start) -> None:
+    tools = await start({"a.py": "while True: pass"}, load_timeout_s=0.05)
+    shown = tools.shown()["modules"][0]
+    assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", "TimeoutError")
+    await until(lambda: not [t for t in threading.enumerate() if t.name == "toolwire-load-a"])
