@@ -24,7 +24,7 @@ from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
 from proxy.judge import FailureCode, custom_input, settle_arguments, strict_failure
 from proxy.middleware import Middleware
-from proxy.model import ToolSpec, ToolUse
+from proxy.model import ToolChoice, ToolSpec, ToolUse
 from proxy.protocols.wire import dump
 from proxy.repair import parses
 from proxy.reply import Reply
@@ -38,6 +38,7 @@ class _Answer:
     """What this middleware remembers of one answer. `made`: the choices with a call; `satisfied`: with one that was on
     offer."""
 
+    choice: ToolChoice
     offered: Mapping[str, ToolSpec]
     known: Mapping[str, ToolSpec]
     schemas: ToolSchemas
@@ -88,9 +89,11 @@ class Arguments(Middleware):
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
-        exchange.state.pop(Arguments, None)  # of an earlier answer, if somebody further out asks again
+        exchange.state.pop(
+            Arguments, None
+        )  # of an earlier answer, if somebody further out asks again, perhaps for other tools
         if _offered(exchange):
-            wants = self.wants if exchange.received.tool_choice.forces else Kind.FINISHED_CALL
+            wants = self.wants if _answer(exchange).choice.forces else Kind.FINISHED_CALL
             reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
@@ -116,6 +119,9 @@ class Arguments(Middleware):
                 call = self._with_use(call, call.use)
         elif call.status == "truncated":
             return call  # given out while it came, and counted by the judge
+        tool = answer.offered.get(taught_name(call.use))
+        if tool is not None and tool.server:
+            return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
         strict = answer.is_strict(taught_name(call.use))
         try:
             if call.source is None:
@@ -130,8 +136,13 @@ class Arguments(Middleware):
             LOG.warning("request %s: %s in a call of %s", exchange.id, failure.code, quote(call.use.name))
             if failure.code == "malformed_tool_arguments":
                 return text_block(call.block, _written(call.use), call.choice)
+        return self._made(exchange, answer, call)
+
+    @staticmethod
+    def _made(exchange: Exchange, answer: _Answer, call: Call) -> Call:
+        """Note a call that goes on."""
         if call.source is None:
-            count("calls")
+            exchange.record.count("calls")
         answer.made.add(call.choice)
         if taught_name(call.use) in answer.offered:
             answer.satisfied.add(call.choice)
@@ -193,7 +204,7 @@ class Arguments(Middleware):
         return text_block(call.block, outcome, call.choice)
 
     def _finish(self, exchange: Exchange, finish: Finish) -> None:
-        choice = exchange.received.tool_choice
+        choice = _answer(exchange).choice
         answers = range(1 + len(finish.others))
         if not choice.forces or _answer(exchange).satisfied.issuperset(answers):
             return
@@ -208,7 +219,7 @@ class Arguments(Middleware):
 
 def _offered(exchange: Exchange) -> tuple[ToolSpec, ...]:
     """The tools that a call may name: what was taught to the model, or what the native backend was given."""
-    return exchange.offer.tools if exchange.offer is not None else exchange.received.callable_tools
+    return exchange.offer.tools if exchange.offer is not None else exchange.request.callable_tools
 
 
 def _written(use: ToolUse) -> str:
@@ -217,11 +228,13 @@ def _written(use: ToolUse) -> str:
 
 
 def _answer(exchange: Exchange) -> _Answer:
+    """What is remembered of this answer. It is made when the answer is declared: later `exchange.request` may be another one."""
     answer: _Answer | None = exchange.state.get(Arguments)
     if answer is None:
         answer = exchange.state[Arguments] = _Answer(
+            choice=exchange.request.tool_choice,
             offered=by_taught_name(_offered(exchange)),
-            known=by_taught_name(exchange.received.tools),
+            known=by_taught_name(exchange.request.tools),
             schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
         )
     return answer

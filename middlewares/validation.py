@@ -79,7 +79,7 @@ class Validation(Middleware):
             _check_supported(exchange, request)
         if request.tools:
             exchange.state[ToolSchemas] = await self._check_tools(exchange, request, paths)
-        _check_choice(request, paths, native=options.mode == "native")
+        _check_choice(exchange, request, paths)
         if options.validation == "strict":
             _check_strict_parallel(exchange.body, request)
         if all(type(part) is Text for message in request.messages for part in message.parts):
@@ -171,12 +171,17 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
 
 
-def _check_choice(request: ModelRequest, paths: Paths, *, native: bool) -> None:
-    """R2.18: whatever is named exists, and a call is only demanded if there is something to call."""
+def _check_choice(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+    """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own tools, which
+    are not in `tools`, count."""
     choice = request.tool_choice
     if choice.allowed is None and choice.mode in ("auto", "none"):
         return
+    route = exchange.route
+    native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
+    if route.server_tools is not None:
+        names.update(route.server_tools.tools.by_name)
     wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
     for name in wanted:
         if name not in names:

@@ -37,6 +37,7 @@ from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .registry import Registries, registries
 from .routing import Route, Router
+from .servertools.folder import ServerTools
 from .settings import load, read_section
 from .store.opening import make_store
 from .stored import CONVERSATIONS, Conversations, add_routes
@@ -48,6 +49,7 @@ CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 HEALTH: Final = web.AppKey("toolwire.health", Health)
+SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ServerTools)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
@@ -86,8 +88,10 @@ def create_app(
     targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
     chains = Chains(plugins, metrics)
     routes = []
+    server_tools = None if config.tools.folder is None else ServerTools(config.tools)
     for route in effective_routes(config):
-        guards = chains.build(chain_of(route, config, limited=limited))
+        chain = chain_of(route, config, limited=limited)
+        guards = chains.build(chain)
         routes.append(
             Route(
                 config=route,
@@ -97,6 +101,7 @@ def create_app(
                 limits=config.limits,
                 chains={protocol.name: compose(guards, protocol.name) for protocol in protocols},
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
+                server_tools=server_tools if any(entry.use == "execution" for entry in chain) else None,
             )
         )
     router = Router(routes)
@@ -128,6 +133,9 @@ def create_app(
         ledger = lasting.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), Ledger.close)
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
         app.cleanup_ctx.append(admission.running)
+    if server_tools is not None:
+        app[SERVER_TOOLS] = server_tools
+        app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
     observers = [*observe, *_configured_observers(config, lasting)]
     known = KnownTools()
@@ -144,6 +152,7 @@ def create_app(
     app.router.add_get("/ready", _ready)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/version", _version)
+    app.router.add_get("/admin/tools", _tools)
     return app
 
 
@@ -216,6 +225,11 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
             await backend.close()
 
 
+async def _running_tools(app: web.Application) -> AsyncIterator[None]:
+    async with app[SERVER_TOOLS].running():
+        yield
+
+
 def _json(value: object, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
@@ -242,6 +256,12 @@ async def _ready(request: web.Request) -> web.Response:
 async def _metrics(request: web.Request) -> web.Response:
     body, content_type = request.app[METRICS].page(request.headers.get("Accept", ""))
     return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+async def _tools(request: web.Request) -> web.Response:
+    """The modules of server-side tools, their states and their tools, as this worker knows them (R15.2)."""
+    tools = request.app.get(SERVER_TOOLS)
+    return _json({"folder": None, "modules": []} if tools is None else tools.shown())
 
 
 def _model_object(name: str) -> dict[str, object]:

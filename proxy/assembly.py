@@ -126,6 +126,15 @@ def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind,
     return repaired, kinds
 
 
+def unread_arguments(arguments: Arguments) -> str | None:
+    """The text of arguments that should be JSON and cannot be settled; None for arguments of another form."""
+    match arguments:
+        case JsonArguments(value=str(text)) | JsonArguments(text=text) | TextArguments(text=text):
+            return text
+        case _:
+            return None
+
+
 # --- arguments in each encoding -------------------------------------------------------------------------------------
 
 

@@ -199,8 +199,18 @@ def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
 
 
 def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tuple[MiddlewareConfig, ...]:
-    """The chain of a route. Where use is `limited`, no chain goes without `rate_limit`: it comes first unless it has a place."""
-    chain = config.chain if route.chain is None else route.chain
+    """The chain of a route. Where use is `limited`, no chain goes without `rate_limit`: it comes first unless it has a place.
+
+    Built-ins that have nothing to do under this configuration are left out: each would cost a little, and `execution` would keep
+    streams out of the fast lanes.
+    """
+    idle = set()
+    if config.tools.folder is None:
+        idle.add("execution")
+    if not route.options.loop_detect.repeats and config.limits.calls_per_conversation is None:
+        idle.add("loop_detection")
+    given = config.chain if route.chain is None else route.chain
+    chain = tuple(entry for entry in given if entry.use not in idle)
     if limited and all(entry.use != LIMITING for entry in chain):
         return (MiddlewareConfig(use=LIMITING), *chain)
     return chain

@@ -49,6 +49,10 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "unsupported_content": ErrorCode(400, _CLIENT, "a content part that the backend cannot take"),
     "context_length_exceeded": ErrorCode(400, _CLIENT, "the prompt does not fit the model's context"),
     "previous_response_not_found": ErrorCode(400, _CLIENT, "`previous_response_id` is unknown or expired"),
+    "tool_loop_detected": ErrorCode(400, _CLIENT, "the model makes the same call turn after turn (`loop_detect`)"),
+    "too_many_tool_calls": ErrorCode(
+        400, _CLIENT, "the conversation holds more calls than `limits.calls_per_conversation`"
+    ),
     "duplicate_tool_name": ErrorCode(400, _CLIENT, "a client tool has the name of a server tool"),
     "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
     "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
-from .assembly import Assembly, Written, assemble, begun, member, settle_arguments
+from .assembly import Assembly, Written, assemble, begun, member, settle_arguments, unread_arguments
 from .config import LimitsConfig, RouteOptions
 from .errors import GatewayError, ModelFault, quote
 from .formats.rendering import by_taught_name, taught_parameters
@@ -299,6 +299,9 @@ class Judge:
             if tool is not None and tool.kind == "custom":
                 arguments = custom_input(arguments)
         except ValueError as error:
+            unread = unread_arguments(written.arguments) if tool is not None and tool.server else None
+            if unread is not None:  # who runs it tells the model what is wrong (R15.5)
+                return _Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
             detail = f"The model's call of {quote(name)} is malformed: {error}."
             raise _Rejected(
                 "malformed_tool_arguments", detail, strict=strict, counter="parse_failures", reason="arguments"

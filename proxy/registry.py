@@ -30,6 +30,8 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     "rate_limit": "middlewares.rate_limit:RateLimit",
     "validation": "middlewares.validation:Validation",
     "conversation": "middlewares.conversation:Conversation",
+    "loop_detection": "middlewares.loop_detection:LoopDetection",
+    "execution": "middlewares.execution:Execution",
     "output_format": "middlewares.output_format:OutputFormat",
     "arguments": "middlewares.arguments:Arguments",
     "transformation": "middlewares.transformation:Transformation",

@@ -105,6 +105,8 @@ class Reply(web.StreamResponse):
         self.stages: list[Stage | Settle | RewriteFunction] = []
         self.owner: Owner | None = None
         self.waited_s = 0.0
+        self.closed = False
+        self._next: Reply | None = None
         self._endings: list[Callable[[], None]] = []
 
     def untouched(self, header: str) -> bool:
@@ -264,8 +266,15 @@ class Reply(web.StreamResponse):
                 self.waited_s += time.monotonic() - before
             yield item
 
+    def goes_on(self, later: Reply) -> None:
+        """What this answer says next comes from `later`, so closing this one closes that one."""
+        self._next = later
+
     async def close(self) -> None:
-        """Give up what is still open at the backend."""
+        """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants it."""
+        self.closed = True
+        if self._next is not None:
+            await self._next.close()
         await self.source.close()
 
 

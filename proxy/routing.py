@@ -17,6 +17,7 @@ from .config import LimitsConfig, RouteConfig, RouteOptions
 from .errors import ClientFault, quote
 from .formats.base import ToolFormat
 from .formats.families import format_for
+from .servertools.folder import ServerTools
 from .targets import Targets
 
 MAX_FOUND: Final = 1024
@@ -29,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class Route:
     """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the options name; with `by_family`, which
-    finds formats by name, only for models of no known family."""
+    finds formats by name, only for models of no known family. `server_tools` are those that its chain offers and runs."""
 
     config: RouteConfig
     options: RouteOptions
@@ -38,6 +39,7 @@ class Route:
     limits: LimitsConfig
     chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
+    server_tools: ServerTools | None = None
 
     def format_for(self, model: str) -> ToolFormat:
         """How calls are written for a client's `model`: the name that the backend is sent says most."""

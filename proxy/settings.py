@@ -138,7 +138,11 @@ def _anchor(node: Any, folder: Path) -> None:
     """Make the relative paths of a file absolute (rule 4)."""
     if isinstance(node, dict):
         for key, item in node.items():
-            if isinstance(item, str) and isinstance(key, str) and (key.endswith("_file") or key in ("script", "folder")):
+            if (
+                isinstance(item, str)
+                and isinstance(key, str)
+                and (key.endswith("_file") or key in ("script", "folder"))
+            ):
                 node[key] = str(folder / item) if item else item
             else:
                 _anchor(item, folder)

@@ -59,6 +59,7 @@ class CallNames:
         self._ident = ident
         self._sequential = options.responses.ids == "sequential"
         self._last = _highest(options.request) if self._sequential else 0
+        self._placed: dict[str, str] = {}
         groups: dict[str, set[str | None]] = {}
         for tool in options.request.tools:
             groups.setdefault(tool.name, set()).add(tool.namespace)
@@ -72,8 +73,13 @@ class CallNames:
         if not self._sequential:
             return use, derived_id(kind, self._ident, index)
         self._last += 1
-        ident = f"{'ctc' if use.kind == 'custom' else 'fc'}_{self._last:03d}"
+        ident = self._placed[use.call_id] = f"{'ctc' if use.kind == 'custom' else 'fc'}_{self._last:03d}"
         return replace(use, call_id=ident), ident
+
+    def result(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An item that is not modelled; if it is the result of a call of this answer, with the id that the call has."""
+        placed = self._placed.get(payload.get("call_id", ""))
+        return payload if placed is None else {**payload, "call_id": placed}
 
 
 def _highest(request: ModelRequest) -> int:
@@ -118,7 +124,7 @@ def output_items(
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
             case Opaque():
-                items.append(opaque_item(part.payload, ident, index))
+                items.append(opaque_item(names.result(part.payload), ident, index))
             case _:
                 raise TypeError(f"{type(part).__name__} has no place in a reply")
     return items

@@ -210,7 +210,7 @@ class ResponsesWriter:
         payload = opened.payload
         if is_item(OpaquePart(opened.protocol, payload)):
             index = self.begin(None)
-            item = opaque_item(payload, self._ident, index)
+            item = opaque_item(self._names.result(payload), self._ident, index)
             self.send("response.output_item.added", output_index=index, item=item)
             self.done(index, item)
         elif opened.protocol == PROTOCOL and isinstance(payload, dict) and "output_index" not in payload:

@@ -5,7 +5,7 @@
 | `parameters` | what arguments a handler gets |
 | `definition` | what a module may declare, and the errors that say what is wrong |
 | `loading` | how one file becomes tools |
-| `threads`, `side_loop` | how a handler is run so that it harms nothing but its own call |
+| `threads`, `side_loop`, `quiet` | how a handler is run so that it harms nothing but its own call |
 | `calls` | what becomes of one call: states, results, time limits |
 | `folder` | which tools there are now: loading all modules, watching for changes, swapping |
 

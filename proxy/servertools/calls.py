@@ -8,18 +8,22 @@ handler gives or raises is turned into that text in the handler's own thread, be
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal
 
+from ..logs import log_fields
 from ..model import ToolUse
 from ..protocols.wire import whole
-from .definition import ServerTool
+from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments
 from .side_loop import Coroutines
 from .threads import Threads
+
+LOG: Final = logging.getLogger("toolwire.tools")
 
 MAX_RESULT_CHARS: Final = 1000
 TIMED_OUT: Final = "Error: Tool execution timed out"
@@ -46,6 +50,21 @@ class Result:
 
     text: str
     failed: bool = False
+
+
+class Trail:
+    """The states of one call, each change a line in the log. `count` is called with the name of each state that is entered."""
+
+    def __init__(self, use: ToolUse, request_id: str, count: Callable[[str], object]) -> None:
+        self.state = CallState.IDLE
+        self._fields = {"request_id": request_id, "call_id": use.call_id, "tool": use.name[:MAX_NAME_CHARS]}
+        self._count = count
+
+    def enter(self, state: CallState) -> None:
+        """The call is in this state now."""
+        self._count(state.value)
+        log_fields(LOG, "tool call", {**self._fields, "from": self.state.value, "state": state.value})
+        self.state = state
 
 
 class Calls:

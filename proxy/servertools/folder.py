@@ -23,24 +23,24 @@ from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..errors import quote
-from ..logs import log_fields
-from ..model import ToolSpec, ToolUse
+from ..model import ToolUse
 from ..toolset import ToolSet
 from .calls import Calls, CallState, Result
 from .definition import ServerTool, ToolModuleError
 from .loading import Loaded, LoadState, load
+from .quiet import filter_streams
 from .side_loop import Coroutines
-from .threads import Threads, filter_streams
+from .threads import Threads
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tools:
-    """The tools at one moment. `specs` is what models are offered."""
+    """The tools at one moment. `specs` is what models are offered. Equal to nothing else, so that it can be a key of notes."""
 
     by_name: Mapping[str, ServerTool] = field(default_factory=dict)
-    specs: tuple[ToolSpec, ...] = ()
+    specs: ToolSet = field(default_factory=ToolSet)
 
 
 @dataclass(slots=True)
@@ -84,18 +84,17 @@ class Module:
 
 
 class ServerTools:
-    """The tools of one application. `count` is called with the state that a call enters.
+    """The tools of one application.
 
     `tools` is replaced as a whole whenever a module changes: take it once per request.
     """
 
-    def __init__(self, config: ToolsConfig, count: Callable[[str], object] | None = None) -> None:
+    def __init__(self, config: ToolsConfig) -> None:
         assert config.folder is not None
         self.folder = Path(config.folder).absolute()
         self.tools = Tools()
         self.modules: dict[Path, Module] = {}
         self._config = config
-        self._count: Callable[[str], object] = count or (lambda state: None)
         self._threads = Threads(config.threads)
         self._coroutines = Coroutines(config.coroutines)
         self._calls = Calls(self._threads, self._coroutines, config.timeout_s, config.on_oversize)
@@ -118,20 +117,9 @@ class ServerTools:
                     module.loaded.forget()
             undo()
 
-    async def call(
-        self, tools: Tools, use: ToolUse, request_id: str, limit_s: float
-    ) -> tuple[Result, Callable[[CallState], None]]:
-        """Run a call with the tools of that moment. Gives the result, and what is to be told of the states that follow."""
-        state = CallState.IDLE
-
-        def enter(entered: CallState) -> None:
-            nonlocal state
-            self._count(entered.value)
-            fields = {"request_id": request_id, "call_id": use.call_id, "tool": quote(use.name)[1:-1]}
-            log_fields(LOG, "tool call", {**fields, "from": state.value, "state": entered.value})
-            state = entered
-
-        return await self._calls.run(tools.by_name, use, enter, limit_s), enter
+    async def call(self, tools: Tools, use: ToolUse, limit_s: float, enter: Callable[[CallState], None]) -> Result:
+        """See `Calls.run`; `tools` are those that the request was offered."""
+        return await self._calls.run(tools.by_name, use, enter, limit_s)
 
     def shown(self) -> dict[str, Any]:
         """The folder as `GET /admin/tools` shows it."""

@@ -19,7 +19,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from .definition import Handler, ServerTool, ToolModuleError, read_tools
-from .threads import Abandoned, interrupt, silenced
+from .quiet import silenced
+from .threads import Abandoned, interrupt
 
 _NUMBERS: Final = count()
 """Makes the names in `sys.modules` unique in the process, whoever loads."""

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from .threads import Job, Slots, interrupt, silenced
-
+from .quiet import silenced
+from .threads import Job, Slots, interrupt
 
 PATIENCE_S: Final = 0.1
 """A loop that does not answer is looked at again after this time, and once more: a machine that stood still proves nothing."""

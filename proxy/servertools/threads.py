@@ -16,11 +16,11 @@ import asyncio
 import ctypes
 import logging
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from collections.abc import Callable
+from typing import Any, Final
+
+from .quiet import silenced
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -131,46 +131,3 @@ class Threads(Slots):
             pass  # it was removed
         LOG.warning("a tool changed the working folder of the gateway; it was put back")
         os.chdir(self._home)
-
-
-# --- what tools print -----------------------------------------------------------------------------------------------
-
-_HERE: Final = threading.local()
-
-
-class _Filter:
-    """A standard stream that leads nowhere for threads of tools. For all others it is the stream behind it."""
-
-    def __init__(self, behind: TextIO, nowhere: TextIO) -> None:
-        self._behind = behind
-        self._nowhere = nowhere
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._nowhere if getattr(_HERE, "silent", False) else self._behind, name)
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """What this thread prints meanwhile is dropped, provided `filter_streams` is on."""
-    _HERE.silent = True
-    try:
-        yield
-    finally:
-        _HERE.silent = False
-
-
-def filter_streams() -> Callable[[], None]:
-    """Drop what threads of tools print, so that a full pipe or terminal blocks nobody. Gives what undoes it."""
-    before = sys.stdout, sys.stderr
-    nowhere = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed by `undo`
-    filters: tuple[Any, Any] = _Filter(sys.stdout, nowhere), _Filter(sys.stderr, nowhere)
-    sys.stdout, sys.stderr = filters
-
-    def undo() -> None:
-        if sys.stdout is filters[0]:
-            sys.stdout = before[0]
-        if sys.stderr is filters[1]:
-            sys.stderr = before[1]
-        nowhere.close()
-
-    return undo

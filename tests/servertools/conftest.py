@@ -51,5 +51,5 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 async def call(tools: ServerTools, name: str = "one", arguments: str = "{}", limit_s: float = 60.0) -> str:
     """The text that the model gets."""
-    result, _ = await tools.call(tools.tools, ToolUse("call_1", name, arguments), "req_1", limit_s)
+    result = await tools.call(tools.tools, ToolUse("call_1", name, arguments), limit_s, lambda state: None)
     return result.text

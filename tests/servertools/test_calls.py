@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import ToolUse
+from proxy.servertools.calls import Trail
 from proxy.servertools.parameters import BadArguments, Parameters
 from tests.servertools.conftest import Start, call, module, tool
 
@@ -122,9 +124,13 @@ async def test_the_time_that_is_left_for_the_request_bounds_a_call_as_well(start
 async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     tools = await start({"a.py": module(SEARCH)})
     counted: list[str] = []
-    tools._count = counted.append
+
+    async def run(arguments: str) -> None:
+        use = ToolUse("call_1", "one", arguments)
+        await tools.call(tools.tools, use, 60, Trail(use, "req_1", counted.append).enter)
+
     with caplog.at_level(logging.INFO, "toolwire.tools"):
-        await call(tools, arguments='{"query":"x"}')
+        await run('{"query":"x"}')
     begin, end = ["TOOL_CALL_INITIATED", "VALIDATING_PARAMETERS"], ["EXECUTING_TOOL", "TOOL_COMPLETED"]
     assert counted == begin + end
     fields: list[Any] = [record.__dict__["fields"] for record in caplog.records]
@@ -132,7 +138,7 @@ async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCap
     assert [entry["state"] for entry in fields] == counted
     assert {(entry["tool"], entry["call_id"], entry["request_id"]) for entry in fields} == {("one", "call_1", "req_1")}
     counted.clear()
-    await call(tools, arguments="[]")
+    await run("[]")
     assert counted == [*begin, "EXECUTION_FAILED"]
 
 
@@ -166,18 +172,22 @@ def test_undeclared_arguments_are_for_tools_that_speak_of_them() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
-@given(st.text() | JSON.map(repr) | JSON.map(lambda value: __import__("json").dumps(value)))
+@given(st.text() | JSON.map(repr) | JSON.map(json.dumps))
 def test_no_arguments_get_past_the_check(arguments: str) -> None:
     """Whatever a model writes: a handler gets what fits the schema, or the model is told."""
     parameters = Parameters(SEARCH["function"]["parameters"])
+    values, told = None, ""
     try:
         values = parameters.values(arguments)
-    except BadArguments as told:
-        assert str(told).startswith(("Invalid JSON arguments - ", "Invalid parameters - "))
+    except BadArguments as error:
+        told = str(error)
+    if values is None:
+        assert told.startswith(("Invalid JSON arguments - ", "Invalid parameters - "))
     else:
         assert isinstance(values["query"], str)
         assert isinstance(values["limit"], int | float)
@@ -190,5 +200,5 @@ async def test_a_tool_that_is_gone_is_unknown(start: Start) -> None:
     (tools.folder / "a.py").unlink()
     assert await tools.refresh()
     assert await call(tools) == "Error: Unknown tool: one"
-    result, _ = await tools.call(before, ToolUse("c", "one", "{}"), "r", 60)
+    result = await tools.call(before, ToolUse("c", "one", "{}"), 60, lambda state: None)
     assert result.text == "('one', {})"  # a request that began before keeps what it was offered

@@ -33,7 +33,8 @@ SHAPES = {
         f"TOOLS = {[ONE]!r}\nclass H:\n    async def __call__(self, n, i): return repr((n, i))\nhandle_tool_call = H()\n"
     ),
     "a dataclass with postponed annotations": (
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    a: int = 1\n" + module(ONE)
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    a: int = 1\n"
+        + module(ONE)
     ),
 }
 
@@ -63,7 +64,9 @@ async def test_a_generator_is_made_once(start: Start) -> None:
 
 async def test_what_is_no_module(start: Start, tmp_path: Path) -> None:
     (tmp_path / "c.py").mkdir()
-    tools = await start({"_a.py": "raise OSError", "__init__.py": "raise OSError", ".b.py": "raise OSError", "d.txt": "x"})
+    tools = await start(
+        {"_a.py": "raise OSError", "__init__.py": "raise OSError", ".b.py": "raise OSError", "d.txt": "x"}
+    )
     assert states(tools) == {"c.py": "FAILED_VALIDATION"}
 
 
@@ -83,7 +86,7 @@ async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> 
     before = tools.tools
     (tmp_path / "a.py").write_text(module(tool("two")))
     async with asyncio.timeout(20):
-        while "two" not in tools.tools.by_name:
+        while "two" not in tools.tools.by_name:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert list(tools.tools.by_name) == ["two"]
     assert list(before.by_name) == ["one"]

@@ -51,7 +51,7 @@ def release(tools: ServerTools) -> None:
 
 async def until(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not done():
+        while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -209,7 +209,11 @@ MODULES = {
     "no text": ("\0", "SyntaxError", "null bytes"),
     "imports nothing": ("import no_such_module", "ModuleNotFoundError", "no_such_module"),
     "recurses": ("def f(): f()\nf()", "RecursionError", ""),
-    "cannot be made": ("class PromptGenerator:\n    def __init__(self): raise OSError('no disk')", "OSError", "no disk"),
+    "cannot be made": (
+        "class PromptGenerator:\n    def __init__(self): raise OSError('no disk')",
+        "OSError",
+        "no disk",
+    ),
     "cannot tell its tools": ("def get_tools(): raise OSError('no disk')", "OSError", "no disk"),
     "breaks the rules": ("TOOLS = 7", "TypeError", "list or None"),
     "no handler": (f"TOOLS = {[tool()]!r}", "MissingMethod", "handle_tool_call"),

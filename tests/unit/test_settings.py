@@ -414,6 +414,8 @@ def plugins() -> Registries:
     for name in (
         "validation",
         "conversation",
+        "loop_detection",
+        "execution",
         "output_format",
         "arguments",
         "transformation",

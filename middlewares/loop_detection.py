@@ -1,0 +1,76 @@
+"""Clients whose model goes round in circles (R15.11): the same call turn after turn, or calls without end.
+
+Looks at the conversation of the request, earlier turns that the store knew included, so it stands behind `conversation`. It is
+left out of the chain where neither `loop_detect.repeats` nor `limits.calls_per_conversation` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from proxy.errors import ClientFault, quote
+from proxy.exchange import Exchange
+from proxy.middleware import Middleware
+from proxy.model import Message, ModelRequest, Text, ToolUse
+
+LOG: Final = logging.getLogger("toolwire.loop_detection")
+
+NOTICE: Final = (
+    "You have called `{name}` with the same arguments {times} times in a row. Do not repeat this call: its result will not change."
+    " Go on with what you know, or say what is missing."
+)
+
+_Key = tuple[str, str]
+
+
+class LoopDetection(Middleware):
+    """Tells the model that it repeats itself, or refuses the request."""
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""
+        most = exchange.route.limits.calls_per_conversation
+        if most is not None:
+            made = sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts)
+            if made > most:
+                raise ClientFault(
+                    f"The conversation holds {made} tool calls; the most is {most}.",
+                    code="too_many_tool_calls",
+                    hint="Begin a new conversation, or raise `limits.calls_per_conversation`.",
+                )
+        options = exchange.route.options.loop_detect
+        found = repeated(request.messages, options.repeats) if options.repeats else None
+        if found is None:
+            return request
+        name, _ = found
+        exchange.record.count("loops")
+        LOG.warning("request %s: %s was called %d times in a row", exchange.id, quote(name), options.repeats)
+        if options.policy == "fail":
+            raise ClientFault(
+                f"The model called {quote(name)} with the same arguments in {options.repeats} turns in a row.",
+                code="tool_loop_detected",
+                hint="Change the conversation, or set `loop_detect.policy: notice` for the route.",
+            )
+        notice = Message("user", (Text(NOTICE.format(name=name, times=options.repeats)),))
+        return replace(request, messages=(*request.messages, notice))
+
+
+def repeated(messages: Iterable[Message], repeats: int) -> _Key | None:
+    """A call, by name and arguments, that was made in each of the last `repeats` turns of the assistant."""
+    turns = [message for message in messages if message.role == "assistant"][-repeats:]
+    if len(turns) < repeats:
+        return None
+    last, *before = ({_key(part): None for part in turn.parts if isinstance(part, ToolUse)} for turn in reversed(turns))
+    return next((call for call in last if all(call in turn for turn in before)), None)
+
+
+def _key(use: ToolUse) -> _Key:
+    """What is the same about equal calls: order and spaces of JSON do not matter."""
+    try:
+        arguments = json.dumps(json.loads(use.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        arguments = use.arguments
+    return use.name, arguments

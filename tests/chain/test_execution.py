@@ -1,0 +1,412 @@
+"""Server-side tools through a whole gateway: what the client sees, what the model is asked, and who ends the loop (R15.8 to R15.10)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from proxy.app import create_app
+from proxy.config import GatewayConfig
+from proxy.model import ModelRequest, Text, ToolResult, ToolUse
+from proxy.registry import registries
+from proxy.servertools.kept import is_marked
+from proxy.settings import load
+from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+from proxy.toolapi import ChatResponse, ToolCallAccumulator
+
+MODULE = """
+def _tool(name, **properties):
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "description": name, "parameters": schema}}
+
+TOOLS = [_tool("add", a={"type": "integer"}, b={"type": "integer"}), _tool("fail")]
+
+def handle_tool_call(tool_name, tool_input):
+    if tool_name == "fail":
+        raise ValueError("it does not work")
+    return str(tool_input["a"] + tool_input["b"])
+"""
+USER: Sequence[Any] = [{"role": "user", "content": "hi"}]
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+MODES = ["prompt", "native"]
+
+
+def block(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': json.dumps(arguments)})}</tool_call>"
+
+
+def turn(mode: str, text: str = "", *calls: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """What the model answers, in the way of the mode."""
+    if mode == "prompt":
+        return {"text": text + "".join(block(name, **arguments) for name, arguments in calls), **more}
+    return {"text": text, "calls": [{"name": name, "arguments": arguments} for name, arguments in calls], **more}
+
+
+ADD = ("add", {"a": 1, "b": 2})
+Gate = Any
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    """`config(mode=..., ...)`: a configuration with the tools above; the options are those of `defaults`."""
+    (tmp_path / "maths.py").write_text(MODULE)
+
+    def make(limits: Mapping[str, Any] | None = None, **options: Any) -> GatewayConfig:
+        sections = {
+            "tools": {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0},
+            "store": {"kind": "memory"},
+            "backends": {"m": {"kind": "mock"}},
+            "defaults": options,
+            "limits": limits or {},
+        }
+        return load(None, env={}, overrides=sections)
+
+    return make
+
+
+async def ask(
+    config: GatewayConfig, script: Sequence[Any], body: Mapping[str, Any] | None = None, **more: Any
+) -> WireAnswer:
+    return await run_chain(config, {"messages": USER, **(body or {})}, replies=script, **more)
+
+
+def content(answer: WireAnswer) -> str:
+    """The text of a Chat answer, streamed or not."""
+    assert answer.status == 200, answer.body
+    if answer.headers["Content-Type"].startswith("application/json"):
+        return str(answer.json()["choices"][0]["message"]["content"])
+    chunks = [frame for frame in answer.frames() if frame != "[DONE]" and frame["choices"]]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+
+
+def calls(answer: WireAnswer) -> list[tuple[str, str]]:
+    """Name and arguments of the client's calls in a Chat answer."""
+    if answer.headers["Content-Type"].startswith("application/json"):
+        made = answer.json()["choices"][0]["message"].get("tool_calls") or []
+        return [(call["function"]["name"], call["function"]["arguments"]) for call in made]
+    found: dict[int, list[str]] = {}
+    for frame in answer.frames():
+        for choice in frame["choices"] if frame != "[DONE]" else ():
+            for part in choice["delta"].get("tool_calls") or ():
+                call = found.setdefault(part["index"], ["", ""])
+                call[0] += part["function"].get("name") or ""
+                call[1] += part["function"]["arguments"]
+    return [(name, arguments) for name, arguments in found.values()]
+
+
+def reason(answer: WireAnswer) -> str:
+    if answer.headers["Content-Type"].startswith("application/json"):
+        return str(answer.json()["choices"][0]["finish_reason"])
+    return next(
+        str(choice["finish_reason"])
+        for frame in answer.frames()
+        if frame != "[DONE]"
+        for choice in frame["choices"]
+        if choice["finish_reason"]
+    )
+
+
+def prompt(request: ModelRequest) -> str:
+    """All that a model gets to read, calls and results included."""
+    out = []
+    for message in request.messages:
+        for part in message.parts:
+            match part:
+                case Text():
+                    out.append(part.text)
+                case ToolUse():
+                    out.append(f"[call {part.call_id} {part.name} {part.arguments}]")
+                case ToolResult():
+                    out.append(f"[result {part.call_id} {''.join(p.text for p in part.parts if isinstance(p, Text))}]")
+    return "\n".join(out)
+
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+@modes
+@both
+async def test_a_call_is_run_and_the_model_asked_again(config: Any, mode: str, stream: bool) -> None:
+    script = [
+        turn(mode, "Let me see.", ADD, usage={"input": 10, "output": 5}),
+        turn(mode, "It is 3.", usage={"input": 20, "output": 7}),
+    ]
+    body = {"stream": stream, **({"stream_options": {"include_usage": True}} if stream else {})}
+    answer = await ask(config(mode=mode), script, body)
+    assert content(answer) == "Let me see.\n\nIt is 3."
+    assert (calls(answer), reason(answer)) == ([], "stop")
+    usage = answer.frames()[-2]["usage"] if stream else answer.json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (30, 12, 42)
+    first, second = answer.requests
+    assert "add" in (prompt(first) if mode == "prompt" else first.tools[0].name)
+    assert prompt(second).count(">3<" if mode == "prompt" else " 3]") == 1
+    assert "x-tool-loop" not in answer.headers
+
+
+@modes
+@both
+async def test_several_calls_and_several_rounds(config: Any, mode: str, stream: bool) -> None:
+    script = [
+        turn(mode, "", ADD, ("add", {"a": 20, "b": 20}), ("fail", {})),
+        turn(mode, "", ("add", {"a": 300, "b": 300})),
+        turn(mode, "Done."),
+    ]
+    answer = await ask(config(mode=mode), script, {"stream": stream})
+    assert content(answer) == "Done."
+    shown = prompt(answer.requests[2])
+    order = [shown.index(result) for result in ("3", "40", "Error: it does not work", "600")]
+    assert order == sorted(order)
+
+
+@modes
+@both
+async def test_an_answer_without_a_call_is_as_ever(config: Any, mode: str, stream: bool) -> None:
+    answer = await ask(config(mode=mode), [turn(mode, "Hello.")], {"stream": stream})
+    assert (content(answer), reason(answer), len(answer.requests)) == ("Hello.", "stop", 1)
+
+
+@modes
+@both
+async def test_calls_of_the_client_end_the_exchange(config: Any, mode: str, stream: bool) -> None:
+    script = [turn(mode, "", ADD), turn(mode, "Now you.", ("look", {"x": 1}))]
+    answer = await ask(config(mode=mode), script, {"stream": stream, "tools": [LOOK]})
+    assert content(answer) == "Now you."
+    assert [(name, json.loads(arguments)) for name, arguments in calls(answer)] == [("look", {"x": 1})]
+    assert reason(answer) == "tool_calls"
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+LIMITS: dict[str, tuple[dict[str, Any], int, int]] = {  # options, answers of the model, calls that are run
+    "answers": ({"max_iterations": 3}, 3, 2),
+    "one answer": ({"max_iterations": 1}, 1, 0),
+    "calls": ({"max_calls": 2}, 3, 2),
+    "no calls": ({"max_calls": 0}, 1, 0),
+    "no time": ({"max_seconds": 0}, 1, 0),
+    "the default": ({}, 8, 7),
+}
+
+
+@modes
+@both
+@pytest.mark.parametrize(("limits", "answers", "runs"), LIMITS.values(), ids=LIMITS)
+async def test_at_a_limit_the_answer_ends_as_it_stands(
+    config: Any, mode: str, stream: bool, limits: dict[str, Any], answers: int, runs: int
+) -> None:
+    script = [turn(mode, f"Round {i}.", ADD) for i in range(10)]
+    answer = await ask(config(mode=mode, tool_loop=limits), script, {"stream": stream})
+    assert len(answer.requests) == answers
+    assert content(answer) == "\n\n".join(f"Round {i}." for i in range(answers))
+    assert (calls(answer), reason(answer)) == ([], "stop")
+    assert ("x-tool-loop" in answer.headers) is (not stream)  # in a stream the headers left with the first text
+    if answers > 1:
+        assert prompt(answer.requests[-1]).count("3</tool_response>" if mode == "prompt" else " 3]") == runs
+
+
+async def test_a_stream_that_has_said_nothing_has_the_header_too(config: Any) -> None:
+    answer = await ask(config(tool_loop={"max_iterations": 2}), [block("add", a=1, b=2)], {"stream": True})
+    assert (content(answer), reason(answer)) == ("", "stop")
+    assert answer.headers["x-tool-loop"] == "limit"
+
+
+async def test_more_calls_in_one_answer_than_are_left_are_not_run(config: Any) -> None:
+    script = [turn("prompt", "", ADD), turn("prompt", "So.", ADD, ADD)]
+    answer = await ask(config(tool_loop={"max_calls": 2}), script)
+    assert (content(answer), answer.headers["x-tool-loop"], len(answer.requests)) == ("So.", "limit", 2)
+
+
+# --- choices --------------------------------------------------------------------------------------------------------
+
+
+@modes
+async def test_a_demand_holds_for_the_first_answer_only(config: Any, mode: str) -> None:
+    script = [turn(mode, "", ADD), turn(mode, "It is 3.")]
+    answer = await ask(config(mode=mode, choice_miss="error"), script, {"tool_choice": "required"})
+    assert content(answer) == "It is 3."
+    if mode == "native":
+        assert [request.tool_choice.mode for request in answer.requests] == ["required", "auto"]
+    else:
+        assert "You must call" in prompt(answer.requests[0])
+        assert "You must call" not in prompt(answer.requests[1])
+
+
+@modes
+async def test_a_tool_of_the_gateway_may_be_named(config: Any, mode: str) -> None:
+    choice = {"type": "function", "function": {"name": "add"}}
+    answer = await ask(config(mode=mode), [turn(mode, "", ADD), turn(mode, "So.")], {"tool_choice": choice})
+    assert content(answer) == "So."
+    other = await ask(config(mode=mode), ["x"], {"tool_choice": {"type": "function", "function": {"name": "adds"}}})
+    assert (other.status, other.json()["error"]["code"]) == (400, "invalid_tool_choice")
+
+
+@modes
+@pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
+async def test_no_calls_means_no_calls(config: Any, mode: str, tools: list[Any]) -> None:
+    text = f"I do not {block('add', a=1, b=2)}"
+    answer = await ask(config(mode=mode), [text], {"tools": tools, "tool_choice": "none"})
+    assert (content(answer), len(answer.requests)) == (text, 1)
+
+
+async def test_named_tools_of_the_client_exclude_the_gateways(config: Any) -> None:
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [LOOK]}}
+    text = f"I do not {block('add', a=1, b=2)}"
+    answer = await ask(config(), [text], {"tools": [LOOK], "tool_choice": choice})
+    assert (content(answer), calls(answer)) == (text, [])
+
+
+# --- equal names ----------------------------------------------------------------------------------------------------
+
+MINE = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+@modes
+async def test_equal_names_are_refused(config: Any, mode: str) -> None:
+    answer = await ask(config(mode=mode), ["x"], {"tools": [LOOK, MINE]})
+    error = answer.json()["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "duplicate_tool_name", "tools[1]")
+
+
+@modes
+async def test_the_client_may_win(config: Any, mode: str) -> None:
+    answer = await ask(config(mode=mode, tool_conflict="client_wins"), [turn(mode, "", ADD)], {"tools": [MINE]})
+    assert (len(calls(answer)), reason(answer), len(answer.requests)) == (1, "tool_calls", 1)
+
+
+@modes
+async def test_the_gateway_may_win(config: Any, mode: str) -> None:
+    script = [turn(mode, "", ADD), turn(mode, "It is 3.")]
+    answer = await ask(config(mode=mode, tool_conflict="server_wins"), script, {"tools": [MINE, LOOK]})
+    assert (calls(answer), content(answer)) == ([], "It is 3.")
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@modes
+async def test_the_model_is_told_of_malformed_arguments(config: Any, mode: str) -> None:
+    bad = (
+        '<tool_call>{"name":"add","arguments":"{\\"a\\": one}"}</tool_call>'
+        if mode == "prompt"
+        else {"calls": [{"name": "add", "arguments": '{"a": one}'}]}
+    )
+    answer = await ask(config(mode=mode, repair="off"), [bad, "Sorry."])
+    assert content(answer) == "Sorry."
+    assert "Error: Invalid JSON arguments - " in prompt(answer.requests[1])
+
+
+@modes
+async def test_the_model_is_told_of_arguments_that_do_not_fit(config: Any, mode: str) -> None:
+    script = [turn(mode, "", ("add", {"a": 1})), "Sorry."]
+    answer = await ask(config(mode=mode), script)
+    assert "Error: Invalid parameters - Missing required parameter: b" in prompt(answer.requests[1])
+
+
+async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(config: Any) -> None:
+    answer = await ask(config(mode="native"), [turn("native", "", ("nothing", {})), "Sorry."])
+    assert (content(answer), calls(answer)) == ("Sorry.", [])
+    assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
+
+
+@both
+async def test_a_backend_that_fails_in_a_later_round(config: Any, stream: bool) -> None:
+    script = [turn("prompt", "One.", ADD), {"error": {"status": 500, "message": "out of order"}}]
+    answer = await ask(config(), script, {"stream": stream})
+    if stream:
+        assert content_until_error(answer) == ("One.", "upstream_error")
+    else:
+        assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_error")
+
+
+def content_until_error(answer: WireAnswer) -> tuple[str, str]:
+    *frames, error, done = answer.frames()
+    assert done == "[DONE]"
+    return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames), error["error"]["code"]
+
+
+async def test_a_strict_tool_of_the_client_stays_strict(config: Any) -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    strict = {"type": "function", "function": {"name": "look", "parameters": schema, "strict": True}}
+    script = [turn("prompt", "", ADD), turn("prompt", "", ("look", {"x": 1}))]
+    answer = await ask(config(), script, {"tools": [strict]})
+    assert (answer.status, answer.json()["error"]["code"]) == (500, "invalid_tool_arguments")
+
+
+async def test_a_call_that_was_cut_off_is_not_run(config: Any) -> None:
+    cut = {"text": 'So: <tool_call>{"name":"add","argu', "finish": "length"}
+    answer = await ask(config(), [cut])
+    assert (content(answer), reason(answer), len(answer.requests)) == ("So:", "length", 1)
+
+
+# --- what the client goes on from -----------------------------------------------------------------------------------
+
+SEEN: dict[str, tuple[list[Any], tuple[str, ...]]] = {
+    "rounds before": ([[ADD], [("look", {})]], ("3",)),
+    "the same answer": ([[ADD, ("look", {})]], ("3",)),
+    "the same answer, behind": ([[("look", {}), ADD]], ("3",)),
+    "both": ([[("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]], ("40", "3")),
+}
+
+
+@modes
+@both
+@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
+@pytest.mark.parametrize(("rounds", "results"), SEEN.values(), ids=SEEN)
+async def test_results_are_there_again_when_the_client_goes_on(
+    config: Any, mode: str, stream: bool, streaming: str, rounds: list[Any], results: tuple[str, ...]
+) -> None:
+    """Two requests to one gateway; the client echoes its own calls only, and the model gets every result once."""
+    script = [turn(mode, f"Round {i}.", *made) for i, made in enumerate(rounds)]
+    backend = ScriptedBackend([*script, *["The end."] * 9])
+    plugins = registries()
+    plugins.backends.register("scripted", lambda name, config, limits: backend)
+    settings = config(mode=mode, argument_streaming=streaming)
+    settings = dataclasses.replace(
+        settings, backends={"m": dataclasses.replace(settings.backends["m"], kind="scripted", script=None)}
+    )
+    async with TestClient(TestServer(create_app(settings, plugins=plugins))) as client:
+
+        async def send(messages: list[Any], stream: bool) -> WireAnswer:
+            body = {"model": "m", "messages": messages, "tools": [LOOK], "stream": stream}
+            async with client.post("/v1/chat/completions", json=body) as response:
+                return WireAnswer(status=response.status, headers=response.headers, body=await response.read())
+
+        first = await send([*USER], stream)
+        assert reason(first) == "tool_calls"
+        if stream:
+            seen = ToolCallAccumulator()
+            for frame in first.frames()[:-1]:
+                for choice in ChatResponse.decode(json.dumps(frame)).choices:
+                    seen.add(choice.delta.tool_calls if choice.delta else ())
+            made = [call.encode() for call in seen.calls()]
+        else:
+            made = first.json()["choices"][0]["message"]["tool_calls"]
+        assert {call["function"]["name"] for call in made} == {"look"}
+        said = {"role": "assistant", "content": content(first), "tool_calls": made}
+        told = [{"role": "tool", "tool_call_id": call["id"], "content": "a tree"} for call in made]
+        asked = len(backend.requests)
+        backend._turns = backend._turns[-1:]
+        second = await send([*USER, said, *told], False)
+    assert content(second) == "The end."
+    (request,) = backend.requests[asked:]
+    shown = prompt(request)
+    marks = [f">{r}<" if mode == "prompt" else f" {r}]" for r in results]
+    assert [shown.count(mark) for mark in marks] == [1] * len(results)
+    places = [shown.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert all(shown.count(f"Round {i}.") == 1 for i in range(len(rounds)))
+    assert shown.count("a tree") == len(made)
+
+
+async def test_what_the_client_does_not_want_stored_is_not(config: Any) -> None:
+    script = [turn("prompt", "", ADD), turn("prompt", "", ("look", {}))]
+    plain = await ask(config(), script, {"tools": [LOOK], "store": False})
+    kept = await ask(config(), script, {"tools": [LOOK]})
+    ids = [answer.json()["choices"][0]["message"]["tool_calls"][0]["id"] for answer in (plain, kept)]
+    assert [is_marked(ident) for ident in ids] == [False, True]
