@@ -112,6 +112,17 @@ async def test_off_no_page_may():
         assert not {ALLOWED, "Vary"} & set(answer.headers)
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+async def test_what_needs_no_preflight_is_refused(kind, path):
+    """What any page may send without asking: also a gateway without keys does not take it."""
+    async with gateway_for(auth={}) as server:
+        body = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"input":"hi"}'
+        answer = await ask(server, "POST", path, {"Origin": PAGE, "Content-Type": kind}, data=body)
+        assert answer.status == 415
+        assert (await ask(server, "POST", path, {"Origin": PAGE, "Content-Type": ""}, data=body)).status == 415
+
+
 async def test_clients_that_are_no_pages_notice_nothing():
     async with gateway_for(PAGE) as server:
         answer = await ask(server, "POST", CHAT, KEY, json={"model": "m", "messages": USER})

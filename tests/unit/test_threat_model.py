@@ -1,0 +1,49 @@
+"""The threat model names tests that exist, and every limit of the configuration."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from proxy.config import LimitsConfig
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[^`]*)`", PAGE)))
+ROWS = re.findall(
+    r"^\| (.*) \| (.*) \| (.*) \|$", PAGE.partition("## Threats")[2].partition("## What each")[0], re.MULTILINE
+)
+
+
+@cache
+def functions(file: str) -> set[str]:
+    """The tests of a file."""
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_the_test_exists(named):
+    file, colons, function = named.partition("::")
+    assert colons
+    assert (ROOT / file).is_file()
+    assert function.startswith("test_")
+    assert function in functions(file)
+
+
+def test_every_defence_has_a_test():
+    rows = [row for row in ROWS if row[0] not in ("Threat", "---")]
+    assert len(rows) > 20
+    assert [threat for threat, _, tests in rows if not re.search(r"`tests/\S+::test_\w+`", tests)] == []
+
+
+def test_every_limit_says_what_it_protects():
+    table = PAGE.partition("## What each limit protects")[2].partition("\n## ")[0]
+    for field in dataclasses.fields(LimitsConfig):
+        if field.name != "tools_warn":  # nothing happens beyond it but a line in the log
+            assert re.search(rf"`(limits\.)?{field.name}`", table), field.name
