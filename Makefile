@@ -13,13 +13,15 @@ ARGS  ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test lint bench clean
+.PHONY: help run test lint bench asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
 	@echo "make test   formatting, lint, types and all tests"
 	@echo "make lint   formatting, lint and types only"
 	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
+	@echo "make asan   the parser suite with the scanner under AddressSanitizer, about seven minutes; needs gcc"
+	@echo "make fuzz   fuzz one target: make fuzz ARGS='scanner --seconds 600'; without ARGS it lists them"
 	@echo "make clean  remove what was built, .venv included"
 
 run: $(VENV)/.run
@@ -36,6 +38,12 @@ lint: $(VENV)/.test
 # Needs nothing but the extra `bench`; bench/pytest.ini takes the place of the settings for tests.
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench $(ARGS)
+
+asan: $(VENV)/.test
+	PYTHON=$(BIN)/python tests/fuzz/asan.sh $(ARGS)
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info examples/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

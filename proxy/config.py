@@ -150,6 +150,10 @@ class LimitsConfig:
     calls_per_conversation: int | None = doc("Calls in the conversation of a request; beyond: 400.", default=None)
     calls_per_response: int = doc("Calls in one answer; beyond: text (soft) or an error (strict).", default=64)
     reply_bytes: int = doc("A whole (not streamed) backend answer; beyond: 502.", default=64 * 1024 * 1024)
+    stream_bytes: int = doc(
+        "A streamed backend answer, unless it passes unread; beyond: an error ends the stream.",
+        default=256 * 1024 * 1024,
+    )
     frame_bytes: int = doc("One SSE frame of a backend; beyond: 502.", default=8 * 1024 * 1024)
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from aiohttp import web
 
 from .backends.base import Source
-from .errors import Defect, GatewayError
+from .errors import BackendFault, Defect, GatewayError
 from .events import (
     BlockKind,
     Call,
@@ -43,6 +43,9 @@ from .model import Opaque as OpaquePart
 from .protocols.base import WireProtocol
 
 T = TypeVar("T")
+HELD_CHARS: Final = 16 * 1024 * 1024
+"""Arguments of calls that are held until they are whole; more ends the answer."""
+
 Batches = AsyncIterator[list[Event]]
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 RewriteFunction = Callable[[Batches], Batches]
@@ -437,6 +440,7 @@ class MapStage:
         self._owner = owner
         self._kinds: dict[int, Kind] = {}
         self._held: dict[int, list[Event]] = {}
+        self._held_chars = 0
         self._passes = live
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
@@ -504,11 +508,18 @@ class MapStage:
                     out.append(event)
             case Delta():
                 self._held[event.block].append(event)
+                self._held_chars += len(event.text)
+                if self._held_chars > HELD_CHARS:
+                    raise BackendFault(
+                        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
+                        code="upstream_invalid_response",
+                    )
                 if event.block in self._passed:
                     out.append(event)
             case Close():
                 held = self._held[event.block]
                 call = _finished(held, event)
+                self._held_chars -= len(call.use.arguments)
                 if call.source == "" and call.status == "truncated" and event.block not in self._passed:
                     del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
                     return

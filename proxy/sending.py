@@ -17,18 +17,20 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from sys import maxsize
 from typing import Final
 
 import orjson
 from aiohttp import web
 from aiohttp.http import StreamWriter
 
+from .backends.connections import too_large
 from .backends.refusals import cleaned
 from .errors import Defect, GatewayError
 from .events import Fault, Finish
 from .exchange import Exchange
 from .heads import USAGE_SOURCE, send_whole
-from .lanes import Events, ShownLane, choose
+from .lanes import Events, Raw, ShownLane, choose
 from .model import Usage
 from .protocols.base import KEEPALIVE, WriteOptions
 from .pulse import Pulse
@@ -101,6 +103,7 @@ class Outlet:
         self._reply = reply
         self._pulse = pulse
         self._lane, self._pumped = choose(exchange, reply)
+        self._room = maxsize if isinstance(self._lane, Raw) else exchange.route.limits.stream_bytes
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
             self._lane = ShownLane(self._lane, outputs)
@@ -157,6 +160,9 @@ class Outlet:
 
     def _sink(self, data: bytes) -> None:
         before = time.monotonic()
+        self._room -= len(data)
+        if self._room < 0:
+            raise too_large(self._exchange.route.limits.stream_bytes)
         self._give(self._lane.feed(data), before)
         self._busy_s += time.monotonic() - before
 

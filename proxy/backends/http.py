@@ -29,7 +29,7 @@ from ..events import Event, Fault, Finish, fold, unfold
 from ..model import ModelReply, ModelRequest
 from ..observing import BackendObserver
 from ..protocols.base import WireProtocol, WriteOptions
-from .connections import Answer, Client
+from .connections import Answer, Client, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
 from .refusals import cleaned, read_refusal
@@ -212,8 +212,13 @@ class HttpSource:
             if not self._streams:
                 yield unfold(await self.reply())
                 return
-            reader = self._wire.reader(frame_bytes=self._backend.limits.frame_bytes)
+            limits = self._backend.limits
+            reader = self._wire.reader(frame_bytes=limits.frame_bytes)
+            size = 0
             async for data in self._answer.reads():
+                size += len(data)
+                if size > limits.stream_bytes:
+                    raise too_large(limits.stream_bytes)
                 events = reader.feed(data)
                 if events:
                     self._seen(events)

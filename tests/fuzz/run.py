@@ -45,7 +45,13 @@ def main() -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     if atheris is None:
         return _mutate(target, corpus, given.seconds, given.seed)
-    options = [f"-max_total_time={given.seconds}", f"-seed={given.seed}", "-max_len=600", "-timeout=30"]
+    options = [
+        "-len_control=0",
+        f"-max_total_time={given.seconds}",
+        f"-seed={given.seed}",
+        "-max_len=600",
+        "-timeout=30",
+    ]
     options += ["-print_final_stats=1", f"-artifact_prefix={given.corpus}/{given.target}-", str(corpus)]
     atheris.Setup([sys.argv[0], *options], target)
     atheris.Fuzz()

@@ -339,6 +339,8 @@ def _request(protocol: WireProtocol, valid_ones: list[dict[str, Any]], data: byt
         return
     written = protocol.write_request(request)
     orjson.dumps(written)
+    if not request.messages:
+        return  # it goes on from a stored response, of which a model server knows nothing
     again = protocol.read_request(written, b"")
     assert protocol.write_request(again) == written, "what was written and read is written differently"
 
