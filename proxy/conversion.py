@@ -55,6 +55,9 @@ class EnvText(str):
         self.origin = origin
         return self
 
+    def __reduce__(self) -> tuple[type[EnvText], tuple[str, str]]:  # a configuration is sent to the workers
+        return EnvText, (str(self), self.origin)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:

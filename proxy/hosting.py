@@ -93,11 +93,8 @@ class Host:
             config = await asyncio.to_thread(read)
             generation = Generation(self._create(config, self._metrics, self._current.app))
             await generation.start()
-        except ConfigError as error:
-            LOG.error("cannot reload, the configuration stays as it was:\n%s", error)
-            return str(error)
         except Exception as error:
-            LOG.error("cannot reload, the configuration stays as it was: %s", error, exc_info=error)
+            log_refusal(error)
             return f"{type(error).__name__}: {error}"
         before, self._current = self._current, generation
         apply_logging(self.config, config)
@@ -162,6 +159,12 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
         config = replace(config, server=replace(config.server, **kept))
         check_values(config)  # whether keys are needed depends on the address
     return config
+
+
+def log_refusal(error: Exception) -> None:
+    """Log why a configuration is not taken; a mistake in it needs no traceback."""
+    trace = None if isinstance(error, ConfigError) else error
+    LOG.error("cannot reload, the configuration stays as it was:\n%s", error, exc_info=trace)
 
 
 def apply_logging(before: GatewayConfig, now: GatewayConfig) -> None:

@@ -33,8 +33,7 @@ from types import FrameType
 from typing import Final
 
 from .config import GatewayConfig
-from .conversion import ConfigError
-from .hosting import AppFactory, apply_logging, reread
+from .hosting import AppFactory, apply_logging, log_refusal, reread
 from .logs import number_lines
 from .metrics import CELLS, Cells
 from .notify import READY, STOPPING, notify, reloading
@@ -277,8 +276,8 @@ class Supervisor:
         notify(reloading())
         try:
             config = reread(self._load, self._config)
-        except ConfigError as error:
-            LOG.error("cannot reload, the configuration stays as it was:\n%s", error)
+        except Exception as error:
+            log_refusal(error)
             notify(READY)
             return
         self._candidate = config

@@ -197,7 +197,9 @@ async def test_a_bad_configuration_changes_nothing(tmp_path: Path, workers: int)
             await gateway.logged("the configuration stays as it was", number)
             assert message in gateway.log
         await clients.more()
-        gateway.write(config(upstream, server={"workers": workers}))
+        # A good one after all; with text from the environment, which has to reach the workers.
+        change = {"backends": {"up": {"url": upstream.url, "options": {"deep": ["${UNSET:-text}"]}}}}
+        gateway.write(config(upstream, server={"workers": workers}) | change)
         await gateway.reload()
         await clients.more()
         await clients.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -209,3 +210,11 @@ def test_a_type_that_cannot_be_configured_is_the_authors_mistake() -> None:
     hints_of.cache_clear()
     with pytest.raises(TypeError, match="cannot have the type"):
         from_mapping(Odd, {"when": 1})
+
+
+def test_a_configuration_can_be_sent_to_another_process() -> None:
+    text = EnvText("v", "VARIABLE")
+    sample = from_mapping(Sample, {"name": text, "free": {"deep": [text]}})
+    sent = pickle.loads(pickle.dumps(sample))
+    assert sent == sample
+    assert sent.free["deep"][0].origin == "VARIABLE"
