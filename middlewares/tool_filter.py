@@ -2,7 +2,7 @@
 
 A tool is known by its name, and one of a group (a `namespace` of Responses) also as `group__name`. `deny` wins over `allow`.
 A model may call what it was not offered; such a call becomes text here, so that a denied tool is never called through this
-route.
+route. Inside of `execution` that holds for server-side tools too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ToolFilter(Middleware):
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
-        if exchange.received.tools:
+        if exchange.request.tools or exchange.received.tools:
             reply.map(partial(_Calls(self, exchange).see), Kind.CALL)
 
     def allows(self, *names: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from middlewares.tool_filter import ToolFilterOptions
 from proxy.config import MiddlewareConfig, RouteOptions
 from proxy.testing import WireAnswer, run_chain
+from tests.e2e.conftest import read_config
 
 NAMES = ("read_file", "read_mail", "delete_file")
 TOOLS = [{"type": "function", "function": {"name": name}} for name in NAMES]
@@ -140,3 +141,34 @@ async def test_an_allowed_tool_is_called(stream):
 def test_a_filter_that_filters_nothing():
     with pytest.raises(ValueError, match="set `allow` or `deny`"):
         ToolFilterOptions()
+
+
+SERVER_SIDE = """
+import pathlib
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "d", "parameters": {"type": "object", "properties": {}}}}
+    for name in ("read_clock", "delete_file")
+]
+
+def handle_tool_call(tool_name, tool_input):
+    with pathlib.Path(__file__).with_suffix(".ran").open("a") as ran:
+        ran.write(tool_name + "\\n")
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_inside_of_execution_it_holds_for_server_side_tools(tmp_path, stream):
+    (tmp_path / "disk.py").write_text(SERVER_SIDE)
+    entry = {"use": "tool_filter", "options": READERS}
+    chain = ["validation", "conversation", "execution", entry, "arguments", "transformation", "injection", "forwarding"]
+    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0}
+    config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
+    calls = [f'<tool_call>{{"name":"{name}","arguments":"{{}}"}}</tool_call>' for name in ("delete_file", "read_clock")]
+    body = {"messages": ASK["messages"], "stream": stream}
+    answer = await run_chain(config, body, replies=["".join(calls), "Done."])
+    assert "delete_file" not in answer.requests[0].messages[0].text
+    assert (tmp_path / "disk.ran").read_text() == "read_clock\n"
+    assert len(answer.requests) == 2
+    assert "Done" in answer.body.decode()
