@@ -5,6 +5,7 @@ Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of t
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,14 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
 from .conversion import ConfigError
+
+if TYPE_CHECKING:
+    from .config import ToolsConfig
 
 FORMATS = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 
@@ -151,7 +155,8 @@ def serve(
 @click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
 def check(file: str | None, schema: bool) -> None:
-    """Check a configuration FILE and show its routes and chains. Nothing is contacted."""
+    """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. Nothing is
+    contacted. The exit status is 1 if a module of the tools cannot be used."""
     if schema:
         click.echo(resources.files("proxy").joinpath("config.schema.json").read_text("utf-8"), nl=False)
         return
@@ -166,6 +171,8 @@ def check(file: str | None, schema: bool) -> None:
         check_names(config, registries())
     click.echo(f"{file}: valid")
     click.echo(describe(config))
+    if config.tools.folder is not None:
+        _list_tools(config.tools, as_json=False)
 
 
 @main.command()
@@ -389,6 +396,45 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
     with _reported():
         run_gateway(load(file, overrides=overrides), requests, say=click.echo, json_file=json_file)
+
+
+def _list_tools(config: ToolsConfig, *, as_json: bool) -> None:
+    from .servertools.listing import failed, lines, look
+
+    shown = look(config)
+    for line in [json.dumps(shown["modules"], indent=2)] if as_json else lines(shown):
+        click.echo(line)
+    if failed(shown):
+        sys.exit(1)
+
+
+@main.group()
+def tools() -> None:
+    """Server-side tools."""
+
+
+@tools.command("list")
+@click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Folder with the modules.")
+@click.option(
+    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
+    """Load the modules of a folder and show their states and tools. Their code is run.
+
+    The exit status is 1 if a module cannot be used.
+    """
+    from .config import ToolsConfig
+    from .settings import load
+
+    if folder is not None:
+        config = ToolsConfig(folder=folder)
+    elif file is not None:
+        with _reported():
+            config = load(file).tools
+    if (folder or file) is None or config.folder is None:
+        raise click.UsageError("Say where the modules are: --folder FOLDER, or --config FILE with `tools.folder`.")
+    _list_tools(config, as_json=as_json)
 
 
 @main.command()

@@ -1,0 +1,323 @@
+"""Server-side tools over real sockets: the real client, Chat and Responses, streamed and not; clients that leave; keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.app import SERVER_TOOLS
+from proxy.testing import Say, Upstream
+from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
+
+MODULE = """
+import threading
+_EMPTY = {"type": "object", "properties": {}}
+_NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+
+def _tool(name, parameters=_EMPTY):
+    return {"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}
+
+TOOLS = [_tool("add", _NUMBERS), _tool("wait")]
+begun, go = threading.Event(), threading.Event()
+
+def handle_tool_call(tool_name, tool_input):
+    if tool_name == "wait":
+        begun.set()
+        go.wait()
+        return "waited"
+    return str(tool_input["a"] + tool_input["b"])
+"""
+
+
+def block(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': json.dumps(arguments)})}</tool_call>"
+
+
+ADD = block("add", a=1, b=2)
+WAIT = block("wait")
+LOOK = function("look", x="integer")["function"]
+CHAT_LOOK: Any = {"type": "function", "function": LOOK}
+LOOK_TOOL: Any = {"type": "function", **LOOK}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "maths.py").write_text(MODULE)
+    return tmp_path
+
+
+@asynccontextmanager
+async def before(
+    folder: Path, upstream: Upstream, *, options: Any = None, **sections: Any
+) -> AsyncIterator[TestServer]:
+    """A gateway with the tools above."""
+    tools = {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0}
+    sections = {"tools": tools, "store": {"kind": "memory"}, "defaults": options or {}, **sections}
+    async with serving(upstream_config(upstream.url, **sections)) as server:
+        yield server
+
+
+def inside(server: TestServer) -> dict[str, Any]:
+    """The names of the module."""
+    handler: Any = server.app[SERVER_TOOLS].tools.by_name["wait"].handler  # type: ignore[union-attr]
+    names: dict[str, Any] = handler.__globals__
+    return names
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def texts(request: Any) -> str:
+    """What the model server was sent."""
+    return json.dumps(request.json["messages"])
+
+
+async def test_chat_with_the_real_client(folder: Path) -> None:
+    async with (
+        Upstream([Say("Let me ", "see. ", ADD, usage=(10, 5)), Say("It ", "is 3.", usage=(20, 7))]) as upstream,
+        before(folder, upstream) as server,
+        sdk(server) as client,
+    ):
+        stream = await client.chat.completions.create(
+            model="m",
+            messages=USER,
+            stream=True,
+            stream_options={"include_usage": True},  # type: ignore[call-overload]
+        )
+        chunks = [chunk async for chunk in stream]
+        assert len({chunk.id for chunk in chunks}) == 1
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert text == "Let me see.\n\nIt is 3."
+        assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+        assert [c.choices[0].delta.role for c in chunks if c.choices and c.choices[0].delta.role] == ["assistant"]
+        assert chunks[-1].usage is not None
+        assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (30, 12)
+        assert ">3</tool_response>" in texts(upstream.requests[1])
+
+
+async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(folder: Path) -> None:
+    script = [Say(ADD), Say("Now you. ", ADD, block("look", x=7)), Say("All done.")]
+    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
+        messages: list[Any] = [*USER]
+        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
+        message = answer.choices[0].message
+        assert message.content == "Now you."
+        assert message.tool_calls is not None
+        (call,) = message.tool_calls
+        assert isinstance(call, openai.types.chat.ChatCompletionMessageFunctionToolCall)
+        assert (call.function.name, answer.choices[0].finish_reason) == ("look", "tool_calls")
+        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "a tree"}]
+        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
+        assert answer.choices[0].message.content == "All done."
+        shown = texts(upstream.requests[2])
+        assert (shown.count(">3<"), shown.count(">a tree<"), shown.count("Now you.")) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("exposed", [False, True])
+@pytest.mark.parametrize("ids", ["random", "sequential"])
+async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
+    options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
+    script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
+    async with (
+        Upstream(script) as upstream,
+        before(folder, upstream, options=options) as server,
+        sdk(server) as client,
+    ):
+        answer = await client.responses.create(model="m", input="hi")
+        kinds = ["message", "function_call", "function_call_output", "message"] if exposed else ["message"]
+        assert [item.type for item in answer.output] == kinds
+        assert answer.status == "completed"
+        if exposed:
+            call, output = answer.output[1].to_dict(), answer.output[2].to_dict()
+            assert (call["call_id"], call["name"], output["output"]) == (output["call_id"], "add", "3")
+        else:
+            assert answer.output_text == "Let me see.\n\nIt is 3."
+        assert (await client.responses.retrieve(answer.id)).to_dict() == answer.to_dict()
+        again = await client.responses.create(model="m", input="again", previous_response_id=answer.id)
+        assert again.output_text == "Still 3."
+        shown = texts(upstream.requests[2])
+        assert shown.count("output=3]") == (1 if exposed else 0)
+        assert shown.count("It is 3.") == 1
+
+
+@pytest.mark.parametrize("exposed", [False, True])
+async def test_streamed_responses_with_the_real_client(folder: Path, exposed: bool) -> None:
+    script = [Say("Let me see.", ADD, WAIT), Say("It is 3."), Say("The end.")]
+    async with (
+        Upstream(script) as upstream,
+        before(folder, upstream, options={"expose_server_tools": exposed}) as server,
+        sdk(server) as client,
+    ):
+        inside(server)["go"].set()
+        events: list[Any] = []
+        async with client.responses.stream(model="m", input="hi") as stream:
+            async for event in stream:
+                events.append(event)
+            final = await stream.get_final_response()
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert [event.type for event in events].count("response.created") == 1
+        assert events[-1].type == "response.completed"
+        added = [event.output_index for event in events if event.type == "response.output_item.added"]
+        assert added == list(range(len(final.output)))
+        outputs = [item.to_dict() for item in final.output if item.type == "function_call_output"]
+        assert [item["output"] for item in outputs] == (["3", "waited"] if exposed else [])
+        stored = await client.responses.retrieve(final.id)
+        (completed,) = (event for event in events if event.type == "response.completed")
+        assert [item.id for item in stored.output] == [item.id for item in completed.response.output]
+        assert [item.type for item in stored.output] == [item.type for item in final.output]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "echoed"])
+async def test_responses_with_tools_of_both_sides(folder: Path, stored: bool) -> None:
+    script = [Say(ADD), Say("Now you.", block("look", x=7)), Say("All done.")]
+    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
+        first = await client.responses.create(model="m", input="hi", tools=[LOOK_TOOL])
+        assert [item.type for item in first.output] == ["message", "function_call"]
+        call: Any = first.output[1]
+        result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "a tree"}
+        if stored:
+            more: dict[str, Any] = {"input": [result], "previous_response_id": first.id}
+        else:
+            more = {"input": [{"role": "user", "content": "hi"}, *[i.to_dict() for i in first.output], result]}
+        answer = await client.responses.create(model="m", tools=[LOOK_TOOL], **more)
+        assert answer.output_text == "All done."
+        shown = texts(upstream.requests[2])
+        assert (shown.count("output=3]"), shown.count("output=a tree]"), shown.count("Now you.")) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_while_a_tool_runs(folder: Path, stream: bool) -> None:
+    async with Upstream([Say("One.", WAIT), Say("Two.")]) as upstream, before(folder, upstream) as server:
+        names = inside(server)
+
+        async def ask() -> None:
+            async with aiohttp.ClientSession() as session:
+                body = {"model": "m", "messages": USER, "stream": stream}
+                async with session.post(server.make_url(CHAT), json=body) as response:
+                    await response.read()
+
+        asking = asyncio.create_task(ask())
+        await asyncio.to_thread(names["begun"].wait)
+        asking.cancel()
+        await asyncio.wait({asking})
+        threads = server.app[SERVER_TOOLS]._threads  # type: ignore[union-attr]
+        await until(lambda: threads.stuck == 1)
+        names["go"].set()
+        await until(lambda: threads.running == 0)
+        assert len(upstream.requests) == 1
+
+
+async def test_a_client_that_leaves_in_a_later_round_stops_the_model(folder: Path) -> None:
+    async with (
+        Upstream([Say("One.", ADD), Say("Two.", asyncio.Event())]) as upstream,
+        before(folder, upstream) as server,
+    ):
+        async with aiohttp.ClientSession() as session:
+            body = {"model": "m", "messages": USER, "stream": True}
+            async with session.post(server.make_url(CHAT), json=body) as response:
+                async for line in response.content:
+                    if b"Two." in line:
+                        break
+            # leaving the block closes the connection in the middle of the stream
+        async with asyncio.timeout(20):
+            await upstream.requests[1].dropped.wait()
+
+
+async def test_a_response_that_is_cancelled_in_a_later_round(folder: Path) -> None:
+    script = [Say("One.", ADD), Say("Two.", asyncio.Event())]
+    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
+        stream = await client.responses.create(model="m", input="hi", stream=True)
+        ident = ""
+        failed = None
+        try:
+            async for event in stream:
+                if event.type == "response.created":
+                    ident = event.response.id
+                if event.type == "response.output_text.delta" and "Two." in event.delta:
+                    await client.responses.cancel(ident)
+        except openai.APIError as error:
+            failed = error
+        assert failed is not None
+        async with asyncio.timeout(20):
+            await upstream.requests[1].dropped.wait()
+        stored = await client.responses.retrieve(ident)
+        assert stored.status == "cancelled"
+
+
+async def test_signs_of_life_while_a_tool_runs(folder: Path) -> None:
+    async with (
+        Upstream([Say("One.", WAIT), Say("Two.")]) as upstream,
+        before(folder, upstream, server={"keepalive_s": 0.01}) as server,
+        aiohttp.ClientSession() as session,
+        session.post(server.make_url(CHAT), json={"model": "m", "messages": USER, "stream": True}) as response,
+    ):
+        lines: list[bytes] = []
+        async with asyncio.timeout(20):
+            while b": keep-alive\n" not in lines:
+                lines.append(await response.content.readline())
+        inside(server)["go"].set()
+        lines += [line async for line in response.content]
+        text = b"".join(lines)
+        assert text.index(b"One.") < text.index(b": keep-alive") < text.index(b"Two.")
+        assert text.endswith(b"data: [DONE]\n\n")
+
+
+async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path) -> None:
+    (folder / "broken.py").write_text("TOOLS = 7")
+    async with (
+        Upstream([Say("x")]) as upstream,
+        before(folder, upstream, auth={"keys": ["secret"]}) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(server.make_url("/admin/tools")) as response:
+            assert response.status == 401
+        async with session.get(server.make_url("/admin/tools"), headers={"x-api-key": "secret"}) as response:
+            shown = await response.json()
+        assert shown["folder"] == str(folder)
+        broken, maths = shown["modules"]
+        assert (broken["module"], broken["state"], broken["tools"]) == ("broken", "FAILED_VALIDATION", [])
+        assert broken["error"] == {"kind": "TypeError", "message": "TOOLS must be a list or None, not int."}
+        assert (maths["state"], [tool["name"] for tool in maths["tools"]]) == ("LOADED_WITH_TOOLS", ["add", "wait"])
+
+
+async def test_without_a_folder_there_is_nothing_to_show() -> None:
+    async with (
+        Upstream([Say("x")]) as upstream,
+        serving(upstream_config(upstream.url)) as server,
+        aiohttp.ClientSession() as session,
+        session.get(server.make_url("/admin/tools")) as response,
+    ):
+        assert await response.json() == {"folder": None, "modules": []}
+
+
+async def test_states_are_counted(folder: Path) -> None:
+    async with Upstream([Say(ADD, block("add", a=1)), Say("So.")]) as upstream, before(folder, upstream) as server:
+        assert (await post(server, {"messages": USER})).status == 200
+        async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
+            lines = (await response.text()).splitlines()
+    counted = {
+        line.split('"')[1]: float(line.split()[-1])
+        for line in lines
+        if line.startswith("toolwire_tool_executions_total{")
+    }
+    assert counted == {
+        "TOOL_CALL_INITIATED": 2,
+        "VALIDATING_PARAMETERS": 2,
+        "EXECUTING_TOOL": 1,
+        "TOOL_COMPLETED": 1,
+        "EXECUTION_FAILED": 1,
+        "AWAITING_LLM_RESPONSE": 2,
+        "IDLE": 2,
+    }
