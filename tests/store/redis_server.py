@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -36,6 +37,15 @@ class RedisServer:
                 return
         self.stop()
         raise RuntimeError("".join(said))
+
+    def pause(self) -> None:
+        """It takes connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Returns when it is gone, with everything that it held."""
