@@ -169,7 +169,9 @@ class Delivery:
             error = fault
         except asyncio.CancelledError:
             reason = pulse.stopped()
-            if reason is None:
+            if (
+                reason is None or request.writer.output_size
+            ):  # some other answer has begun: nothing may come in its middle
                 raise
             error = reason
         except web.HTTPException as raised:
