@@ -137,7 +137,7 @@ def create_app(
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
-    observers = [*observe, *_configured_observers(config, lasting)]
+    observers = [*observe, *_configured_observers(app, config, lasting, metrics)]
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
     for protocol in protocols:
@@ -162,7 +162,9 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
 
 
-def _configured_observers(config: GatewayConfig, lasting: Lasting) -> Iterator[Observe]:
+def _configured_observers(
+    app: web.Application, config: GatewayConfig, lasting: Lasting, metrics: Metrics
+) -> Iterator[Observe]:
     """Those of what is switched on. They are imported only then."""
     if config.telemetry.on:
         from .otlp import EXPORTING, Exporting
@@ -170,6 +172,16 @@ def _configured_observers(config: GatewayConfig, lasting: Lasting) -> Iterator[O
         settings = (config.telemetry, config.backends)
         make = partial(Exporting, *settings)
         yield lasting.take(EXPORTING, settings, make, Exporting.close).begin
+    if config.capture.keep:
+        from .capture import CaptureFolder, Captures
+        from .capture_routes import CAPTURES, add_routes
+
+        cells = metrics.cells.path
+        shared = None if cells is None else cells.parent / "captures"
+        make_folder = partial(CaptureFolder, config.capture, shared)
+        app[CAPTURES] = lasting.take(CAPTURES, config.capture, make_folder, CaptureFolder.close)
+        add_routes(app.router)
+        yield Captures(config, app[CAPTURES]).begin
 
 
 class Chains:

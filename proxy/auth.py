@@ -20,12 +20,14 @@ _STRUCTURED: Final = frozenset({".yaml", ".yml", ".json"})
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is accepted. `owner` is its hash, 64 hex digits; `routes` those it may use, by their `model`, None for all."""
+    """A key that is accepted. `owner` is its hash, 64 hex digits; `routes` those it may use, by their `model`, None for
+    all; `admin` that it may read the captures of others."""
 
     owner: str
     name: str | None
     limit: RateLimit
     routes: frozenset[str] | None
+    admin: bool = False
 
     def may_use(self, route: str) -> bool:
         """Whether it is good for the route with this `model`."""
@@ -50,7 +52,7 @@ class Keys:
                 raise ValueError(f"the same key is there twice{f' ({quote(entry.name)})' if entry.name else ''}")
             limit = RateLimit(**{f.name: getattr(entry, f.name) for f in fields(RateLimit)})
             routes = None if entry.routes is None else frozenset(entry.routes)
-            self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes)
+            self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes, entry.admin)
 
     @classmethod
     def load(cls, config: AuthConfig) -> Keys:

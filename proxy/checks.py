@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +106,11 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
                 from_mapping(kind, entry.options, f"{where}.options")
             except ConfigError as error:
                 problems += error.problems
+    for index, pattern in enumerate(config.capture.secrets):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append(f"capture.secrets[{index}]: not a regular expression: {error}")
     if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
         problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
     if problems:

@@ -193,9 +193,7 @@ def init(file: Path) -> None:
     "--format",
     "format_",
     metavar="NAME",
-    default="sentinel",
-    show_default=True,
-    help=f"How calls are written: {FORMATS}.",
+    help=f"How calls are written: {FORMATS}.  [default: sentinel; of a capture, its own]",
 )
 @click.option(
     "--chunks",
@@ -208,20 +206,29 @@ def init(file: Path) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
 )
-def replay(file: BinaryIO, format_: str, chunks: Any, as_json: bool) -> None:
+def replay(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
     """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events out.
 
-    FILE is a stream of server-sent events with Chat chunks, or the plain text of a model; - reads standard input. At the end
-    stand the calls, and whether they come out the same however the recording is cut. If not, which is a bug, the exit status
-    is 1.
+    FILE is a stream of server-sent events with Chat chunks, the plain text of a model, or a capture of a gateway; - reads
+    standard input. At the end stand the calls, and whether they come out the same however the recording is cut; of a capture
+    also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
+    from .captures import is_capture, read_capture
     from .replay import Summary, show, show_json
+    from .replay_capture import Outcome, show_capture
 
-    found = Summary()
+    recording, found, outcome = file.read(), Summary(), Outcome()
     with _reported():
-        for line in (show_json if as_json else show)(file.read(), format=format_, chunks=chunks, found=found):
+        if is_capture(recording):
+            captured = read_capture(recording)
+            lines = show_capture(captured, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)
+        else:
+            lines = (show_json if as_json else show)(
+                recording, format=format_ or "sentinel", chunks=chunks, found=found
+            )
+        for line in lines:
             click.echo(line)
-    if found.different or found.broken:
+    if found.different or found.broken or outcome.failed:
         sys.exit(1)
 
 

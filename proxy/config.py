@@ -83,6 +83,7 @@ class KeyConfig(RateLimit):
 
     key: str = doc("The key, plain (use `${ENV}`) or as `sha256:<64 hex>` (`toolwire keys hash`).", repr=False)
     name: str | None = doc("Shown in the log.", default=None)
+    admin: bool = doc("May read the captures of all, not only its own.", default=False)
     routes: tuple[str, ...] | None = doc(
         "Only these routes may be used, each by its `model`; default: all.", default=None
     )
@@ -228,6 +229,18 @@ class LoopDetectConfig:
     policy: Literal["notice", "fail"] = doc(
         "`notice`: the model is told; `fail`: 400 `tool_loop_detected`.", default="notice"
     )
+
+
+class CaptureConfig:
+    """Recordings of the last exchanges, for bug reports. They hold what was said; secrets are covered. In the file: just the
+    number, or a mapping."""
+
+    keep: int = doc("So many exchanges; the oldest go first. 0: none.", default=0)
+    folder: str | None = doc(
+        "Where, for all workers; default: a folder of their own, which is removed at the end.", default=None
+    )
+    exchange_bytes: int = doc("Kept of one exchange; beyond, the rest is left out.", default=4 * 1024 * 1024)
+    secrets: tuple[str, ...] = doc("Regular expressions of what is covered besides keys.", default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +508,7 @@ class GatewayConfig:
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
     telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
     tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
+    capture: CaptureConfig = doc("Recordings for bug reports.", default_factory=CaptureConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
     defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
     chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from .config import LimitsConfig
@@ -31,6 +31,13 @@ _FRAME_END: Final = re.compile(rb"(?<=\n\n)|(?<=\r\r)|(?<=\n\r\n)")
 
 class RecordingError(Exception):
     """A recording cannot be used. The message says why."""
+
+
+def pieces_of(recording: bytes | Sequence[bytes], chunks: Chunks) -> list[bytes]:
+    """The pieces of a recording. One that is given in pieces was read so: that is how it was `recorded`."""
+    if isinstance(recording, bytes):
+        return cut(recording, chunks)
+    return [piece for piece in recording if piece] if chunks == "recorded" else cut(b"".join(recording), chunks)
 
 
 def is_sse(recording: bytes) -> bool:

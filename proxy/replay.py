@@ -26,11 +26,14 @@ from .events import (
     normalise,
 )
 from .fastparse import CallScanner
-from .recording import Chunks, chat_reader, cut, is_sse
+from .recording import Chunks, chat_reader, is_sse, pieces_of
 from .scanner import open_scanner
 
 CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
 """The chunkings that must all give the same (rule 2 of `proxy.events`)."""
+
+Recording = bytes | Sequence[bytes]
+"""All of it, or the pieces in which it was read."""
 
 _READ: Final = 1 << 16
 """Blocks of the reader are numbered from here, so that they never meet those that the scanner finds."""
@@ -88,7 +91,7 @@ class Summary:
                 event.call_id = None
         return out
 
-    def compare(self, recording: bytes, format: str) -> None:
+    def compare(self, recording: Recording, format: str) -> None:
         """Replay in other chunkings."""
         mine = self.outcome()
         self.different = [c for c in CUTS if summary(recording, format=format, chunks=c).outcome() != mine]
@@ -108,18 +111,19 @@ def _out_of_order(events: Sequence[Event]) -> str | None:
     return None
 
 
-def replay(recording: bytes, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Iterator[Step]:
+def replay(recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Iterator[Step]:
     """The steps, one for each piece and one for the end. Raises `ConfigError` if there is no such format."""
     scanner = open_scanner(format)
-    source = FrameScanner(scanner) if is_sse(recording) else scanner
-    for piece in cut(recording, chunks):
+    begin = recording if isinstance(recording, bytes) else b"".join(recording)
+    source = FrameScanner(scanner) if is_sse(begin) else scanner
+    for piece in pieces_of(recording, chunks):
         events = tuple(source.feed(piece))
         yield Step(piece, scanner.state, scanner.held, events)
     events = tuple(source.finish())
     yield Step(None, scanner.state, scanner.held, events)
 
 
-def summary(recording: bytes, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Summary:
+def summary(recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Summary:
     """What a replay amounts to. Raises `ConfigError` if there is no such format."""
     found = Summary()
     for step in replay(recording, format=format, chunks=chunks):
@@ -172,7 +176,7 @@ def _renumbered(event: Event) -> Event:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def show(recording: bytes, *, format: str, chunks: Chunks, found: Summary, width: int = 100) -> Iterator[str]:
+def show(recording: Recording, *, format: str, chunks: Chunks, found: Summary, width: int = 100) -> Iterator[str]:
     """The steps as lines of text, the calls, and whether other chunkings agree. Fills `found`."""
     yield f"{'step':>5}  {'state':<9} {'held':>6}  bytes in"
     for number, step in enumerate(replay(recording, format=format, chunks=chunks), 1):
@@ -192,7 +196,7 @@ def show(recording: bytes, *, format: str, chunks: Chunks, found: Summary, width
         yield f"DIFFERENT, cut otherwise: {', '.join(map(str, found.different))}"
 
 
-def show_json(recording: bytes, *, format: str, chunks: Chunks, found: Summary) -> Iterator[str]:
+def show_json(recording: Recording, *, format: str, chunks: Chunks, found: Summary) -> Iterator[str]:
     """The same as lines of JSON: one for each step, and one with the calls. Fills `found`."""
     for number, step in enumerate(replay(recording, format=format, chunks=chunks), 1):
         found.feed(step)

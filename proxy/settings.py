@@ -24,15 +24,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from .checks import check_values
-from .config import GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
+from .config import CaptureConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
 from .conversion import ConfigError, EnvText, Rules, from_mapping, join
 from .plainyaml import parse_yaml
 
 T = TypeVar("T")
 
 PREFIX: Final = "TOOLWIRE_"
-SHORTHAND: Final[Mapping[type, str]] = {MiddlewareConfig: "use", KeyConfig: "key", TargetConfig: "backend"}
-"""Sections that may be just a name, and the key that the name stands for."""
+SHORTHAND: Final[Mapping[type, str]] = {
+    MiddlewareConfig: "use",
+    KeyConfig: "key",
+    TargetConfig: "backend",
+    CaptureConfig: "keep",
+}
+"""Sections that may be just a name or a number, and the key that it stands for."""
 
 _EXPANSION: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _ONLY: Final = "*"

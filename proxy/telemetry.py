@@ -80,6 +80,9 @@ FIELDS: Final = {
     "tools_denied": "Tools that the middleware `tool_filter` took away.",
     "calls_denied": "Calls of such tools.",
     "store_failures": "A response could not be kept.",
+    "attempts": "How many times a backend was asked, if more than once.",
+    "retries": "Of those, how many followed a failure.",
+    "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""

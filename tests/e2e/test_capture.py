@@ -1,0 +1,224 @@
+"""Captures: what went over the wire, without secrets, and that it can be run again with the same result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.capture import MEMORY_BYTES
+from proxy.captures import Captured, Entry, is_capture, read_capture, write_capture
+from proxy.cli import main
+from proxy.recording import RecordingError
+from proxy.reproduction import reproduced, settled
+from proxy.testing import Refuse, Say, Upstream
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+
+RESPONSES = "/v1/responses"
+KEY = "sk-a-key-of-the-gateway-itself"
+BACKEND_KEY = "a-key-for-the-model-server"
+PASTED = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+CALL = ("I look.\n", "<tool_", 'call>{"name": "weather", ', '"arguments": "{\'city\': ', "'Paris',}\"}</tool_call>")
+TOOLS = [function("weather", city="string")]
+ANSWERS: dict[str, Any] = {
+    "call": Say(*CALL, usage=(3, 4)),
+    "text": Say("Grüße ", "aus ", "Köln"),
+    "broken": Say(*CALL[:3], cut=True),
+    "refused": Refuse(429, "slow down"),
+    "limit": Say(*CALL[:3], finish="length"),
+}
+
+
+def asked(path: str, stream: bool, tools: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": "m", "stream": stream}
+    if path == CHAT:
+        body["messages"] = [{"role": "user", "content": f"my key is {PASTED}"}]
+        if tools:
+            body["tools"] = TOOLS
+    else:
+        body["input"] = f"my key is {PASTED}"
+        if tools:
+            body["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
+    return body
+
+
+async def fetched(server: TestServer, ident: str, key: str | None = None) -> tuple[int, bytes]:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    url = server.make_url(f"/admin/captures/{ident}" if ident else "/admin/captures")
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        return response.status, await response.read()
+
+
+async def captured_of(server: TestServer, ident: str, key: str | None = None) -> bytes:
+    """The capture, as soon as it is there: the client has its answer a little earlier."""
+    async with asyncio.timeout(10):
+        while True:
+            status, content = await fetched(server, ident, key)
+            if status == 200:
+                return content
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_a_capture_run_again_gives_the_same(path: str, stream: bool, tools: bool, answer: str) -> None:
+    async with Upstream([ANSWERS[answer]]) as upstream:
+        config = upstream_config(upstream.url, capture=3, backend={"api_key": BACKEND_KEY})
+        async with serving(config) as server:
+            got = await post(server, asked(path, stream, tools), path=path, headers={"X-Request-Id": "mine"})
+            content = await captured_of(server, "mine")
+            address = f"127.0.0.1:{upstream.port}"
+    for secret in (BACKEND_KEY, PASTED, address):
+        assert secret.encode() not in content
+    captured = read_capture(content)
+    assert captured.bytes_of("output") == got.body
+    assert captured.end["status"] == got.status
+    again = await reproduced(captured)
+    assert again.left_out == ()
+    assert again.status == got.status
+    assert again.same, again.difference
+
+
+async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> None:
+    more = asyncio.Event()
+    async with (
+        Upstream([Say("one ", more, "two")]) as upstream,
+        serving(upstream_config(upstream.url, capture=1)) as server,
+        asyncio.timeout(10),
+    ):
+        async with aiohttp.ClientSession() as session:
+            body, headers = asked(CHAT, True, True), {"X-Request-Id": "left"}
+            async with session.post(server.make_url(CHAT), json=body, headers=headers) as response:
+                await response.content.readuntil(b"one")
+        captured = read_capture(await captured_of(server, "left"))
+    assert captured.end["code"] == "client_closed_request"
+    assert (await reproduced(captured)).same
+
+
+async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path) -> None:
+    async with Upstream([ANSWERS["call"]]) as upstream, serving(upstream_config(upstream.url, capture=1)) as server:
+        await post(server, asked(CHAT, True, True), headers={"X-Request-Id": "mine"})
+        content = await captured_of(server, "mine")
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(content)
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["replay", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "call weather" in done.output
+    assert "the answer to the client: the same again" in done.output
+    lines = (await asyncio.to_thread(CliRunner().invoke, main, ["replay", "--json", str(file)])).output.splitlines()
+    assert json.loads(lines[-1])["reproduced"] is True
+    # A gateway that did something else: the recorded answer is not what comes out now.
+    file.write_bytes(content.replace(b"I look", b"I lurk", 1) if b"I look" in content else b"")
+    captured = read_capture(file.read_bytes())
+    assert captured.bytes_of("received") != captured.bytes_of("output")
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["replay", str(file)])
+    assert done.exit_code == 1
+    assert "DIFFERENT" in done.output
+
+
+async def test_only_the_last_are_kept_and_listed_youngest_first() -> None:
+    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url, capture={"keep": 2})) as server:
+        for number in range(4):
+            await post(server, asked(CHAT, False, False), headers={"X-Request-Id": f"r{number}"})
+            await captured_of(server, f"r{number}")
+        listed = json.loads((await fetched(server, ""))[1])
+        assert [row["id"] for row in listed["data"]] == ["r3", "r2"]
+        assert (await fetched(server, "r0"))[0] == 404
+        for hostile in ("..%2F..%2Fetc%2Fpasswd", "*", "%2A"):
+            assert (await fetched(server, hostile))[0] == 404
+
+
+async def test_off_by_default() -> None:
+    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        await post(server, asked(CHAT, False, False), headers={"X-Request-Id": "r"})
+        assert (await fetched(server, "r"))[0] == 404
+
+
+async def test_a_key_sees_its_own_and_an_admin_sees_all(tmp_path: Path) -> None:
+    keys = [KEY, "another-key", {"key": "the-key-of-the-boss", "admin": True}]
+    async with Upstream([Say(f"you are {KEY}")]) as upstream:
+        config = upstream_config(
+            upstream.url, capture={"keep": 5, "folder": str(tmp_path / "kept")}, auth={"keys": keys}
+        )
+        async with serving(config) as server:
+            headers = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "mine", "Cookie": "session=crumbs"}
+            await post(server, asked(CHAT, True, False), headers=headers)
+            content = await captured_of(server, "mine", KEY)
+            assert (await fetched(server, "mine", "wrong"))[0] == 401
+            assert (await fetched(server, "mine", "another-key"))[0] == 404
+            assert json.loads((await fetched(server, "", "another-key"))[1])["data"] == []
+            assert await fetched(server, "mine", "the-key-of-the-boss") == (200, content)
+    assert KEY.encode() not in content
+    assert b"crumbs" not in content
+    (file,) = (tmp_path / "kept").iterdir()  # a chosen folder stays
+    assert file.read_bytes() == content
+    assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_what_is_too_large_is_left_out_and_said() -> None:
+    capture = {"keep": 1, "exchange_bytes": 2000}
+    async with (
+        Upstream([Say("x" * 5000)]) as upstream,
+        serving(upstream_config(upstream.url, capture=capture)) as server,
+    ):
+        await post(server, asked(CHAT, True, False), headers={"X-Request-Id": "mine"})
+        content = await captured_of(server, "mine")
+    captured = read_capture(content)
+    assert not captured.complete
+    assert captured.head["left_out_bytes"] > 5000
+    assert capture["exchange_bytes"] < MEMORY_BYTES
+    with pytest.raises(RecordingError, match=r"capture\.exchange_bytes"):
+        await reproduced(captured)
+
+
+async def test_own_patterns_are_covered_and_checked() -> None:
+    async with Upstream([Say("badge 4711-0815")]) as upstream:
+        config = upstream_config(upstream.url, capture={"keep": 1, "secrets": [r"\d{4}-\d{4}"]})
+        async with serving(config) as server:
+            await post(server, asked(CHAT, False, False), headers={"X-Request-Id": "mine"})
+            content = await captured_of(server, "mine")
+    assert b"4711-0815" not in content
+    assert b"badge *********" in content
+
+
+entries = st.builds(
+    Entry,
+    st.sampled_from(["sent", "received", "output"]),
+    st.integers(0, 1000).map(lambda ms: ms / 1000),
+    st.integers(0, 3),
+    st.one_of(st.binary(max_size=40), st.text(max_size=40).map(lambda text: text.encode(errors="surrogatepass"))),
+    st.dictionaries(st.sampled_from(["status", "code"]), st.integers(0, 600), max_size=2),
+)
+
+
+@given(st.lists(entries, max_size=8))
+def test_what_is_written_is_read(written: list[Entry]) -> None:
+    content = write_capture({"request_id": "r"}, written)
+    assert is_capture(content)
+    assert read_capture(content) == Captured({"toolwire_capture": 1, "request_id": "r"}, tuple(written))
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"toolwire_capture": 2}', b'{"toolwire_capture": 1}\n{', b'{"toolwire_capture": 1}\n{"at": 1}']
+)
+def test_what_cannot_be_read_is_said(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    done = CliRunner().invoke(main, ["replay", str(tmp_path / "file")])
+    assert done.exit_code == 1
+    assert "capture" in done.output
+
+
+def test_ids_and_times_do_not_count() -> None:
+    one = b'{"id":"call_00112233445566778899aabbccddeeff","created":1}'
+    assert settled(one) == settled(one.replace(b"00", b"ff").replace(b"1}", b"2}"))
+    assert settled(one) != settled(one.replace(b"id", b"ID"))
