@@ -231,6 +231,7 @@ class LoopDetectConfig:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureConfig:
     """Recordings of the last exchanges, for bug reports. They hold what was said; secrets are covered. In the file: just the
     number, or a mapping."""
