@@ -281,8 +281,11 @@ LEFT_OUT = {
     "headers_too_large": "not a request: tests/e2e/test_clients.py",
     "request_timeout": "in tests/e2e/test_clients.py, with the server's own limits",
     "tool_not_allowed": "of a middleware: tests/chain/test_tool_filter.py",
-    "duplicate_tool_name": "tools run by the gateway come with a later issue",
-    "model_not_allowed": "keys are not bound to routes yet",
+    "origin_not_allowed": "not a request of an exchange: tests/e2e/test_cors.py",
+    "duplicate_tool_name": "of server-side tools: tests/chain/test_execution.py",
+    "tool_loop_detected": "of the conversation before: tests/chain/test_loop_detection.py",
+    "too_many_tool_calls": "of the conversation before: tests/chain/test_loop_detection.py",
+    "model_not_allowed": "of a key with routes: tests/e2e/test_rate_limits.py",
     "overloaded": "of a gateway with too many connections: tests/e2e/test_clients.py",
     "no_backend_available": "several targets per route come with a later issue",
 }
