@@ -34,7 +34,7 @@ LIMITS: Final = {"bronze": 120, "silver": 240, "gold": 480, "platinum": 960}
 """Requests a minute of each key."""
 CONNECTIONS: Final = 6
 """Of each key: so many requests at once."""
-TOO_MUCH: Final = 2.0
+TOO_MUCH: Final = 3.0
 """A key that is refused asks so many times as often as it may. What the gateways could do at most is not the question here."""
 ALLOWED: Final = 0.05
 START_S: Final = 60.0

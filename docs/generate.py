@@ -56,7 +56,7 @@ ADVICE: Mapping[str, str] = {
     "headers_too_large": "Send fewer or smaller header fields; cookies have no meaning here.",
     "request_too_large": "Send less, or raise `limits.body_bytes`.",
     "unsupported_media_type": "Send `Content-Type: application/json`.",
-    "rate_limit_exceeded": "Wait as long as `Retry-After` says.",
+    "rate_limit_exceeded": "Wait as long as `Retry-After` says. The message names the limit; the operator sets it (`rate_limits`).",
     "client_closed_request": "Nothing: nobody is there to read it. Many of these hint at a client's short time limit.",
     "malformed_tool_arguments": "Ask again; with `strict: true` only on tools that need it, or `constrain` on the route.",
     "invalid_tool_arguments": "Ask again; simpler schemas and constrained decoding help small models.",
@@ -70,7 +70,7 @@ ADVICE: Mapping[str, str] = {
     "overloaded": "Wait as long as `Retry-After` says.",
     "no_backend_available": "Check the model servers; `/ready` shows which are down.",
     "output_format_not_satisfied": "Use a model that follows schemas, or a backend that can be constrained.",
-    "store_unavailable": "Ask again later, or without `previous_response_id`; the operator looks after the store.",
+    "store_unavailable": "Ask again later; for a missing response, without `previous_response_id`. The operator looks after the store.",
     "shutting_down": "Ask again: another instance or worker takes over.",
     "upstream_timeout": "Raise `timeouts` of the backend, or ask for less.",
 }

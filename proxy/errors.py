@@ -65,7 +65,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "request_timeout": ErrorCode(408, _CLIENT, "the request came too slowly: `server.head_s`, `server.body_s`"),
     "request_too_large": ErrorCode(413, _CLIENT, "the body is larger than `limits.body_bytes`"),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
-    "rate_limit_exceeded": ErrorCode(429, "rate_limit_error", "too many requests; see `Retry-After`"),
+    "rate_limit_exceeded": ErrorCode(
+        429, "rate_limit_error", "a limit of the key, of the route or of the model server is reached; see `Retry-After`"
+    ),
     "headers_too_large": ErrorCode(
         431, _CLIENT, "the head is larger than `limits.head_bytes` or `limits.header_fields`"
     ),
@@ -86,7 +88,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "upstream_disconnected": ErrorCode(502, "upstream_error", "the model server could not be reached or broke off"),
     "overloaded": ErrorCode(503, "server_error", "too many requests in flight; see `Retry-After`"),
     "no_backend_available": ErrorCode(503, "server_error", "no target of the route is up; see `Retry-After`"),
-    "store_unavailable": ErrorCode(503, "server_error", "the response store cannot be used now; see `Retry-After`"),
+    "store_unavailable": ErrorCode(
+        503, "server_error", "stored responses, or the counts of the limits, cannot be reached now; see `Retry-After`"
+    ),
     "shutting_down": ErrorCode(503, "server_error", "the gateway is stopping; see `Retry-After`"),
     "upstream_timeout": ErrorCode(504, "upstream_error", "the model server took too long"),
 }
