@@ -188,7 +188,8 @@ class Targets:
             return self.sole if len(tried) < attempts else None
         if self.left(attempts, tried):
             free = [member for member in self.members if member.target.available]
-            fresh = [member for member in free if member not in tried] or free
+            fresh = [member for member in free if member not in tried]
+            fresh = fresh or [member for member in free if member is not tried[-1]] or free
             if len(fresh) == 1:
                 return fresh[0]
             if fresh:

@@ -1,0 +1,341 @@
+"""Which servers may be asked, in which order, and what is known of them afterwards (R10.5, R10.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.attempts import Attempts, retry_after_s
+from proxy.backends.base import Backend, Capabilities, Source
+from proxy.backends.presets import PRESETS
+from proxy.config import BackendConfig, BreakerConfig, RetryConfig, RouteOptions, Timeouts
+from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
+from proxy.events import Delta, Event, Fault, Finish, Start
+from proxy.exchange import Exchange
+from proxy.model import Message, ModelReply, ModelRequest, Text
+from proxy.protocols.base import WireProtocol
+from proxy.protocols.chat import ChatProtocol
+from proxy.targets import Member, Target, Targets, common
+from proxy.telemetry import AccessRecord
+
+REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
+LOST = BackendFault("lost", code="upstream_disconnected", transient=True)
+BUSY = ClientFault("busy", code="rate_limit_exceeded", upstream_status=429, transient=True)
+WRONG = ClientFault("wrong", code="upstream_rejected", upstream_status=400)
+
+
+@dataclass
+class Fake:
+    """A server that does what its plan says, one entry for each request: refuse, hang, break off, or answer."""
+
+    name: str
+    plan: list[Any] = field(default_factory=list)
+    protocol: WireProtocol | None = None
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    asked: int = 0
+    hangs: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def open(self, request: ModelRequest, **more: Any) -> Source:
+        self.asked += 1
+        turn = self.plan.pop(0) if self.plan else "answers"
+        await asyncio.sleep(0)
+        if turn == "hangs":
+            self.hangs.set()
+            await asyncio.Event().wait()
+        if isinstance(turn, Exception):
+            raise turn
+        return cast(Source, FakeSource(turn))
+
+    async def models(self) -> list[str]:
+        return [self.name, "shared"]
+
+
+@dataclass
+class FakeSource:
+    turn: str
+    queued_s: float = 0.0
+    closed: int = 0
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        if self.turn == "breaks before":
+            yield [Start("r", "m", 1)]
+            yield [Fault(LOST)]
+            return
+        yield [Start("r", "m", 1)]
+        await asyncio.sleep(0)
+        yield [Delta(0, "x")]
+        if self.turn == "stalls":
+            await asyncio.Event().wait()
+        yield [Fault(LOST) if self.turn == "breaks after" else Finish("stop", None)]
+
+    async def reply(self) -> ModelReply:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed += 1
+
+
+def target(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any) -> Target:
+    return Target(server.name, cast(Backend, server), BackendConfig(**config), clock)
+
+
+def attempts(targets: Targets, **retry: Any) -> Attempts:
+    options = RouteOptions(retry=RetryConfig(**{"backoff_s": 0.0, **retry}))
+    exchange = SimpleNamespace(
+        id="r", record=AccessRecord(), route=SimpleNamespace(targets=targets, options=options), request=REQUEST
+    )
+    return Attempts(cast(Exchange, exchange), lambda member: (REQUEST, None))
+
+
+async def answer(source: Attempts) -> list[Event]:
+    return [event async for batch in source.batches() for event in batch]
+
+
+# --- who is asked ---------------------------------------------------------------------------------------------------
+
+
+def several(number: int, fallback: int = 0, **more: Any) -> tuple[Targets, list[Fake]]:
+    servers = [Fake(f"s{index}") for index in range(number + fallback)]
+    members = [Member(target(server, **more)) for server in servers]
+    return Targets(members[:number], members[number:]), servers
+
+
+def test_a_retry_goes_to_another_member_first() -> None:
+    targets, _ = several(2, 1)
+    tried: list[Member] = []
+    for _ in range(5):
+        member = targets.pick(3, tried)
+        if member is None:
+            break
+        tried.append(member)
+    assert [member.name for member in tried] == ["s0", "s1", "s0", "s2"]
+
+
+def test_a_server_that_may_not_be_asked_is_left_out() -> None:
+    now = [0.0]
+    targets, _ = several(2, 1, clock=lambda: now[0])
+    first, second, third = (*targets.members, *targets.fallback)
+    first.target.rest(5.0)
+    second.target.found(healthy=False)
+    assert targets.pick(2) is third
+    third.target.rest(9.0)
+    assert targets.pick(2) is None
+    assert targets.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
+    second.target.found(healthy=True)
+    second.target.rest(7.2)
+    assert targets.unavailable().headers == {"Retry-After": "5"}
+    now[0] = 5.0
+    assert targets.pick(2) is first
+
+
+def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:
+    targets = Targets([Member(target(Fake("s")))])
+    (member,) = targets.members
+    for _ in range(20):
+        member.target.failed(member.target.enter())
+    member.target.found(healthy=False)
+    assert targets.pick(1) is member
+
+
+def test_the_only_server_is_left_alone_if_that_is_configured() -> None:
+    targets = Targets([Member(target(Fake("s"), breaker=BreakerConfig(failures=1)))])
+    (member,) = targets.members
+    member.target.failed(member.target.enter())
+    assert targets.pick(2) is None
+
+
+def test_servers_of_two_protocols_do_not_go_together() -> None:
+    with pytest.raises(ValueError, match="must speak one protocol: 'a' speaks chat, 'b' speaks in-process"):
+        Targets([Member(target(Fake("a", protocol=ChatProtocol())))], [Member(target(Fake("b")))])
+
+
+async def test_the_models_of_a_route_are_those_of_its_members() -> None:
+    targets, _ = several(2, 1)
+    assert await targets.models() == ["s0", "shared", "s1"]
+
+
+@given(st.lists(st.sampled_from(sorted(PRESETS)), min_size=1, max_size=3))
+def test_what_all_take_is_taken_by_each(names: list[str]) -> None:
+    every = [PRESETS[name] for name in names]
+    together = common(every)
+    for one in every:
+        assert together.extra_parameters <= one.extra_parameters
+        assert together.tool_types <= one.tool_types
+        for name in ("system_role", "developer_role", "images", "continuation", "multiple_choices", "reasoning_effort"):
+            assert getattr(one, name) or not getattr(together, name)
+        assert one.constrain != "none" or together.constrain == "none"
+    assert common(every[:1]) == every[0]
+
+
+def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
+    assert common([PRESETS["vllm"], PRESETS["llamacpp"]]).constrain == "guided"
+    assert common([PRESETS["vllm"], PRESETS["ollama"]]).constrain == "none"
+
+
+# --- what is known afterwards ---------------------------------------------------------------------------------------
+
+
+async def test_errors_of_the_client_do_not_open_the_breaker() -> None:
+    targets, (one, _) = several(1, 1, breaker=BreakerConfig(failures=1))
+    one.plan = [WRONG, BUSY]
+    for _ in range(2):
+        with pytest.raises(GatewayError):
+            await attempts(targets, attempts=1).open()
+        targets.fallback[0].target.rest(100.0)
+    assert targets.members[0].target.breaker.state == "closed"
+
+
+async def test_one_probe_finds_out() -> None:
+    """Half open: of many requests at once one goes to the server, and its first byte closes the breaker."""
+    now = [0.0]
+    targets, (one, two) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
+    one.plan = [LOST]
+    first = attempts(targets, attempts=1)
+    await first.open()
+    await first.close()
+    assert (one.asked, two.asked) == (1, 1)
+    now[0] = 10.0
+    many = [attempts(targets, attempts=1) for _ in range(5)]
+    await asyncio.gather(*(source.open() for source in many))
+    assert (one.asked, two.asked) == (2, 5)
+    probe = next(source for source in many if source._tried[-1].name == "s0")
+    reading = aiter(probe.batches())
+    await anext(reading)
+    assert targets.members[0].target.breaker.state == "closed", "the answer has begun"
+    for source in many:
+        await source.close()
+
+
+async def test_a_probe_whose_client_leaves_makes_way() -> None:
+    now = [0.0]
+    targets, (one, _) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
+    one.plan = [LOST, "hangs", "answers"]
+    await attempts(targets, attempts=1).open()
+    now[0] = 10.0
+    leaving = asyncio.create_task(attempts(targets, attempts=1).open())
+    await one.hangs.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert targets.members[0].target.breaker.state == "half_open"
+    assert targets.pick(1) is targets.members[0]
+
+
+async def test_when_nobody_may_be_asked_the_gateway_says_so() -> None:
+    targets, (one, two) = several(2, breaker=BreakerConfig(failures=1, open_s=30.0))
+    one.plan, two.plan = [LOST], [LOST]
+    with pytest.raises(BackendFault):
+        await attempts(targets).open()
+    with pytest.raises(Unavailable) as caught:
+        await attempts(targets).open()
+    assert (caught.value.status, caught.value.code) == (503, "no_backend_available")
+    assert caught.value.headers == {"Retry-After": "30"}
+    assert (one.asked, two.asked) == (1, 1)
+
+
+TURNS = st.sampled_from([LOST, BUSY, WRONG, "hangs", "answers", "breaks before", "breaks after", "stalls"])
+
+
+@given(
+    st.lists(st.lists(TURNS, max_size=4), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=5),
+)
+def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, bool]]) -> None:
+    """Whatever the servers do, and whenever a client goes: in the end nobody is busy, and no probe is out."""
+    servers = [Fake(f"s{index}", plan[:]) for index, plan in enumerate(plans)]
+    members = [Member(target(server, breaker=BreakerConfig(failures=1, open_s=0.0))) for server in servers]
+    targets = Targets(members[:2], members[2:])
+
+    async def client(turns: int, reads: bool) -> None:
+        source = attempts(targets, attempts=3)
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def leave(left: int) -> None:
+            if left:
+                loop.call_soon(leave, left - 1)
+            else:
+                task.cancel()
+
+        leave(turns)
+        try:
+            await source.open()
+            if reads:
+                await answer(source)
+        except GatewayError:
+            pass
+        finally:
+            await source.close()
+
+    async def everybody() -> None:
+        running = (asyncio.create_task(client(*one)) for one in clients)
+        await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(everybody())
+    assert [member.busy for member in members] == [0] * len(members)
+    assert all(member.target.breaker.allows for member in members)
+
+
+async def test_the_total_is_for_all_tries_together() -> None:
+    server = Fake("s", [LOST, "hangs"])
+    targets = Targets([Member(target(server, timeouts=Timeouts(total_s=1000.0)))])
+    source = attempts(targets)
+    source._started -= 999.9
+    async with asyncio.timeout(10.0):
+        with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
+            await source.open()
+    assert server.asked == 2
+
+
+async def test_no_try_begins_after_the_total() -> None:
+    server = Fake("s", [LOST])
+    source = attempts(Targets([Member(target(server, timeouts=Timeouts(total_s=1000.0)))]))
+    source._started -= 1000.0
+    with pytest.raises(BackendFault, match="lost"):
+        await source.open()
+    assert server.asked == 1
+
+
+async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
+    source = attempts(Targets([Member(target(Fake("s", ["breaks before", "answers"])))]))
+    await source.open()
+    assert [type(event) for event in await answer(source)] == [Start, Delta, Finish]
+    await source.close()
+
+
+# --- Retry-After ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("0", 0.0),
+        (" 12 ", 12.0),
+        ("1.5", 1.5),
+        ("1e999", float("inf")),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0.0),
+        ("Sun, 99 Nov 1994 08:49:37 GMT", None),
+    ],
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    assert retry_after_s(value) == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    wait = retry_after_s(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True))
+    assert wait is not None
+    assert 3500 < wait <= 3600
