@@ -268,12 +268,10 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
                 task.cancel()
 
         leave(turns)
+        await source.open()  # when that fails there is nothing to close
         try:
-            await source.open()
             if reads:
                 await answer(source)
-        except GatewayError:
-            pass
         finally:
             await source.close()
 
