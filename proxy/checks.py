@@ -43,6 +43,12 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
 
+REASK: Final = "reask"
+"""The middleware that asks the model again."""
+
+JUDGE: Final = "arguments"
+"""The middleware that says when."""
+
 LIMITING: Final = "rate_limit"
 """The middleware that holds requests against the limits."""
 
@@ -215,11 +221,18 @@ def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tup
         idle.add("execution")
     if not route.options.loop_detect.repeats and config.limits.calls_per_conversation is None:
         idle.add("loop_detection")
+    if not asks_again(route.options):
+        idle.add(REASK)
     given = config.chain if route.chain is None else route.chain
     chain = tuple(entry for entry in given if entry.use not in idle)
     if limited and all(entry.use != LIMITING for entry in chain):
         return (MiddlewareConfig(use=LIMITING), *chain)
     return chain
+
+
+def asks_again(options: RouteOptions) -> bool:
+    """Whether the model may be asked again after a bad answer (R9.8)."""
+    return options.reask > 0 or options.choice_miss == "reask"
 
 
 def is_loopback(host: str) -> bool:
@@ -299,12 +312,14 @@ def _routes(config: GatewayConfig) -> Iterator[str]:
         yield "chain: must not be empty"
     if not config.routes and len(config.backends) > 1 and "default" not in config.backends:
         yield "routes: needed when there are several backends and none is called 'default'"
+    yield from _judged(config.defaults, config.chain, "defaults") if not config.routes else ()
     taken: dict[str, str] = {}
     for index, route in enumerate(config.routes):
         path = f"routes[{index}]"
         yield from _servers_of(config, route, path)
         if route.chain is not None and not route.chain:
             yield f"{path}.chain: must not be empty"
+        yield from _judged(route.options, config.chain if route.chain is None else route.chain, f"{path}.options")
         names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
         for where, name in names.items():
             if not name:
@@ -312,6 +327,12 @@ def _routes(config: GatewayConfig) -> Iterator[str]:
             elif name in taken:
                 yield f"{where}: {name!r} is already taken by {taken[name]}"
             taken.setdefault(name, where)
+
+
+def _judged(options: RouteOptions, chain: tuple[MiddlewareConfig, ...], path: str) -> Iterator[str]:
+    uses = [entry.use for entry in chain]
+    if asks_again(options) and not (REASK in uses and JUDGE in uses[uses.index(REASK) :]):
+        yield f"{path}.reask: needs `{REASK}` in the chain, and behind it `{JUDGE}`, which says what a bad answer is"
 
 
 def _tries(options: RouteOptions, path: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ DEFAULT_CHAIN: tuple[str, ...] = (
     "loop_detection",
     "execution",
     "output_format",
+    "reask",
     "arguments",
     "transformation",
     "injection",

@@ -33,6 +33,7 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     "loop_detection": "middlewares.loop_detection:LoopDetection",
     "execution": "middlewares.execution:Execution",
     "output_format": "middlewares.output_format:OutputFormat",
+    "reask": "middlewares.reask:Reask",
     "arguments": "middlewares.arguments:Arguments",
     "transformation": "middlewares.transformation:Transformation",
     "injection": "middlewares.injection:Injection",

@@ -84,6 +84,10 @@ FIELDS: Final = {
     "retries": "Of those, how many followed a failure.",
     "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
+    "attempts": "Calls of backends until one answered, if there was more than one.",
+    "retries": "Of those: after a failure.",
+    "retry_wait_ms": "Of `backend_ms`, pauses before the same server was asked again.",
+    "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
 
@@ -198,7 +202,12 @@ class Metrics:
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
         self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
-        self.backend_up = Gauge("toolwire_backend_up", "1 if it answered when last asked", "backend", merge="last")
+        self.backend_up = Gauge(
+            "toolwire_backend_up",
+            "1 if it answers, as far as is known: health checks, `/ready`, breakers",
+            "backend",
+            merge="last",
+        )
         self.retries = Counter("toolwire_retries_total", "Further tries, by what the one before failed with", "code")
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
         self.tool_executions = Counter("toolwire_tool_executions_total", "Server-side executions", "state")

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import orjson
 
-from .model import Image, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from .model import Image, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse, Usage
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
@@ -175,4 +175,18 @@ def _texts(parts: Iterable[Part]) -> Iterator[str]:
 def _images(parts: Iterable[Part]) -> int:
     return sum(
         1 if isinstance(part, Image) else _images(part.parts) if isinstance(part, ToolResult) else 0 for part in parts
+    )
+
+
+def added(first: Usage | None, second: Usage | None) -> Usage | None:
+    """The counts of two requests together; None says that nothing is known of one."""
+    if first is None or second is None:
+        return first or second
+    return Usage(
+        first.input_tokens + second.input_tokens,
+        first.output_tokens + second.output_tokens,
+        first.cached_tokens + second.cached_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
+        first.reasoning_tokens + second.reasoning_tokens,
+        first.estimated or second.estimated,
     )

@@ -1,0 +1,264 @@
+"""Asking the model again after a strict failure or without a demanded call (R9.8, R9.9), for each protocol and mode, streamed and
+not: what the model is told, what the client gets, and that every attempt's usage counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.backends.mock import Turn
+from proxy.config import GatewayConfig
+from proxy.model import ModelRequest, Text
+from proxy.settings import load
+from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+GOOD = '{"path":"a"}'
+BAD = '{"path":1}'
+USED = {"input": 10, "output": 3}
+
+PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
+
+
+class Turns(ScriptedBackend):
+    """A model that gives one answer after the other, whatever it is asked."""
+
+    def __init__(self, *turns: Any) -> None:
+        super().__init__(turns)
+        self._left = list(self._turns)
+
+    def choose(self, request: ModelRequest, number: int) -> Turn:
+        """See `MockBackend`."""
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
+
+
+def calls(mode: str, arguments: str, name: str = "look") -> dict[str, Any]:
+    """A turn with one call."""
+    if mode == "native":
+        return {"calls": [{"name": name, "arguments": arguments}], "usage": USED}
+    block = orjson.dumps({"name": name, "arguments": arguments}).decode()
+    return {"text": f"<tool_call>{block}</tool_call>", "usage": USED}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"text": text, "usage": USED}
+
+
+def body(path: str, *, stream: bool, strict: bool = True, choice: Any = "auto") -> dict[str, Any]:
+    tool: dict[str, Any] = {"name": "look", "parameters": SCHEMA, "strict": strict}
+    if path == CHAT:
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+        asked["tools"] = [{"type": "function", "function": tool}]
+        asked["stream_options"] = {"include_usage": True} if stream else None
+    else:
+        asked = {"input": "hi", "tools": [{"type": "function", **tool}]}
+    return {**asked, "tool_choice": choice, "stream": stream}
+
+
+def config(**options: Any) -> GatewayConfig:
+    backends = {"m": {"kind": "mock"}}
+    return load(None, env={}, overrides={"store": {"kind": "memory"}, "backends": backends, "defaults": options})
+
+
+class Seen:
+    """What the client got, in no protocol's words."""
+
+    def __init__(self, answer: WireAnswer, path: str, *, stream: bool) -> None:
+        self.status = answer.status
+        self.text, self.calls, self.usage, self.error = "", [], None, None
+        whole: Any
+        if stream and answer.status == 200:
+            self._read_stream(answer, path)
+            return
+        whole = answer.json()
+        self.error = (whole.get("error") or {}).get("code")
+        if self.error is not None:
+            return
+        if path == CHAT:
+            message = whole["choices"][0]["message"]
+            self.text = message["content"] or ""
+            self.calls = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
+            self.usage = (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"])
+        else:
+            self._read_output(whole)
+
+    def _read_output(self, whole: dict[str, Any]) -> None:
+        for item in whole["output"]:
+            if item["type"] == "function_call":
+                self.calls.append(item["arguments"])
+            else:
+                self.text += "".join(part["text"] for part in item["content"])
+        self.usage = (whole["usage"]["input_tokens"], whole["usage"]["output_tokens"])
+
+    def _read_stream(self, answer: WireAnswer, path: str) -> None:
+        frames = answer.frames()
+        if path == RESPONSES:
+            assert [frame["type"] for frame in frames].count("response.created") == 1
+            assert frames[-1]["type"] == "response.completed"
+            self._read_output(frames[-1]["response"])
+            return
+        *chunks, done = frames
+        assert done == "[DONE]"
+        choices = [choice for frame in chunks for choice in frame["choices"]]
+        assert sum("role" in choice["delta"] for choice in choices) == 1
+        assert sum(choice["finish_reason"] is not None for choice in choices) == 1
+        self.text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        for choice in choices:
+            for call in choice["delta"].get("tool_calls", ()):
+                if "id" in call:
+                    self.calls.append("")
+                self.calls[-1] += call["function"].get("arguments", "")
+        (usage,) = [frame["usage"] for frame in chunks if frame.get("usage")]
+        self.usage = (usage["prompt_tokens"], usage["completion_tokens"])
+
+
+async def ask(
+    turns: Sequence[Any],
+    path: str,
+    *,
+    stream: bool,
+    mode: str,
+    strict: bool = True,
+    choice: Any = "auto",
+    **options: Any,
+) -> tuple[Seen, Turns]:
+    backend = Turns(*turns)
+    sent = body(path, stream=stream, strict=strict, choice=choice)
+    answer = await run_chain(config(mode=mode, **options), sent, backend=backend, path=path)
+    return Seen(answer, path, stream=stream), backend
+
+
+def told(request: ModelRequest) -> list[tuple[str, str]]:
+    """The messages behind the first question."""
+    words = [(m.role, "".join(p.text for p in m.parts if isinstance(p, Text))) for m in request.messages]
+    return words[[role for role, _ in words].index("user") + 1 :]
+
+
+@PATHS
+@WAYS
+@MODES
+async def test_a_strict_failure_is_asked_again(path: str, stream: bool, mode: str) -> None:
+    seen, backend = await ask([calls(mode, BAD), calls(mode, GOOD)], path, stream=stream, mode=mode, reask=1)
+    assert (seen.status, seen.text, seen.calls) == (200, "", [GOOD])
+    assert seen.usage == (20, 6)
+    assert told(backend.requests[0]) == []
+    (role, wrote), (other, why) = told(backend.requests[1])
+    assert (role, other) == ("assistant", "user")
+    assert '"look"' in wrote
+    assert "path" in wrote
+    assert "does not fit the tool's schema" in why
+
+
+@PATHS
+@WAYS
+@MODES
+async def test_every_attempt_is_told_of_those_before(path: str, stream: bool, mode: str) -> None:
+    turns = [calls(mode, BAD), calls(mode, GOOD, "loook"), calls(mode, GOOD)]
+    seen, backend = await ask(turns, path, stream=stream, mode=mode, reask=3)
+    assert (seen.status, seen.calls, seen.usage) == (200, [GOOD], (30, 9))
+    assert [len(told(request)) for request in backend.requests] == [0, 2, 4]
+    assert "does not fit" in told(backend.requests[2])[1][1]
+    assert "not on offer" in told(backend.requests[2])[3][1]
+
+
+@PATHS
+@WAYS
+@MODES
+async def test_the_last_failure_is_a_failure(path: str, stream: bool, mode: str) -> None:
+    seen, backend = await ask([calls(mode, BAD)], path, stream=stream, mode=mode, reask=2)
+    assert (seen.status, seen.error) == (500, "invalid_tool_arguments")
+    assert len(backend.requests) == 3
+
+
+@PATHS
+@WAYS
+async def test_a_failure_that_would_be_text_is_asked_again(path: str, stream: bool) -> None:
+    options = {"reask": 1, "strict_failure": "assistant_message"}
+    turns = [calls("prompt", BAD), calls("prompt", GOOD)]
+    seen, backend = await ask(turns, path, stream=stream, mode="prompt", **options)
+    assert (seen.text, seen.calls) == ("", [GOOD])
+    assert "does not fit" in told(backend.requests[1])[1][1]
+    seen, _ = await ask(turns[:1], path, stream=stream, mode="prompt", **options)
+    assert seen.text.startswith("[tool call rejected: invalid_tool_arguments:")
+    assert seen.usage == (20, 6)
+
+
+@PATHS
+@WAYS
+@MODES
+@pytest.mark.parametrize("options", [{"reask": 1}, {"choice_miss": "reask"}, {"reask": 1, "choice_miss": "error"}])
+async def test_a_missing_call_is_asked_for(path: str, stream: bool, mode: str, options: dict[str, Any]) -> None:
+    turns = [says("No."), calls(mode, GOOD)]
+    asked = {"strict": False, "choice": "required", "constrain": "off", **options}
+    seen, backend = await ask(turns, path, stream=stream, mode=mode, **asked)
+    assert (seen.text, seen.calls, seen.usage) == ("", [GOOD], (20, 6))
+    assert told(backend.requests[1])[0] == ("assistant", "No.")
+    assert "A tool has to be called." in told(backend.requests[1])[1][1]
+
+
+@PATHS
+@WAYS
+@pytest.mark.parametrize(
+    ("options", "times", "status"),
+    [
+        ({"choice_miss": "reask"}, 2, 200),
+        ({"choice_miss": "reask", "reask": 3}, 4, 200),
+        ({"choice_miss": "error", "reask": 1}, 2, 500),
+        ({"choice_miss": "pass"}, 1, 200),
+    ],
+)
+async def test_a_call_that_stays_away(path: str, stream: bool, options: Any, times: int, status: int) -> None:
+    asked = {"strict": False, "choice": "required", "constrain": "off", **options}
+    seen, backend = await ask([says("No.")], path, stream=stream, mode="prompt", **asked)
+    assert (seen.status, len(backend.requests)) == (status, times)
+    if status == 200:
+        assert (seen.text, seen.usage) == ("No.", (10 * times, 3 * times))
+    else:
+        assert seen.error == "tool_choice_not_satisfied"
+
+
+async def test_a_strict_failure_is_none_of_choice_miss() -> None:
+    seen, backend = await ask([calls("prompt", BAD)], CHAT, stream=False, mode="prompt", choice_miss="reask")
+    assert (seen.error, len(backend.requests)) == ("invalid_tool_arguments", 1)
+
+
+@WAYS
+async def test_a_server_that_fails_fails(stream: bool) -> None:
+    """A broken server is no bad answer: `retry` is about it."""
+    turns = [{"text": "x", "error": {"after": 1, "status": 500}}]
+    seen, backend = await ask(turns, CHAT, stream=stream, mode="prompt", reask=3, retry={"attempts": 1})
+    assert (seen.status, seen.error, len(backend.requests)) == (502, "upstream_error", 1)
+
+
+async def test_estimates_of_all_attempts_are_added_up() -> None:
+    plain = [calls("prompt", BAD) | {"usage": None}, calls("prompt", GOOD) | {"usage": None}]
+    once, _ = await ask(plain[1:], CHAT, stream=False, mode="prompt", reask=1)
+    twice, _ = await ask(plain, CHAT, stream=False, mode="prompt", reask=1)
+    assert once.usage is not None
+    assert twice.usage is not None
+    assert twice.usage[0] > 2 * once.usage[0]
+    assert twice.usage[1] > once.usage[1]
+
+
+async def test_what_was_thrown_away_is_not_counted_as_given(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire")
+    both = {"text": calls("prompt", GOOD)["text"] + calls("prompt", BAD)["text"], "usage": USED}
+    seen, _ = await ask([both, calls("prompt", GOOD)], CHAT, stream=True, mode="prompt", reask=1)
+    assert seen.calls == [GOOD]
+    (access,) = [record for record in caplog.records if record.name == "toolwire.access"]
+    fields = vars(access)["fields"]
+    assert (fields["calls"], fields["reasks"], fields["strict_failures"]) == (1, 1, 1)
+    assert (fields["input_tokens"], fields["output_tokens"]) == (20, 6)
+    assert sum(record.name == "toolwire.reask" for record in caplog.records) == 1
