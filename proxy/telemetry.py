@@ -84,9 +84,6 @@ FIELDS: Final = {
     "retries": "Of those, how many followed a failure.",
     "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
-    "attempts": "Calls of backends until one answered, if there was more than one.",
-    "retries": "Of those: after a failure.",
-    "retry_wait_ms": "Of `backend_ms`, pauses before the same server was asked again.",
     "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""

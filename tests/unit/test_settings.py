@@ -18,7 +18,15 @@ from aiohttp import web
 from hypothesis import given
 
 from proxy.checks import check_names, describe, effective_routes, is_loopback
-from proxy.config import BackendConfig, GatewayConfig, KeyConfig, LimitsConfig, MiddlewareConfig, RouteOptions
+from proxy.config import (
+    DEFAULT_CHAIN,
+    BackendConfig,
+    GatewayConfig,
+    KeyConfig,
+    LimitsConfig,
+    MiddlewareConfig,
+    RouteOptions,
+)
 from proxy.config_schema import schema
 from proxy.conversion import ConfigError, to_mapping
 from proxy.plainyaml import parse_yaml
@@ -411,17 +419,7 @@ def make_backend(name: str, config: BackendConfig, limits: LimitsConfig) -> obje
 
 def plugins() -> Registries:
     middlewares: Registry[Any] = Registry("middleware", "g", {}, [])
-    for name in (
-        "validation",
-        "conversation",
-        "loop_detection",
-        "execution",
-        "output_format",
-        "arguments",
-        "transformation",
-        "injection",
-        "forwarding",
-    ):
+    for name in DEFAULT_CHAIN:
         middlewares.register(name, plain)
     middlewares.register("loud", Loud)
     backends: Registry[Any] = Registry("backend", "g", {}, [])
