@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -38,6 +39,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "config": {"backends": {"main": {"api_key": "${BACKEND_KEY}"}}, "routes": [{"model": "*", "backend": "main"}]},
     },
 }
+SCHEMA = jsonschema.Draft7Validator(json.loads((FOLDER / "values.schema.json").read_text("utf-8")))
 OLDEST, NEWEST = "1.25", kubernetes_validate.latest_version()
 BOTH = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 
@@ -49,6 +51,31 @@ def test_every_object_is_valid(values, version):
     assert {"Deployment", "Service", "ConfigMap", "ServiceAccount", "PodDisruptionBudget"} <= set(made)
     for item in made.values():
         kubernetes_validate.validate(item, version, strict=True)
+
+
+@BOTH
+def test_helm_takes_the_values(values):
+    SCHEMA.validate(CHART.dot(values)["Values"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"replica": 2}, {"keys": {"secret": "s"}}, {"shutdown": {"graceSeconds": "30s"}}, {"service": {"port": 0}}],
+    ids=str,
+)
+def test_helm_refuses_wrong_values(wrong):
+    with pytest.raises(jsonschema.ValidationError):
+        SCHEMA.validate(CHART.dot({**KEYS, **wrong})["Values"])
+
+
+def test_the_schema_has_every_value():
+    def names(value: Any, schema: Any) -> None:
+        if schema.get("additionalProperties") is False:
+            assert set(value) == set(schema["properties"]) - {"global"}
+            for name, item in value.items():
+                names(item, schema["properties"][name])
+
+    names(CHART.values, SCHEMA.schema)
 
 
 def test_the_check_can_fail():
