@@ -78,7 +78,7 @@ class ClientServer(web.Server):
         """The protocol of a new connection."""
         if len(self.open) < self._most:
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
-        self.count("connections", None)
+        self.note_refused("connections", None)
         full = Unavailable(f"The gateway has {self._most} connections open, and takes no more.")
         return Refusal(full, self._refusals, LINGER_S if len(self._refusals) < REFUSALS else 0.0)
 
@@ -103,13 +103,13 @@ class ClientServer(web.Server):
 
     def refuse(self, connection: ClientConnection, transport: asyncio.Transport, cause: str, why: GatewayError) -> None:
         """Answer a connection on which there is no request, and be done with it."""
-        self.count(cause, transport)
+        self.note_refused(cause, transport)
         connection.forget()
         refusal = Refusal(why, self._refusals, LINGER_S if len(self._refusals) < REFUSALS else 0.0)
         transport.set_protocol(refusal)
         refusal.connection_made(transport)
 
-    def count(self, cause: str, transport: asyncio.Transport | None) -> None:
+    def note_refused(self, cause: str, transport: asyncio.Transport | None) -> None:
         """Count a client that overstepped, and log its address if it is known."""
         self._refused.inc(cause)
         address = transport.get_extra_info("peername") if transport is not None else None
@@ -196,7 +196,7 @@ class ClientConnection(web.RequestHandler):
             self._unsent = unsent
             self._moved = now
         elif stall_s is not None and now - self._moved >= stall_s:
-            clients.count("write_stall", self._socket)
+            clients.note_refused("write_stall", self._socket)
             self._socket.abort()
             return
         waiter = self._waiter

@@ -351,7 +351,7 @@ def test_a_client_that_is_slow_but_reads_is_not_stuck() -> None:
             self.aborted = True
 
     counted: list[str] = []
-    clients = SimpleNamespace(write_stall_s=10.0, head_s=None, count=lambda reason, _: counted.append(reason))
+    clients = SimpleNamespace(write_stall_s=10.0, head_s=None, note_refused=lambda reason, _: counted.append(reason))
     transport = Transport()
     connection = cast(
         Any, SimpleNamespace(_clients=clients, _socket=transport, _unsent=0, _moved=0.0, _head_bytes=0, _waiter=None)
