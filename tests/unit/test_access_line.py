@@ -25,6 +25,9 @@ def written() -> Iterator[str]:
     for folder in ("proxy", "middlewares"):
         for file in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                target = node.target if isinstance(node, ast.AugAssign) else None
+                if isinstance(target, ast.Subscript) and "counts" in ast.unparse(target.value):
+                    yield from constants(target.slice)
                 if not isinstance(node, ast.Call):
                     continue
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
