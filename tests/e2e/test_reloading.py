@@ -312,6 +312,7 @@ async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path
                 return await answer.read()
 
         doomed, other = gateway.workers()
+        files = gateway.files()
         idle = sockets(doomed)
         streams = [asyncio.create_task(ask()) for _ in range(40)]
         for _ in streams:
@@ -332,6 +333,16 @@ async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path
         after = gateway.workers()
         assert len(after) == 2
         assert other in after
+        wanted = {
+            f'toolwire_requests_total{{endpoint="chat",status="200",stream="true"}} {float(len(whole))}',
+            "toolwire_inflight_requests 0.0",  # those that died with the worker do not count
+        }
+        async with asyncio.timeout(GUARD_S):
+            missing = wanted
+            while missing:  # an exchange is counted just after its client has all
+                async with session.get(gateway.url + "/metrics") as page:
+                    missing = wanted - set((await page.text()).splitlines())
+        assert gateway.files() == files
         gateway.signal(signal.SIGTERM)
         assert await gateway.end() == 0
     assert f"worker {doomed} died with status -9; starting another" in gateway.log

@@ -9,12 +9,14 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig
+from proxy.app import create_app
+from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from proxy.conversion import ConfigError
 from proxy.hosting import Host, reread
 from proxy.lasting import Lasting
@@ -64,14 +66,21 @@ class Apps:
 @asynccontextmanager
 async def hosted(apps: Apps) -> AsyncIterator[tuple[Host, aiohttp.ClientSession]]:
     host = Host(apps.create, Metrics())
-    await host.start(CONFIG)
+    async with serving(host, CONFIG) as session:
+        yield host, session
+
+
+@asynccontextmanager
+async def serving(host: Host, config: GatewayConfig) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the host, which starts with this configuration."""
+    await host.start(config)
     runner = web.ServerRunner(host.server)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
-            yield host, session
+            yield session
     finally:
         await runner.cleanup()
         await host.close()
@@ -165,6 +174,23 @@ def test_a_public_gateway_does_not_lose_its_keys_because_the_file_has_another_ad
     running = replace(CONFIG, server=ServerConfig(host="0.0.0.0"), auth=AuthConfig(keys=("k",)))
     with pytest.raises(ConfigError, match="insecure_public"):
         reread(lambda: CONFIG, running)
+
+
+async def test_a_key_that_was_taken_out_of_its_file_is_refused(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("old")
+    config = replace(CONFIG, store=StoreConfig(kind="none"), auth=AuthConfig(keys_file=str(keys)))
+    host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
+
+    async def status(key: str) -> int:
+        async with session.get("/version", headers={"Authorization": f"Bearer {key}"}) as answer:
+            return answer.status
+
+    async with serving(host, config) as session:
+        assert (await status("old"), await status("new")) == (200, 401)
+        keys.write_text("new")
+        assert await host.reload(lambda: config) is None
+        assert (await status("old"), await status("new")) == (401, 200)
 
 
 # --- what lives on --------------------------------------------------------------------------------------------------
