@@ -209,8 +209,8 @@ def serve_gateway(upstream: str) -> int:
     from proxy.settings import load
     from proxy.telemetry import Metrics
 
-    def create(config: GatewayConfig, metrics: Metrics) -> web.Application:
-        app = create_app(config, metrics=metrics)
+    def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
+        app = create_app(config, metrics=metrics, before=before)
 
         async def account(app: web.Application) -> None:
             answer_accounts()

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvloop
-from aiohttp import web
 
 from bench import corpus
 from bench.contestants import CALL, chunk, whole_answer
@@ -37,9 +36,10 @@ from bench.load import Ask
 from proxy.app import create_app
 from proxy.backends.wire_client import WireClient
 from proxy.backends.wire_connection import Connection
-from proxy.dispatch import Dispatch
+from proxy.hosting import Host
 from proxy.logs import set_up_logging
 from proxy.settings import load
+from proxy.telemetry import Metrics
 
 ROOT: Final = Path(__file__).parent.parent
 FRAMES: Final = 150
@@ -161,7 +161,7 @@ class Gateway:
             "backends": {"default": {"url": "http://127.0.0.1:9"}},
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
-        self._app = create_app(load(None, env={}, overrides=overrides))
+        self._config = load(None, env={}, overrides=overrides)
         self._client = _Client()
 
     async def __aenter__(self) -> Gateway:
@@ -174,19 +174,16 @@ class Gateway:
             return connection
 
         WireClient._dial = dial  # type: ignore[method-assign]
-        self._runner = web.AppRunner(self._app, handler_cancellation=True, access_log=None)
-        await self._runner.setup()
-        server = self._runner.server
-        assert server is not None
-        server.request_handler = Dispatch(self._app, server.request_handler)
-        self._protocol = server()
+        self._host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
+        await self._host.start(self._config)
+        self._protocol = self._host.server()
         self._protocol.connection_made(self._client)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Stop it."""
         self._protocol.connection_lost(None)
-        await self._runner.cleanup()
+        await self._host.close()
 
     async def serve(self, requests: int) -> None:
         """Ask that often. Raises `RuntimeError` for a wrong answer."""

@@ -54,7 +54,7 @@ def inject(
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        writer = _Writer(tool_format, flatten == "bracket")
+        writer = _writer(tool_format, flatten == "bracket")
         messages = [writer.talk(message, message.parts) for message in messages]
     elif flatten != "native":
         messages = flattened(messages, tool_format, bracket=flatten == "bracket")
@@ -119,7 +119,7 @@ def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Par
 
 def flattened(messages: Sequence[Message], tool_format: ToolFormat, *, bracket: bool = False) -> list[Message]:
     """Calls and results as text: calls in their assistant message, results as user messages right after it."""
-    writer = _Writer(tool_format, bracket)
+    writer = _writer(tool_format, bracket)
     answers, owner = _answers(messages)
     out: list[Message] = []
     for index, message in enumerate(messages):
@@ -166,12 +166,6 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
     return answers, owner
 
 
-@lru_cache(maxsize=64)
-def _escaping(markers: tuple[str, ...]) -> Escaping:
-    """Kept, because every request needs two of the few that there are."""
-    return Escaping(markers)
-
-
 class _Writer:
     """Writes calls, results and talk as messages in one style."""
 
@@ -182,8 +176,8 @@ class _Writer:
         self.alone = not bracket and tool_format.alone
         more = (*RESULT_MARKERS, *(BRACKET_MARKERS if bracket else ()))
         # Only what opens a block matters in talk; a lone closer (a Markdown fence, say) means nothing there.
-        self._talk = _escaping((*(shape.opener for shape in shapes if shape.opener), *more))
-        self._data = _escaping((*tool_format.grammar.markers, *more))
+        self._talk = Escaping((*(shape.opener for shape in shapes if shape.opener), *more))
+        self._data = Escaping((*tool_format.grammar.markers, *more))
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """A message without calls and results."""
@@ -242,3 +236,9 @@ class _Writer:
 
     def _bracket_result(self, result: ToolResult) -> str:
         return f"[function_call_output call_id={result.call_id} output={self._data.text(result_text(result))}]"
+
+
+@lru_cache(maxsize=256)
+def _writer(tool_format: ToolFormat, bracket: bool) -> _Writer:
+    """Kept, because every request needs one of the few that there are. It holds nothing of a request."""
+    return _Writer(tool_format, bracket)

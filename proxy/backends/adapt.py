@@ -62,12 +62,22 @@ def adapt(
         fields = constraint_fields(request.constraint, takes.constrain)
         response_format = fields.pop("response_format", None)  # a server takes one constraint at a time
         extra = {**extra, **fields}
+    include_usage = request.stream and takes.stream_usage
+    if (
+        messages is request.messages
+        and sampling is request.sampling
+        and response_format is request.response_format
+        and include_usage == request.include_usage
+        and request.constraint is None
+        and extra == request.extra
+    ):
+        return request
     return replace(
         request,
         messages=messages,
         sampling=sampling,
         response_format=response_format,
-        include_usage=request.stream and takes.stream_usage,
+        include_usage=include_usage,
         constraint=None,
         extra=extra,
     )
@@ -179,7 +189,8 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Messa
     """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user message,
     or becomes one itself when none follows (R5.1)."""
     if not takes.developer_role:
-        messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
+        if any([m.role == "developer" for m in messages]):
+            messages = tuple([replace(m, role="system") if m.role == "developer" else m for m in messages])
     if takes.system_role or not any(_instructs(m.role) for m in messages):
         return messages
     out: list[Message] = []
