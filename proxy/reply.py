@@ -223,9 +223,10 @@ class Reply(web.StreamResponse):
             async with aclosing(self.events()) as batches:
                 return fold([event async for batch in batches for event in batch])
         reply = await self._source_reply()
-        if chain.leaves(reply):
+        first = chain.first_concerned(reply)
+        if first == len(chain.stages) and not any(choice.extra for choice in reply.choices):  # events do not carry it
             return reply
-        events = chain.feed(unfold(reply))
+        events = chain.feed(unfold(reply), first)
         if chain.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
             events += await chain.settle()
         return fold(events)
@@ -298,11 +299,12 @@ class Chain:
         """What becomes of these events, from the stage number `at` on."""
         return self._run(events, at)
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Whether a whole answer would come out as it is."""
-        if any(choice.extra for choice in reply.choices):  # events do not carry it
-            return False
-        return all(stage.leaves(reply) for stage in self.stages)
+    def first_concerned(self, reply: ModelReply) -> int:
+        """The number of the first stage that would not leave a whole answer as it is; how many there are if none would not."""
+        for number, stage in enumerate(self.stages):
+            if not stage.leaves(reply):
+                return number
+        return len(self.stages)
 
     async def settle(self) -> list[Event]:
         """What becomes of the event that waits."""

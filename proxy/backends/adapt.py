@@ -188,9 +188,8 @@ def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
     """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user message,
     or becomes one itself when none follows (R5.1)."""
-    if not takes.developer_role:
-        if any([m.role == "developer" for m in messages]):
-            messages = tuple([replace(m, role="system") if m.role == "developer" else m for m in messages])
+    if not takes.developer_role and any(m.role == "developer" for m in messages):
+        messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
     if takes.system_role or not any(_instructs(m.role) for m in messages):
         return messages
     out: list[Message] = []

@@ -290,8 +290,8 @@ async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> N
     def refuse(event: Event) -> Event:
         raise ClientFault("no", code="invalid_value")
 
-    async def settled(event: Event) -> Event:
-        raise AssertionError("nothing is to be settled")
+    async def estimated(last: Event) -> Event:
+        return Finish("stop", Usage(7, 8))
 
     class Whole(Given):
         async def reply(self) -> ModelReply:
@@ -300,21 +300,22 @@ async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> N
     def reply() -> Reply:
         made = Reply(Whole([]), streamed=False)
         made.map(refuse, Kind.FINISHED_CALL | Kind.CALL | Kind.REASONING)
-        made.settle(settled, unless=lambda reply: reply.usage is not None)
-        made.watch(refuse, unless=lambda reply: True)  # type: ignore[arg-type]
+        made.settle(estimated, unless=lambda reply: reply.usage is not None)
+        made.watch(refuse, unless=lambda reply: reply.usage is not None)  # type: ignore[arg-type]
         return made
 
     said = ModelReply("id", "m", 1, (ReplyChoice((Text("a"),)),), Usage(1, 2))
     assert await reply().whole() is said
-    for seen in (
-        replace(said, choices=(ReplyChoice((Text("a"), ToolUse("c", "f", "{}"))),)),
-        replace(said, choices=(ReplyChoice((Reasoning("a"),)),)),
-        replace(said, usage=None),
-        replace(said, choices=(ReplyChoice((Text("a"),), extra={"logprobs": {}}), ReplyChoice(()))),
-    ):
-        said = seen
+    plain = said
+    for parts in ((Text("a"), ToolUse("c", "f", "{}")), (Reasoning("a"),)):
+        said = replace(plain, choices=(ReplyChoice(parts),))
         with pytest.raises(ClientFault):
             await reply().whole()
+    said = replace(plain, usage=None)
+    with pytest.raises(ClientFault):  # of the watching; what comes before it is left out
+        await reply().whole()
+    said = replace(plain, choices=(ReplyChoice((Text("a"),), extra={"logprobs": {}}),))
+    assert await reply().whole() == plain  # as if it had been taken apart
 
 
 async def test_a_stage_that_waits_earlier_takes_the_chain_away() -> None:
