@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from middlewares.cache import Cache, CacheOptions
-from proxy.config import MiddlewareConfig, RetryConfig, RouteOptions
+from proxy.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOptions
+from proxy.registry import registries
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.e2e.conftest import CHAT, post, read_config, serving
 
@@ -249,6 +251,45 @@ async def test_earlier_turns_are_part_of_the_request():
     outside = [MiddlewareConfig(use="cache"), "conversation"]
     assert "x-cache" not in (await run_chain(outside, body, replies=["ok"], path="/v1/responses")).headers
     assert ask.times == 0
+
+
+CLOCK = """
+import itertools
+
+TOOLS = [{"type": "function", "function": {"name": "tick", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
+times = itertools.count(1)
+
+def handle_tool_call(tool_name, tool_input):
+    return f"tick {min(next(times), 2)}"
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_inside_of_execution_each_round_is_an_answer_and_tools_run_every_time(tmp_path, stream):
+    (tmp_path / "clock.py").write_text(CLOCK)
+    chain = [
+        "validation",
+        "conversation",
+        "execution",
+        "cache",
+        "arguments",
+        "transformation",
+        "injection",
+        "forwarding",
+    ]
+    script = [{"text": '<tool_call>{"name":"tick","arguments":"{}"}</tool_call>'}, {"text": "Seen.", "chunk": 9}]
+    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0}
+    config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
+    backend = ScriptedBackend(script)
+    plugins = registries()
+    plugins.backends.register("scripted", lambda *_: backend)
+    config = replace(config, backends={"m": BackendConfig(kind="scripted")})
+    async with serving(config, plugins) as server:
+        for times, body in zip((2, 3, 3), [CHAT_BODY] * 3, strict=True):
+            answer = await post(server, {**body, "stream": stream})
+            assert "Seen." in answer.body.decode()
+            # First: call, result 1. Then the call is known, but the result is another one; the third time all of it is known.
+            assert len(backend.requests) == times
 
 
 @pytest.mark.parametrize("options", [{"entries": 0}, {"max_age_s": 0.0}, {"bytes": -1}])
