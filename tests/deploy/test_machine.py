@@ -23,7 +23,7 @@ DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "toolwire.service"
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text("utf-8"))
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text("utf-8")
-LAST_S = 5
+LAST_S = 10
 """What the gateway takes at most after delay and grace."""
 
 
