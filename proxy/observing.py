@@ -7,7 +7,7 @@ nothing, they never wait, and they raise nothing: what goes wrong in one is its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .events import Event
 
@@ -44,6 +44,10 @@ class BackendObserver:
 
     def closed(self) -> None:
         """The call is over, perhaps for some time. The last method that is called."""
+
+
+COMPLETED: Final = "TOOL_COMPLETED"
+"""The state of an execution that went well."""
 
 
 class ToolRun(Protocol):

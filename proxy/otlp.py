@@ -65,6 +65,7 @@ class Exporting:
         self._backends = backends
         self._tracing: Tracing | None = None
         self._shutdowns: list[Callable[[], object]] = []
+        self._exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
 
     def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
         """An `Observe`."""
@@ -93,15 +94,19 @@ class Exporting:
             async with asyncio.timeout(self._config.flush_s):
                 await done.wait()
         except TimeoutError:
+            for exporter in self._exporters:
+                exporter.shutdown()  # it would go on trying
             LOG.warning("the last traces and metrics could not be delivered in %g s", self._config.flush_s)
 
     def _open(self) -> Tracing:
         resource = Resource.create({"service.version": __version__})
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: NAME}))
+        spans, numbers = OTLPSpanExporter(self._endpoint("traces")), OTLPMetricExporter(self._endpoint("metrics"))
+        self._exporters = [spans, numbers]
         tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracers.add_span_processor(BatchSpanProcessor(Reported(OTLPSpanExporter(self._endpoint("traces")))))
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter(self._endpoint("metrics")))
+        tracers.add_span_processor(BatchSpanProcessor(Reported(spans)))
+        reader = PeriodicExportingMetricReader(numbers)
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._shutdowns = [tracers.shutdown, meters.shutdown]
         return Tracing(tracers, meters, self._backends, content=self._config.content)

@@ -29,7 +29,7 @@ from .errors import GatewayError
 from .events import Event, Fault, Finish, Start, fold
 from .exchange import Exchange
 from .model import ModelRequest, Usage
-from .observing import BackendObserver, ToolRun
+from .observing import COMPLETED, BackendObserver, ToolRun
 from .telemetry import AccessRecord
 
 NAME: Final = "toolwire"
@@ -275,8 +275,8 @@ class ToolTrace(ToolRun):
         )
 
     def ended(self, state: str, result: str) -> None:
-        """See `ToolRun`. Every state but `completed` is an error."""
-        if state != "completed":
+        """See `ToolRun`. Every state but `COMPLETED` is an error."""
+        if state != COMPLETED:
             self._common["error.type"] = state
             self._span.set_attribute("error.type", state)
             self._span.set_status(Status(StatusCode.ERROR))

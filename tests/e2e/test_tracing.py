@@ -8,6 +8,8 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,7 @@ from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
 from proxy.conversion import ConfigError
-from proxy.exchange import EXCHANGE
 from proxy.observing import ObservedTool
-from proxy.registry import registries
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import function, mock_config, post, serving, upstream_config
 
@@ -179,36 +179,69 @@ async def test_a_malformed_context_is_ignored() -> None:
     assert span.parent is None
 
 
-@web.middleware
-async def runs_tools(request: web.Request, handler: Any) -> web.StreamResponse:
-    """As a middleware that executes tools does it."""
-    exchange = request[EXCHANGE]
-    with ObservedTool(exchange, "clock", "call_1", "{}") as run:
-        run.ended("completed", SECRET)
-    with ObservedTool(exchange, "slow", "call_2", "{}"):
-        pass
-    response: web.StreamResponse = await handler(request)
-    return response
+MODULE = """
+SCHEMA = {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}
+TOOLS = [{"type": "function", "function": {"name": "greet", "description": "Greets.", "parameters": SCHEMA}}]
 
 
-async def test_executions_have_spans() -> None:
+def handle_tool_call(name, parameters):
+    if parameters["who"] == "nobody":
+        raise ValueError("nobody is there")
+    return "hello " + parameters["who"]
+"""
+
+
+def greet(who: str) -> str:
+    arguments = json.dumps({"who": who})
+    return f"<tool_call>{json.dumps({'name': 'greet', 'arguments': arguments})}</tool_call>"
+
+
+async def test_executions_have_spans(tmp_path: Path) -> None:
     seen = Seen()
-    plugins = registries()
-    plugins.middlewares.register("runs_tools", runs_tools)
-    async with Upstream([Say("hi")]) as upstream:
-        config = upstream_config(upstream.url, chain=["runs_tools", "forwarding"])
-        async with seen.gateway(config, plugins) as server:
-            assert (await post(server, ASK)).status == 200
-    parent, _ = seen.span(SpanKind.SERVER)
-    clock, slow = seen.spans(SpanKind.INTERNAL)
-    assert clock.name == "execute_tool clock"
-    assert {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.id": "call_1"}.items() <= dict(
-        clock.attributes or {}
-    ).items()
-    assert clock.parent is not None
-    assert clock.parent.span_id == parent.context.span_id
-    assert (slow.attributes or {})["error.type"] == "cancelled"
+    (tmp_path / "greeting.py").write_text(MODULE)
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0}
+    async with (
+        Upstream([Say(greet(SECRET), greet("nobody")), Say("done")]) as upstream,
+        seen.gateway(upstream_config(upstream.url, tools=tools)) as server,
+    ):
+        answer = await post(server, ASK)
+        assert answer.json()["choices"][0]["message"]["content"] == "done"
+    parent, outer = seen.span(SpanKind.SERVER)
+    assert (outer["toolwire.executions"], outer["toolwire.failed_executions"]) == (2, 1)
+    spans = seen.spans(SpanKind.INTERNAL)
+    assert [span.name for span in spans] == ["execute_tool greet"] * 2
+    for span in spans:
+        assert span.parent is not None
+        assert span.parent.span_id == parent.context.span_id
+        attributes = dict(span.attributes or {})
+        assert attributes["gen_ai.operation.name"] == "execute_tool"
+        assert str(attributes["gen_ai.tool.call.id"]).startswith("call_")
+    assert {span.status.status_code for span in spans} == {StatusCode.UNSET, StatusCode.ERROR}
+    first, second = seen.spans(SpanKind.CLIENT)
+    assert first.end_time is not None
+    assert second.start_time is not None
+    assert first.end_time <= second.start_time  # although the first answer is closed only at the end
+    assert len(seen.metrics()["gen_ai.execute_tool.duration"]) == 2
     assert SECRET not in seen.text()
+
+
+def test_an_execution_that_was_left_is_cancelled() -> None:
+    told: list[str] = []
+
+    class Run:
+        def ended(self, state: str, result: str) -> None:
+            told.append(state)
+
+    class Observer:
+        def tool(self, *_: str) -> Run:
+            return Run()
+
+    exchange: Any = SimpleNamespace(record=SimpleNamespace(observers=[Observer()]))
+    with pytest.raises(asyncio.CancelledError), ObservedTool(exchange, "slow", "call_1", "{}"):
+        raise asyncio.CancelledError
+    with ObservedTool(exchange, "clock", "call_2", "{}") as run:
+        run.ended("TOOL_COMPLETED", "12:00")
+    assert told == ["cancelled", "TOOL_COMPLETED"]
 
 
 # --- over the wire --------------------------------------------------------------------------------------------------

@@ -21,24 +21,28 @@ SECRET = "a-secret-that-is-nowhere-else"
 
 
 def written() -> Iterator[str]:
-    """The names that any code counts or notes, by the syntax tree."""
+    """The names that any code counts or notes in the record of an exchange, by the syntax tree."""
     for folder in ("proxy", "middlewares"):
         for file in (ROOT / folder).rglob("*.py"):
+            own = file.name == "telemetry.py"
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 target = node.target if isinstance(node, ast.AugAssign) else None
                 if isinstance(target, ast.Subscript) and "counts" in ast.unparse(target.value):
                     yield from constants(target.slice)
                 if not isinstance(node, ast.Call):
                     continue
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                first = node.args[0] if node.args else None
-                about_record = "record" in ast.unparse(node.func) or called in ("_count", "count", "note")
-                if called in ("count", "_count", "note") and about_record and len(node.args) in (1, 2):
-                    yield from constants(first)
+                *owner, called = ast.unparse(node.func).split(".")
+                of_record = owner and (owner[-1] in ("record", "_record") or (own and owner == ["self"]))
+                if node.args and (
+                    (of_record and called in ("count", "note"))
+                    or called == "_count"
+                    or (called == "count" and not owner)
+                ):
+                    yield from constants(node.args[0])
                 for keyword in node.keywords:
                     if keyword.arg == "counter":
                         yield from constants(keyword.value)
-                if called in ("_Failure",):
+                if called == "_Failure":
                     yield from constants(node.args[2])
 
 
