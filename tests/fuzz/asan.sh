@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=$(command -v "${PYTHON:-python}")
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")  # not resolved: a link is what makes a virtual environment
 built=${ASAN_BUILD:-build/asan}
 mkdir -p "$built"
 # A copy of the packages, so that the sanitized module never gets into the checkout.
