@@ -4,8 +4,8 @@ Rules:
 
 1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame that
    broke off.
-2. A frame is parsed only if it may be an error. An error ends the stream here, so that it goes out in the gateway's own
-   form, without the server's addresses (R10.8).
+2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
+   it goes out in the gateway's own form, without the server's addresses (R10.8).
 3. The end is known from the last frames alone: `[DONE]`, or a finish reason.
 """
 
@@ -26,6 +26,8 @@ _FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
 _DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
+_USUAL: Final = b'data: {"'
+"""How nearly every stream begins."""
 _TAIL_BYTES: Final = 1024
 
 
@@ -51,6 +53,10 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
+        if data and not self.spoke and not data.startswith(_USUAL):
+            self.fault = _strange(data)
+            if self.fault is not None:
+                return b""
         if b'"error"' in data or b"event: error" in data or b"event:error" in data:
             data = self._up_to_error(data)
         if data:
@@ -109,6 +115,20 @@ class Relay:
         except ValueError:
             return False
         return bool(frames)
+
+
+def _strange(data: bytes) -> BackendFault | None:
+    """A server whose first words are no JSON does not speak this protocol."""
+    for _, frame in SseFramer(len(data)).feed(data):
+        if frame.strip() != b"[DONE]":
+            try:
+                load(frame)
+            except ValueError:
+                return BackendFault(
+                    "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
+                )
+            break
+    return None
 
 
 def _has_end(data: bytes) -> bool:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -187,6 +189,8 @@ class Answer:
     raw: Sequence[Step] | None = None
     hang: bool = False
     """After everything: neither end nor close, until the client goes."""
+    reset: bool = False
+    """The connection ends with a TCP reset: with `cut` or `raw`, in place of a regular end."""
 
 
 def Say(  # noqa: N802  # reads as a turn of a script
@@ -236,9 +240,9 @@ def Refuse(  # noqa: N802
     )
 
 
-def Raw(*steps: Step, hang: bool = False) -> Answer:  # noqa: N802
-    """Exactly these bytes instead of an HTTP answer, then the connection is closed (or left hanging)."""
-    return Answer(raw=steps, hang=hang)
+def Raw(*steps: Step, hang: bool = False, reset: bool = False) -> Answer:  # noqa: N802
+    """Exactly these bytes instead of an HTTP answer, then the connection is closed (or reset, or left hanging)."""
+    return Answer(raw=steps, hang=hang, reset=reset)
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
@@ -343,6 +347,9 @@ class Upstream:
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Play one turn while watching for the client to go. Says whether the connection can go on."""
         turn = self._turn(asked)
+        if turn.reset:
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing means a reset
         playing = asyncio.ensure_future(_play(turn, writer))
         gone = asyncio.ensure_future(reader.read(1))  # a client that waits for an answer sends nothing but its end
         try:

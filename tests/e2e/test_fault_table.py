@@ -1,0 +1,285 @@
+"""Every fault of a model server, in every way a client can ask: what the client gets, and what the log and the metrics say.
+
+One test a fault. Each goes through both protocols, both lanes (unread and scanned), streamed and whole, and through both HTTP
+clients of the gateway. The table for people, with the faults that other tests look at, is docs/reference/faults.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.app import METRICS
+from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
+from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.responses_answers import RESPONSES, read_events
+from tests.e2e.test_faults import leaving_nothing
+
+HANGS_S = 20.0
+TOOL = function("read_file", path="string")
+FLAT = {"type": "function", **TOOL["function"]}
+CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
+SSE = {"Content-Type": "text/event-stream"}
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+WHOLE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEL = frame(chunk({"role": "assistant", "content": "Hel"}))
+STREAM = HEL + frame(chunk({"content": "lo"})) + frame(chunk({}, "stop")) + b"data: [DONE]\n\n"
+GARBAGE = b"data: {no json\n\n"
+
+
+def _chunked(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _during(*rest: bytes, begin: bytes = b"", reset: bool = False, hang: bool = False) -> Script:
+    """Bytes on the wire after the answer's beginning; a request for a whole answer gets the begin of one."""
+
+    def turn(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Raw(HEAD + _chunked(HEL + begin), *rest, hang=hang, reset=reset)
+        begun = _chunked(b'{"id":"x","choices":[{"message":{"content":"Hel')
+        return Raw(WHOLE_HEAD + begun, *rest, hang=hang, reset=reset)
+
+    return turn
+
+
+def _packed(stream: bytes, whole: bytes | None = None, headers: dict[str, str] | None = None) -> Script:
+    """These bytes as an answer; `whole` for a request that is not streamed (default: a good answer)."""
+
+    def turn(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Answer([stream], headers={**SSE, **(headers or {})})
+        if whole is None:
+            answer = Say("Hello")(asked)
+            assert not headers
+            return answer
+        return Answer([whole], headers={"Content-Type": "application/json", **(headers or {})})
+
+    return turn
+
+
+def _whole(text: str) -> bytes:
+    return (
+        b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"%b"},"finish_reason":"stop"}]}'
+        % (text.encode())
+    )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`early`: status and code while nothing was sent; None: an answer that is fine. `late`: the code inside a stream; None:
+    a stream fails as early. `short`: the limit of time that is to be exceeded; elsewhere a machine that pauses would."""
+
+    script: Script
+    early: tuple[int, str] | None
+    late: str | None = None
+    headers: tuple[tuple[str, str | None], ...] = ()
+    short: str | None = None
+    garbage: bool = False
+    """Not noticed where bytes pass unread: the client gets them, and the stream breaks off after them."""
+
+
+GONE = (502, "upstream_disconnected")
+INVALID = (502, "upstream_invalid_response")
+TIMEOUT = (504, "upstream_timeout")
+
+FAULTS: dict[str, Fault] = {
+    # before the first byte
+    "refused": Fault(Raw(), GONE),  # the test takes a port where nobody listens
+    "reset before the headers": Fault(Raw(reset=True), GONE),
+    "reset during the headers": Fault(Raw(b"HTTP/1.1 200 OK\r\nContent-Ty", reset=True), GONE),
+    "reset after the headers": Fault(Raw(HEAD, reset=True), GONE),
+    "closed before the headers": Fault(Raw(), GONE),
+    "no answer": Fault(Raw(hang=True), TIMEOUT, short="first_byte_s"),
+    "headers and no byte": Fault(Raw(HEAD, hang=True), TIMEOUT, short="first_byte_s"),
+    "no HTTP": Fault(Raw(b"\x00\xff garbage\r\n\r\n"), INVALID),
+    "429 with Retry-After": Fault(
+        Refuse(429, headers={"Retry-After": "7"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", "7"),)
+    ),
+    "429 without Retry-After": Fault(Refuse(429), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)),
+    "500": Fault(Refuse(500), (502, "upstream_error")),
+    "garbage instead of the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
+    "a chunk size that is none": Fault(Raw(HEAD + b"zz\r\n"), INVALID),
+    # in the middle
+    "reset between frames": Fault(_during(reset=True), GONE, "upstream_disconnected"),
+    "reset inside a frame": Fault(_during(_chunked(b'data: {"id":"x","cho'), reset=True), GONE, "upstream_disconnected"),
+    "reset inside a call": Fault(
+        _during(begin=frame(chunk({"content": CALL[:40]})), reset=True), GONE, "upstream_disconnected"
+    ),
+    "closed inside a chunk": Fault(_during(b"ff\r\ndata: {"), GONE, "upstream_disconnected"),
+    "stalled": Fault(_during(hang=True), TIMEOUT, "upstream_timeout", short="idle_s"),
+    "stalled inside a call": Fault(
+        _during(begin=frame(chunk({"content": CALL[:40]})), hang=True), TIMEOUT, "upstream_timeout", short="idle_s"
+    ),
+    "garbage between frames": Fault(_packed(HEL + GARBAGE, b"{no json"), INVALID, "upstream_invalid_response", garbage=True),
+    "a later chunk size that is none": Fault(_during(b"zz\r\n", hang=True), INVALID, "upstream_invalid_response"),
+    # not a fault for the client
+    "gzip when not asked": Fault(
+        _packed(gzip.compress(STREAM), gzip.compress(_whole("Hello")), {"Content-Encoding": "gzip"}), None
+    ),
+    "lines end with CR": Fault(_packed(STREAM.replace(b"\n", b"\r")), None),
+    "lines end with CRLF": Fault(_packed(STREAM.replace(b"\n", b"\r\n")), None),
+    "a byte order mark": Fault(_packed(b"\xef\xbb\xbf" + STREAM), None),
+    "comments": Fault(_packed(b": hello\n\n" + STREAM.replace(b"data: [", b": wait\n\n:\ndata: [")), None),
+    "data in several lines": Fault(_packed(STREAM.replace(b'"choices":', b'"choices":\ndata: ')), None),
+    "event, id and retry fields": Fault(_packed(STREAM.replace(b"data: {", b"event: message\nid: 1\nretry: 9\ndata: {")), None),
+}  # fmt: skip
+
+SHORT_S = 0.15
+WAYS = list(itertools.product((CHAT, RESPONSES), (False, True), (False, True)))
+
+
+def body(path: str, scanned: bool, stream: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {"messages": USER} if path == CHAT else {"input": "hi"}
+    tools = {"tools": [TOOL if path == CHAT else FLAT]} if scanned else {}
+    return {**asked, **tools, "stream": stream}
+
+
+def check_error(error: dict[str, Any], code: str) -> None:
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == code
+    assert error["message"]
+
+
+def check_early(answer: WireAnswer, fault: Fault) -> None:
+    assert fault.early is not None
+    assert (answer.status, answer.headers["Content-Type"].partition(";")[0]) == (fault.early[0], "application/json")
+    assert set(answer.json()) == {"error"}
+    check_error(answer.json()["error"], fault.early[1])
+    for name, value in fault.headers:
+        assert answer.headers.get(name) == value
+
+
+def check_late(answer: WireAnswer, path: str, code: str, *, scanned: bool) -> None:
+    """One terminal event, in the protocol's own form, and no call that was not whole."""
+    assert answer.status == 200
+    if path == CHAT:
+        *chunks, error, done = answer.frames()
+        assert done == "[DONE]"
+        check_error(error["error"], code)
+        choices = [choice for c in chunks for choice in c["choices"]]
+        assert all(choice["finish_reason"] is None and "tool_calls" not in choice["delta"] for choice in choices)
+        check_text("".join(choice["delta"].get("content") or "" for choice in choices), scanned=scanned)
+        return
+    events = read_events(answer.body)
+    assert [e["type"] for e in events if e["type"] in ("error", "response.completed", "response.failed")] == [
+        "error",
+        "response.failed",
+    ]
+    check_error(events[-2]["error"], code)
+    check_text("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), scanned=scanned)
+    assert [item["type"] for item in events[-1]["response"]["output"]] == ["message"]
+
+
+def check_text(text: str, *, scanned: bool) -> None:
+    """Where calls are looked for, nothing of one that broke off is text."""
+    assert text == "Hel" if scanned else text.startswith("Hel")
+
+
+def check_fine(answer: WireAnswer, path: str, stream: bool) -> None:
+    assert answer.status == 200, answer.body
+    if path == CHAT and stream:
+        *chunks, last = answer.body.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n\n")[:-1]
+        assert last.split("\n")[-1] == "data: [DONE]"
+        assert sum('"finish_reason":"stop"' in c for c in chunks) == 1
+        assert "".join(c for c in chunks).count('"Hel"') == 1
+    elif path == CHAT:
+        assert answer.json()["choices"][0]["message"]["content"] == "Hello"
+    else:
+        whole = read_events(answer.body)[-1]["response"] if stream else answer.json()
+        assert whole["status"] == "completed"
+        assert whole["output"][0]["content"][0]["text"] == "Hello"
+
+
+def counted(server: TestServer) -> dict[str, float]:
+    """The samples of the metrics page."""
+    page, _ = server.app[METRICS].page()  # type: ignore[union-attr]  # there is one
+    lines = (line for line in page.decode().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def grown(before: dict[str, float], after: dict[str, float], family: str) -> dict[str, float]:
+    """What was added to the samples of a family."""
+    found = {name: value - before.get(name, 0) for name, value in after.items() if name.startswith(family + "{")}
+    return {name: value for name, value in found.items() if value}
+
+
+@pytest.mark.parametrize("trust_env", [False, True], ids=["fast client", "session client"])
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_fault_of_the_server(name: str, trust_env: bool, caplog: pytest.LogCaptureFixture) -> None:
+    fault = FAULTS[name]
+    caplog.set_level(logging.INFO, "toolwire.access")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with Upstream([fault.script]) as upstream:
+        url = nobody if name == "refused" else upstream.url
+        backend = {"trust_env": trust_env, "timeouts": {fault.short: SHORT_S} if fault.short else {}}
+        async with serving(upstream_config(url, backend=backend)) as server:
+            for path, scanned, stream in WAYS[::3] if trust_env and fault.short else WAYS:  # it looks once a second
+                caplog.clear()
+                before = counted(server)
+                async with asyncio.timeout(HANGS_S):
+                    answer = await post(server, body(path, scanned, stream), path=path)
+                late = fault.late if stream else None
+                if late and trust_env and answer.status != 200:
+                    late = None  # aiohttp may tell of the end before it gives what came before it
+                if late and fault.garbage and path == CHAT and not scanned:
+                    assert GARBAGE in answer.body
+                    answer = WireAnswer(status=200, headers=answer.headers, body=answer.body.replace(GARBAGE, b""))
+                    late = "upstream_disconnected"
+                if fault.early is None:
+                    check_fine(answer, path, stream)
+                elif late is None:
+                    check_early(answer, fault)
+                else:
+                    check_late(answer, path, late, scanned=scanned)
+                status, code = (200, late) if late or fault.early is None else fault.early
+                check_said(server, caplog, before, path, stream, status, code)
+
+
+def check_said(
+    server: TestServer,
+    caplog: pytest.LogCaptureFixture,
+    before: dict[str, float],
+    path: str,
+    stream: bool,
+    status: int,
+    code: str | None,
+) -> None:
+    """One access line and one request counted; a failure of the server counted as that, once."""
+    (line,) = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert (line["status"], line.get("code"), line["stream"]) == (status, code, stream)
+    after = counted(server)
+    endpoint = "chat" if path == CHAT else "responses"
+    (requests,) = grown(before, after, "toolwire_requests_total").items()
+    assert requests[1] == 1
+    assert f'endpoint="{endpoint}"' in requests[0]
+    assert f'status="{status}"' in requests[0]
+    errors = grown(before, after, "toolwire_backend_errors_total")
+    assert errors == ({f'toolwire_backend_errors_total{{backend="up",code="{code}"}}': 1} if code else {})
+    assert after["toolwire_inflight_requests"] == 0
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+async def test_the_table_leaves_nothing_behind() -> None:
+    """No task, no socket, no descriptor, whatever went wrong."""
+    short = {"timeouts": {"first_byte_s": SHORT_S, "idle_s": SHORT_S}}
+    async with (
+        Upstream([Say("ok")]) as upstream,
+        serving(upstream_config(upstream.url, backend=short)) as server,
+        leaving_nothing(server, upstream),
+    ):
+        for fault in FAULTS.values():
+            for path, scanned, stream in WAYS[::3]:
+                upstream.script = [fault.script]
+                async with asyncio.timeout(HANGS_S):
+                    await post(server, body(path, scanned, stream), path=path)
