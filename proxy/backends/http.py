@@ -29,6 +29,7 @@ from ..events import Event, Fault, Finish, fold, unfold
 from ..model import ModelReply, ModelRequest
 from ..observing import BackendObserver
 from ..protocols.base import WireProtocol, WriteOptions
+from ..protocols.wire import dump
 from .connections import Answer, Client, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
@@ -102,7 +103,7 @@ class HttpBackend:
         if client is None:
             raise self._not_started()
         if body is None:
-            body = orjson.dumps(self.wire.write_request(request))
+            body = dump(self.wire.write_request(request))
         if observer is None:
             answer = await client.post(body, stream=request.stream, request_id=request_id)
         else:

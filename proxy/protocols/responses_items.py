@@ -67,14 +67,15 @@ def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
         return
     bare: list[Mapping[str, Any]] = []
     for item in items:
-        kind = item.get("type") or "message"
+        named = item.get("type")
+        kind = "message" if named is None else named
         if kind in _BARE:
             bare.append(item)
             continue
         if bare:
             yield {"type": "message", "role": "user", "content": bare}
             bare = []
-        yield item if item.get("type") else {**item, "type": kind}
+        yield item if named is not None else {**item, "type": kind}
     if bare:
         yield {"type": "message", "role": "user", "content": bare}
 

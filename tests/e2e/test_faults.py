@@ -334,3 +334,11 @@ async def test_no_comment_while_text_flows(gateway: Gateway) -> None:
     async with Upstream([Say("a", "b")]) as upstream:
         answer = await post(await gateway(upstream_config(upstream.url)), ask(TOOLS, stream=True))
     assert b": keep-alive" not in answer.body
+
+
+async def test_a_number_beyond_64_bits_is_no_fault(gateway: Gateway) -> None:
+    """Python's whole numbers have no end; those of the fast JSON writer do."""
+    async with Upstream([Say("ok")]) as upstream:
+        answer = await post(await gateway(upstream_config(upstream.url)), {**ask(TOOLS, stream=False), "seed": 1e25})
+    assert answer.status == 200
+    assert b'"seed":10000000000000000905969664' in upstream.requests[0].body

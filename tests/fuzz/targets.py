@@ -25,6 +25,7 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import CODES, ClientFault, GatewayError
 from proxy.events import Event, Fault, Finish, Start, check, normalise
 from proxy.formats.base import ToolFormat
+from proxy.protocols import wire
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
@@ -338,9 +339,11 @@ def _request(protocol: WireProtocol, valid_ones: list[dict[str, Any]], data: byt
         assert fault.message
         return
     written = protocol.write_request(request)
-    orjson.dumps(written)
+    wire.dump(written)
     if not request.messages:
         return  # it goes on from a stored response, of which a model server knows nothing
+    if any(tool.get("type") not in ("function", "custom", "namespace") for tool in written.get("tools", ())):
+        return  # a tool that only the model server knows: how it is chosen is its business
     again = protocol.read_request(written, b"")
     assert protocol.write_request(again) == written, "what was written and read is written differently"
 

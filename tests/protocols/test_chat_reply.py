@@ -160,3 +160,9 @@ def test_error_bodies() -> None:
         body = json.loads(CHAT.write_error(error, "req-1"))
         validator("ErrorResponse").validate(body)
         assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("calls", ["true", "7", '"x"', '{"a":1}'])
+def test_calls_that_are_no_list_are_none(calls: str) -> None:
+    body = f'{{"choices":[{{"message":{{"content":"hi","tool_calls":{calls}}}}}]}}'
+    assert CHAT.read_reply(body.encode()).text == "hi"

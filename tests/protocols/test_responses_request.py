@@ -588,3 +588,8 @@ def test_a_chat_backend_gets_text_and_calls_of_a_turn_in_one_message_and_nothing
         },
         {"role": "tool", "tool_call_id": "a", "content": "x"},
     ]
+
+
+def test_an_item_whose_type_is_empty_is_one_that_nobody_knows() -> None:
+    (message,) = of([{"type": "", "call_id": "a", "name": "f"}])
+    assert message.parts == (Opaque("responses", {"type": "", "call_id": "a", "name": "f"}),)
