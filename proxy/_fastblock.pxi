@@ -406,15 +406,15 @@ cdef class BlockScanner(ProseScanner):
         cdef Bytes raw = self._p + self._start
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self._opener)
         cdef Py_ssize_t start, end
-        cdef list pieces
         cdef str body = text_of(raw + size, body_end - size)
-        if self._shape.whole is not None and len(self._pieces) < 2:
+        cdef list found
+        cdef list pieces = [piece for piece in self._pieces if piece[1] <= body_end and piece[2] <= body_end]
+        if self._shape.whole is not None and len(pieces) < 2:
             pieces = [(self._shape.whole, body)]
         else:
-            pieces = []
-            for field, start, end in self._pieces:
-                if start <= body_end and end <= body_end:
-                    pieces.append((field, text_of(raw + start, (body_end if end == TO_CLOSER else end) - start)))
+            found, pieces = pieces, []
+            for field, start, end in found:
+                pieces.append((field, text_of(raw + start, (body_end if end == TO_CLOSER else end) - start)))
         return self._settle(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken, self._opened)), upto)
 
     cdef Py_ssize_t _oversize(self, Py_ssize_t end) except -1:

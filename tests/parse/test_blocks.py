@@ -341,3 +341,18 @@ def test_nesting_beyond_the_bound_is_malformed(twin: ModuleType) -> None:
         scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
         scanner.feed('<tool_call>{"x":' + "[" * depth + "]" * depth + "}")
         assert scanner.state == end
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_what_ran_over_the_closer_is_no_piece_of_the_block(twin: ModuleType, size: int) -> None:
+    """A quote that is not closed hides a closer; once the block turns out broken, it is the whole body that is judged."""
+    text = "<calls>f(a='x</calls><calls>g(')')\n[f()]</calls>1"
+    judge = WordJudge()
+    scanner = twin.CallScanner(GRAMMARS["code"], judge)
+    for at in range(0, len(text), size):
+        scanner.feed(text[at : at + size])
+    scanner.finish()
+    assert judge.log == [
+        ("<calls>", "f(a='x", (("call", "f(a='x"),), True, True),
+        ("<calls>", "g(')')\n[f()]", (("call", "g(')')"), ("call", "[f()]")), True, True),
+    ]
