@@ -5,7 +5,7 @@ names it has it where it says.
 
 What counts: each request for a model's answer whose body could be read and whose route is known, however it ends. Tokens are those
 that the backend reports, else an estimate. Whoever goes away has used the prompt and what was written so far; a request that
-failed before the model wrote anything has used none.
+was refused before the model wrote anything has used none.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class Booking:
 
     def follow(self, reply: Reply) -> None:
         """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at once."""
-        reply.watch(self._see)
-        reply.settle(self._settle)
+        reply.audit(self._see, self._settle)
         reply.at_end(self.abandon)
 
     def so_far(self) -> int:
@@ -105,9 +104,8 @@ class Booking:
             text = event.text
             self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
-    async def _settle(self, last: Event) -> Event:
+    async def _settle(self, last: Event) -> None:
         await self.end(self._used(last))
-        return last
 
     def _used(self, last: Event) -> int:
         if isinstance(last, Finish) and last.usage is not None:

@@ -1,6 +1,7 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
-- **raw**: the client speaks the backend's protocol and no middleware wants to see anything. Bytes in, bytes out.
+- **raw**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out; what has an
+  audit is read on the side.
 - **gate**: the backend speaks Chat and no middleware wants to see text. As **events**, but the text of a frame that holds nothing
   else goes from the frame's bytes to the scanner; in which no call can begin, that passes as bytes into the client's frame. Law:
   byte for byte what events gives.
@@ -74,8 +75,9 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
     if chain is None or source.protocol is None:
         return Events(None, Chain(()), writer), False
     frame_bytes = exchange.route.limits.frame_bytes
-    if not chain.stages and source.protocol.name == protocol.name:
-        return Raw(Relay(protocol, frame_bytes), writer), True
+    if not reply.stages and source.protocol.name == protocol.name:
+        audit = Audit(source.protocol.reader(frame_bytes=frame_bytes), chain) if reply.audits else None
+        return Raw(Relay(protocol, frame_bytes), writer, audit), True
     reader = source.protocol.reader(frame_bytes=frame_bytes)
     if isinstance(reader, ChatReader) and isinstance(writer, TextWriter) and text_may_pass(chain):
         return Gate(reader, chain, writer, source.private, frame_bytes), True
@@ -98,20 +100,53 @@ def text_may_pass(chain: Chain) -> bool:
     return scans <= 1
 
 
+class Audit:
+    """Reads on the side what passes as bytes. What it cannot read it does not judge: then it just sees no end."""
+
+    def __init__(self, reader: StreamReader, chain: Chain) -> None:
+        self._reader = reader
+        self._chain = chain
+
+    def feed(self, data: bytes) -> bool:
+        """Whether these bytes have the end, and it waits for `settle`."""
+        return self._take(self._reader.feed(data))
+
+    def finish(self) -> None:
+        """The bytes are over."""
+        self._take(self._reader.finish())
+
+    async def settle(self, fault: Event | None) -> None:
+        """Before the end goes out: the good one that was read, or `fault`."""
+        if fault is not None and not self._chain.waits:
+            self._chain.feed([fault])
+        await self._chain.settle()
+
+    def _take(self, events: list[Event]) -> bool:
+        if events and isinstance(events[-1], Fault):
+            events = events[:-1]  # whether it is one is for the relay to say
+        self._chain.feed(events)
+        return self._chain.waits
+
+
 class Raw:
     """Bytes that pass unread; see `proxy.relay` for what is looked at."""
 
-    def __init__(self, relay: Relay, writer: StreamWriter) -> None:
+    def __init__(self, relay: Relay, writer: StreamWriter, audit: Audit | None = None) -> None:
         self.spoke = self.over = self.drained = False
         self.last: Event | None = None
         self._relay = relay
         self._writer = writer
+        self._audit = audit
+        self._held = b""  # the end, while it waits for the audit
 
     def feed(self, data: bytes) -> bytes:
         if self.over:
             return b""
         out = self._relay.feed(data)
         self._look()
+        if self._audit is not None and self._audit.feed(data) and not self.over:
+            self.over = self.drained = True
+            self._held, out = out, b""
         return out
 
     def finish(self, error: GatewayError | None = None) -> bytes:
@@ -120,10 +155,15 @@ class Raw:
         self._look()
         if error is not None and not self._relay.ended:
             self.last = Fault(error)
+        if self._audit is not None and self.last is None:
+            self._audit.finish()
+            self._held, out = out, b""
         return out
 
     async def settle(self) -> bytes:
-        return self._writer.feed([self.last]) if self.last is not None else b""
+        if self._audit is not None:
+            await self._audit.settle(self.last)
+        return self._held + (self._writer.feed([self.last]) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
         # What goes wrong after the end marker is nobody's business any more.

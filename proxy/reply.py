@@ -5,7 +5,7 @@ Rules:
 1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it or replace it.
 2. Middlewares declare what shall happen to the events; nothing runs until delivery sends the reply. Stages run in the order
    in which they were declared: innermost middleware first.
-3. A reply with no stage keeps its wire bytes: "nobody touched it" is `not reply.stages` (lane raw).
+3. A reply with no stage keeps its wire bytes: "nobody touched it" is `not reply.stages` (lane raw). An audit is no stage.
 4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last event
    may wait (`settle`); what has to wait earlier (`rewrite`, `collect`) costs that.
 5. Whoever takes the events must close the reply; `close` may be called twice.
@@ -106,6 +106,7 @@ class Reply(web.StreamResponse):
         self.source = source
         self.streamed = streamed
         self.stages: list[Stage | Settle | RewriteFunction] = []
+        self.audits: list[Stage | Settle] = []
         self.owner: Owner | None = None
         self.waited_s = 0.0
         self.closed = False
@@ -160,6 +161,22 @@ class Reply(web.StreamResponse):
         would stay."""
         self.stages.append(Settle(function, self.owner, unless))
 
+    def audit(self, see: Callable[[Event], None], settle: Callable[[Event], Awaitable[None]]) -> None:
+        """As `watch` and `settle`, but behind all stages, and `settle` changes nothing either. So an answer that nobody else touches
+        keeps its bytes, and is read on the side."""
+
+        async def unchanged(last: Event) -> Event:
+            await settle(last)
+            return last
+
+        self.audits += (Watch(see, self.owner), Settle(unchanged, self.owner))
+
+    async def audited(self, answer: ModelReply) -> None:
+        """Show a whole answer, which goes out in its own bytes, to the audits."""
+        chain = Chain(self.audits)
+        chain.feed(unfold(answer))
+        await chain.settle()
+
     def at_end(self, function: Callable[[], None]) -> None:
         """Call `function` when the exchange is over, whether all was sent, or nothing."""
         self._endings.append(function)
@@ -193,7 +210,7 @@ class Reply(web.StreamResponse):
         batches: Batches = self._source_batches()
         made = [batches]
         sync: list[Stage | Settle] = []
-        for stage in self.stages:
+        for stage in (*self.stages, *self.audits):
             if callable(stage):
                 if sync:
                     batches = _through(Chain(sync), batches)
@@ -235,7 +252,7 @@ class Reply(web.StreamResponse):
         """The stages, if none of them waits before the last event."""
         if any(callable(stage) for stage in self.stages):
             return None
-        return Chain(cast("list[Stage | Settle]", self.stages))
+        return Chain(cast("list[Stage | Settle]", [*self.stages, *self.audits]))
 
     async def body(self) -> bytes:
         """The wire bytes of a whole answer."""

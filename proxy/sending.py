@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from sys import maxsize
 from typing import Final
 
@@ -84,6 +84,9 @@ async def _passed(exchange: Exchange, reply: Reply) -> bytes:
             exchange.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error) from None
+    if reply.audits:
+        with suppress(GatewayError):  # it may be odd and pass all the same
+            await reply.audited(exchange.protocol.read_reply(body))
     return body
 
 
