@@ -1,6 +1,7 @@
-"""`toolwire demo`: a real model that only writes text, the gateway before it, and one tool call seen from both sides.
+"""`toolwire demo`: a real model that only writes text, the gateway before it, and tool calls seen from both sides: one for the
+client, and, in a checkout, one that the gateway runs by itself.
 
-The model runs in a process of its own (`proxy.engine`), the gateway in this one. The call goes over real HTTP, so what
+The model runs in a process of its own (`proxy.engine`), the gateway in this one. The calls go over real HTTP, so what
 is shown is what any client gets.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -28,12 +30,22 @@ from . import serving
 from ._version import __version__
 from .app import create_app
 from .checks import is_loopback
-from .config import DEFAULT_CHAIN, BackendConfig, GatewayConfig, MiddlewareConfig, RouteConfig, ServerConfig
+from .config import (
+    DEFAULT_CHAIN,
+    BackendConfig,
+    GatewayConfig,
+    MiddlewareConfig,
+    RouteConfig,
+    ServerConfig,
+    ToolsConfig,
+)
 from .engine import Engine, EngineError, find_weights
 from .events import Delta, Event, Kind
 from .exchange import Exchange
 from .fastparse import IMPLEMENTATION
+from .formats.rendering import result_text
 from .middleware import Middleware
+from .model import ModelRequest, ToolResult
 from .registry import registries
 from .toolapi import ChatResponse, ToolCall, ToolCallAccumulator
 
@@ -54,11 +66,18 @@ WEATHER: Final[dict[str, Any]] = {
 }
 """Tight on purpose: a model of 135 million parameters fills whatever room it gets."""
 
+TOOLS_FOLDER: Final = Path(__file__).parents[1] / "examples" / "server-tools"
+"""Tools that the gateway runs. Not part of an installed package; then they are not shown."""
+SERVER_QUESTION: Final = "Convert 5 lb to kg"
+SERVER_TOOL: Final = "convert"
+
 SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "calls": 1}
 """Bounds of the grammar where a client's schema sets none, for the same reason."""
 
 REQUEST_ID: Final = "toolwire-demo"
+SERVER_REQUEST_ID: Final = "toolwire-demo-tools"
 CALL_TIMEOUT_S: Final = 120.0
+TOOL_TIMEOUT_S: Final = 5.0
 STOP_S: Final = 1.0
 
 
@@ -99,6 +118,8 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
     try:
         async with _gateway(host, port, weights, sha256) as running:
             await _show(running)
+            if running.tools:
+                await _show_server_tool(running)
             shown = True
             if not once:
                 print("\nServing. Ctrl-C ends it.", flush=True)
@@ -119,6 +140,7 @@ class Running:
     model: str
     recorder: RawText
     engine: Engine
+    tools: bool
 
 
 @asynccontextmanager
@@ -142,7 +164,8 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         await runner.setup()
         for listener in sockets:
             await web.SockSite(runner, listener).start()
-        yield Running(serving.base_url(host, sockets[0].getsockname()[1]), found.model, recorder, engine)
+        base = serving.base_url(host, sockets[0].getsockname()[1])
+        yield Running(base, found.model, recorder, engine, config.tools.folder is not None)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -156,20 +179,33 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
 
 def configuration(model: str, url: str, key: str) -> GatewayConfig:
-    """The gateway of the demo: the default chain, and in it, just inside of where calls are found, the recorder."""
+    """The gateway of the demo: the default chain, and in it, just inside of where calls are found, the recorder. The tools of
+    the gateway have a route of their own, so that a small model is not confused by tools that nobody asked for."""
     options = {"injection": SMALL_MODEL}
     chain = [MiddlewareConfig(use=name, options=options.get(name, {})) for name in DEFAULT_CHAIN]
     chain.insert(DEFAULT_CHAIN.index("transformation") + 1, MiddlewareConfig(use=RawText.NAME))
+    plain = tuple(entry for entry in chain if entry.use != "execution")
+    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() else None
     return GatewayConfig(
         server=ServerConfig(port=0),
+        tools=ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S),
         backends={"embedded": BackendConfig(kind="openai_chat", url=url, api_key=key, preset="llamacpp")},
-        routes=(RouteConfig(model=model, aliases=("*",), backend="embedded", upstream_model=model),),
+        routes=(
+            RouteConfig(model=model, aliases=("*",), backend="embedded", upstream_model=model, chain=plain),
+            RouteConfig(model=with_tools(model), backend="embedded", upstream_model=model),
+        ),
         chain=tuple(chain),
     )
 
 
+def with_tools(model: str) -> str:
+    """The name under which the model has the gateway's tools."""
+    return f"{model}-with-tools"
+
+
 class RawText(Middleware):
-    """Keeps what the model wrote, before calls are found in it, for the requests whose id is in `texts`."""
+    """Keeps what the model wrote, before calls are found in it, for the requests whose id is in `texts`; and what it was told of
+    calls that the gateway ran, for those in `results`."""
 
     NAME: Final = "raw_text"
     wants = Kind.TEXT
@@ -177,6 +213,15 @@ class RawText(Middleware):
     def __init__(self) -> None:
         super().__init__(name=self.NAME)
         self.texts: dict[str, list[str]] = {}
+        self.results: dict[str, list[str]] = {}
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        if (told := self.results.get(exchange.id)) is not None:
+            results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+            for result in results[len(told) :]:
+                told.append(result_text(result))
+                self.texts[exchange.id].append(f"\n[the gateway ran {result.name}: {told[-1]}]\n")
+        return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event:
         if isinstance(event, Delta) and (text := self.texts.get(exchange.id)) is not None:
@@ -229,6 +274,48 @@ def curl(base: str, body: Mapping[str, Any]) -> str:
     return f"curl -N {base}/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '{text}'"
 
 
+def server_example(model: str) -> dict[str, Any]:
+    """A request without tools of the client; the call is demanded because the small model would not make it."""
+    return {
+        "model": with_tools(model),
+        "messages": [{"role": "user", "content": SERVER_QUESTION}],
+        "tool_choice": {"type": "function", "function": {"name": SERVER_TOOL}},
+        "stream": True,
+        "temperature": 0,
+        "max_completion_tokens": 60,
+    }
+
+
+async def _show_server_tool(running: Running) -> None:
+    """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was run."""
+    body = server_example(running.model)
+    print(
+        f"\nNow one that the gateway runs itself ({TOOLS_FOLDER.name}/*.py): {SERVER_QUESTION!r}, no tool of the client."
+    )
+    print(f"\n{curl(running.base, body)}", flush=True)
+    recorder = running.recorder
+    raw = recorder.texts[SERVER_REQUEST_ID] = []
+    told = recorder.results[SERVER_REQUEST_ID] = []
+    try:
+        frames = await _ask(running, body, SERVER_REQUEST_ID)
+    finally:
+        del recorder.texts[SERVER_REQUEST_ID], recorder.results[SERVER_REQUEST_ID]
+    got = ("what the client got", *map(_brief, frames))
+    print(f"\n{side_by_side(('what the model wrote, and was told', ''.join(raw)), got, _width())}\n")
+    check_server_tool(frames, told)
+    print(f"The client asked once; the gateway ran {SERVER_TOOL} and asked the model again.", flush=True)
+
+
+def check_server_tool(frames: Sequence[str], results: Sequence[str]) -> None:
+    """Raise `DemoError` unless a tool was run without an error and the client saw nothing of it."""
+    if list(frames[-1:]) != ["[DONE]"]:
+        raise DemoError(f"The stream broke off: {frames[-1] if frames else 'nothing came'}")
+    if not results or results[0].startswith("Error: "):
+        raise DemoError(f"The gateway ran no tool successfully: {results[0] if results else 'the model called none'}")
+    if any('"tool_calls"' in frame for frame in frames):
+        raise DemoError("The client saw a call that is none of its business.")
+
+
 async def _show(running: Running) -> None:
     """Make the call and print both sides of it. Raises `DemoError` unless it is what the tool's schema wants."""
     body = example(running.model)
@@ -237,15 +324,12 @@ async def _show(running: Running) -> None:
     raw = running.recorder.texts[REQUEST_ID] = []
     started = time.monotonic()
     try:
-        frames = await asyncio.wait_for(_frames(f"{running.base}/chat/completions", body), CALL_TIMEOUT_S)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise DemoError(f"The call failed: {type(error).__name__} {error}") from error
+        frames = await _ask(running, body, REQUEST_ID)
     finally:
         del running.recorder.texts[REQUEST_ID]
     seconds = time.monotonic() - started
-    width = min(max(shutil.get_terminal_size((120, 24)).columns, 60), 160)
     wrote, got = ("what the model wrote", "".join(raw)), ("what the client got", *map(_brief, frames))
-    print(f"\n{side_by_side(wrote, got, width)}\n")
+    print(f"\n{side_by_side(wrote, got, _width())}\n")
     call = read_call(frames)
     print(
         f"{call.function.name}({call.function.arguments}) fits the tool's schema; {seconds:.1f} s, {len(frames)} frames.",
@@ -253,11 +337,23 @@ async def _show(running: Running) -> None:
     )
 
 
-async def _frames(url: str, body: Mapping[str, Any]) -> list[str]:
+async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> list[str]:
+    """The frames of the answer. Raises `DemoError`."""
+    try:
+        return await asyncio.wait_for(_frames(f"{running.base}/chat/completions", body, ident), CALL_TIMEOUT_S)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise DemoError(f"The call failed: {type(error).__name__} {error}") from error
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size((120, 24)).columns, 60), 160)
+
+
+async def _frames(url: str, body: Mapping[str, Any], ident: str) -> list[str]:
     """What the frames of the streamed answer hold. Raises `DemoError` for an HTTP error."""
     async with (
         aiohttp.ClientSession() as session,
-        session.post(url, json=body, headers={"X-Request-Id": REQUEST_ID}) as answer,
+        session.post(url, json=body, headers={"X-Request-Id": ident}) as answer,
     ):
         if answer.status != 200:
             raise DemoError(f"The gateway answered {answer.status}: {await answer.text()}")

@@ -263,6 +263,7 @@ def test_the_demo_shows_one_call_and_ends() -> None:
     assert "<tool_call>" in done.stdout
     assert '"tool_calls"' in done.stdout
     assert "fits the tool's schema" in done.stdout
+    assert "[the gateway ran convert: " in done.stdout
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open and /proc (Linux)")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy import demo, engine
-from proxy.demo import DemoError, curl, example, read_call, side_by_side
+from proxy.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:
@@ -47,6 +47,35 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
 def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: str) -> None:
     with pytest.raises(DemoError, match=reason):
         read_call(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "results", "reason"),
+    [
+        (frames({"content": "2 kg"}, reason="stop"), ["2 kg"], None),
+        ([], ["2 kg"], "nothing came"),
+        (frames({"content": "2 kg"}, reason="stop"), [], "called none"),
+        (frames({"content": "2 kg"}, reason="stop"), ["Error: Tool execution timed out"], "timed out"),
+        (frames(*call_deltas("{}")), ["2 kg"], "none of its business"),
+    ],
+)
+def test_a_tool_of_the_gateway_was_run_and_the_client_saw_nothing_of_it(
+    answer: list[str], results: list[str], reason: str | None
+) -> None:
+    if reason is None:
+        check_server_tool(answer, results)
+    else:
+        with pytest.raises(DemoError, match=reason):
+            check_server_tool(answer, results)
+
+
+def test_the_tools_of_the_gateway_have_a_route_of_their_own() -> None:
+    config = demo.configuration("m", "http://127.0.0.1:1", "k")
+    plain, tools = config.routes
+    assert plain.chain is not None
+    assert "execution" not in [entry.use for entry in plain.chain]
+    assert tools.model == demo.server_example("m")["model"]
+    assert (tools.chain, config.tools.folder) == (None, str(demo.TOOLS_FOLDER))
 
 
 def test_the_printed_command_sends_the_example() -> None:
