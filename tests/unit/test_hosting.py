@@ -131,7 +131,7 @@ async def test_a_failure_changes_nothing_and_leaves_nothing_open(
 async def test_what_was_replaced_is_freed() -> None:
     apps = Apps()
     async with hosted(apps) as (host, session):
-        for number in range(20):
+        for number in range(4):
             assert await get(session) == str(number)  # on one connection
             tasks = len(asyncio.all_tasks())
             assert await host.reload(lambda: CONFIG) is None
@@ -141,7 +141,7 @@ async def test_what_was_replaced_is_freed() -> None:
         await get(session)  # aiohttp keeps the last request of a connection
         gc.unfreeze()
         gc.collect()
-        assert [app() is not None for app in apps.made] == [False] * 20 + [True]
+        assert [app() is not None for app in apps.made] == [False] * 4 + [True]
 
 
 async def test_idle_waits_for_all_applications() -> None:
