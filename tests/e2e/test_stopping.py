@@ -204,6 +204,49 @@ async def test_idle_connections_are_closed_and_do_not_hold_up_the_end(tmp_path: 
             writer.close()
 
 
+WAITS = """
+import asyncio
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}]
+async def handle_tool_call(name, arguments):
+    await asyncio.sleep(3600)
+"""
+
+
+async def test_a_tool_that_is_being_run_is_ended_as_well(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "waits.py").write_text(WAITS)
+    async with (
+        Upstream([Say("Hello ", CALL)]) as upstream,
+        running(
+            tmp_path,
+            config(upstream, shutdown_grace_s=0.1)
+            | {
+                "tools": {"folder": str(tmp_path / "tools"), "timeout_s": 3600},
+                "defaults": {"tool_loop": {"max_seconds": 3600}},
+            },
+        ) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        bodies: list[dict[str, Any]] = [
+            {"messages": USER},
+            {"messages": USER, "stream": True},
+            {"input": "hi", "stream": True},
+        ]
+        clients = [Client(session, gateway.url, body) for body in bodies]
+        await gateway.logged("state=EXECUTING_TOOL", len(clients))
+        gateway.signal(signal.SIGTERM)
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.gather(*(client.done for client in clients))
+        assert await gateway.end() == 0
+    whole, chat, response = clients
+    assert (whole.status, b"shutting_down" in whole.body) == (503, True)
+    assert (chat.frames[-2]["error"]["code"], chat.frames[-1]) == ("shutting_down", "[DONE]")
+    failed = response.frames[-1]
+    assert failed["type"] == "response.failed"
+    kept = await stored(tmp_path, failed["response"]["id"])
+    assert (kept["status"], kept["error"]) == ("failed", failed["response"]["error"])
+
+
 HANGS = """
 import asyncio, time
 from proxy.middleware import Middleware
