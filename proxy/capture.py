@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import logging
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -33,6 +32,7 @@ from .backends.base import Backend
 from .captures import Entry, Kind, write_capture
 from .config import CaptureConfig, GatewayConfig
 from .conversion import to_mapping
+from .covering import Covering, known_secrets
 from .errors import GatewayError
 from .exchange import Exchange
 from .fastparse import IMPLEMENTATION
@@ -50,13 +50,6 @@ HEADERS: Final = frozenset(
     {"accept", "content-type", "content-encoding", "transfer-encoding", "user-agent", "x-request-id", "server", "date"}
 )
 """Kept of requests and answers."""
-
-_LOOKS_SECRET: Final = (
-    rb"\b(?:sk|pk|rk|tw|xai|gsk|hf|ghp|gho|github_pat|glpat|xox[abprs])[-_][A-Za-z0-9_\-]{16,}",
-    rb"\bAKIA[A-Z0-9]{16}\b",
-    rb"\b(?i:bearer) +[A-Za-z0-9._~+/\-]{12,}",
-    rb"\beyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+",
-)
 
 
 class CaptureFolder:
@@ -125,7 +118,7 @@ class Captures:
         self.exchange_bytes = config.capture.exchange_bytes
         self.folder = folder
         self.held_bytes = 0
-        self.secrets = _pattern(config)
+        self.covering = Covering(known_secrets(config), config.capture.secrets)
         self._config = config
 
     def begin(self, request: web.Request, request_id: str) -> Capture:
@@ -222,7 +215,7 @@ class Capture:
         self._captures.folder.keep(name, self._file)
 
     def _file(self) -> bytes:
-        return write_capture(self._head, cover(self._entries, self._captures.secrets, self._secret))
+        return write_capture(self._head, cover(self._entries, self._captures.covering, self._secret))
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
         """Record it, unless it is too much."""
@@ -289,41 +282,18 @@ def presented_key(request: web.Request) -> bytes:
     return found.encode(errors="backslashreplace")
 
 
-def cover(entries: Sequence[Entry], secrets: re.Pattern[bytes], key: bytes) -> Iterator[Entry]:
-    """The entries with stars in place of secrets, of the same length. A secret that is cut by the end of a read is found too."""
+def cover(entries: Sequence[Entry], covering: Covering, key: bytes) -> Iterator[Entry]:
+    """The entries with secrets covered. A secret that is cut by the end of a read is found too."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):
         streams.setdefault((entry.kind, entry.call), []).append(index)
     covered: dict[int, bytes] = {}
     for indices in streams.values():
-        whole = b"".join(entries[index].data for index in indices)
-        whole = secrets.sub(lambda found: b"*" * len(found[0]), whole)
-        if len(key) >= 8:
-            whole = whole.replace(key, b"*" * len(key))
+        whole = covering.data(b"".join(entries[index].data for index in indices), key)
         at = 0
         for index in indices:
             size = len(entries[index].data)
             covered[index] = whole[at : at + size]
             at += size
     for index, entry in enumerate(entries):
-        fields = {name: _covered_text(value, secrets, key) for name, value in entry.fields.items()}
-        yield Entry(entry.kind, entry.at, entry.call, covered[index], fields)
-
-
-def _covered_text(value: Any, secrets: re.Pattern[bytes], key: bytes) -> Any:
-    if not isinstance(value, str):
-        return value
-    raw = secrets.sub(lambda found: b"*" * len(found[0]), value.encode(errors="surrogatepass"))
-    if len(key) >= 8:
-        raw = raw.replace(key, b"*" * len(key))
-    return raw.decode(errors="surrogatepass")
-
-
-def _pattern(config: GatewayConfig) -> re.Pattern[bytes]:
-    """What is a secret: words of the configuration, what looks like a key, and what `capture.secrets` says."""
-    words = [key.key for key in config.auth.keys if not key.key.startswith("sha256:")]
-    for backend in config.backends.values():
-        words += [backend.api_key or "", *backend.headers.values()]
-    literal = [re.escape(word).encode() for word in words if len(word) >= 4]
-    own = [pattern.encode() for pattern in config.capture.secrets]
-    return re.compile(b"|".join([*literal, *(b"(?:%b)" % pattern for pattern in (*own, *_LOOKS_SECRET))]))
+        yield Entry(entry.kind, entry.at, entry.call, covered[index], covering.value(dict(entry.fields), key))

@@ -43,6 +43,7 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     "model_alias": "middlewares.model_alias:ModelAlias",
     "prompt_guard": "middlewares.prompt_guard:PromptGuard",
     "redact": "middlewares.redact:Redact",
+    "request_log": "middlewares.request_log:RequestLog",
     "tool_filter": "middlewares.tool_filter:ToolFilter",
 }
 
