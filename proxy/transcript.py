@@ -33,6 +33,8 @@ BRACKET_MARKERS: Final = ("[function_call",)
 
 _HISTORY: Final = (ToolUse, ToolResult)
 
+_NONE: Final = ToolChoice("none")
+
 _Place = tuple[int, int]
 """Where a call stands: message, part."""
 
@@ -66,7 +68,7 @@ def inject(
         request,
         messages=tuple(messages),
         tools=(),
-        tool_choice=ToolChoice("none"),
+        tool_choice=_NONE,
         parallel_tool_calls=True,
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from multidict import CIMultiDict
@@ -176,9 +177,10 @@ class WireAnswer:
         """The head has come."""
         self.status = status
         self._fields = fields
-        self.content_type = fields.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
-        coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
-        self.until_close = coding != b"chunked" and b"content-length" not in fields
+        self.content_type = _media_type(fields.get(b"content-type", b""))
+        if b"content-length" not in fields:
+            coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
+            self.until_close = coding != b"chunked"
         encoding = fields.get(b"content-encoding", b"").strip().lower().decode("latin-1")
         if encoding and encoding != "identity":
             try:
@@ -270,6 +272,12 @@ class WireAnswer:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+@lru_cache(maxsize=64)
+def _media_type(value: bytes) -> str:
+    """Of a `Content-Type`, in lower case and without parameters. A server sends one or two."""
+    return value.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _forget(data: bytes) -> None:

@@ -7,7 +7,6 @@ plain fits the schema. What is not plain may fit as well.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import starmap
 from typing import Any, Final
 
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -40,15 +39,16 @@ def is_plain(body: Mapping[str, Any]) -> bool:
     for message in messages:
         if not _is_plain_message(message):
             return False
-    return all(starmap(_is_plain_field, body.items()))
+    for key, value in body.items():
+        if value is None or key in _SEEN:
+            continue
+        wanted = _TYPES.get(key)
+        if type(value) is not wanted if wanted is not None else not _is_plain_field(key, value):
+            return False
+    return True
 
 
 def _is_plain_field(key: str, value: Any) -> bool:
-    if value is None or key in _SEEN:
-        return True
-    wanted = _TYPES.get(key)
-    if wanted is not None:
-        return type(value) is wanted
     bounds = _RANGES.get(key)
     if bounds is not None:
         least, most = bounds
@@ -65,10 +65,9 @@ def _is_plain_field(key: str, value: Any) -> bool:
 def _is_plain_message(message: Any) -> bool:
     if type(message) is not dict:
         return False
-    role = message.get("role")
+    role, content = message.get("role"), message.get("content")
     if type(role) is not str or role not in _ROLES:
         return False
-    content = message.get("content")
     if type(content) is str:
         if len(message) == 2:
             return True

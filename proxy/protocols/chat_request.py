@@ -58,6 +58,8 @@ _MESSAGE_FIELDS: Final = frozenset(
 )
 _SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
+_AUTO: Final = ToolChoice()
+_NONE: Final = ToolChoice("none")
 
 
 def code_of(param: str, general: str) -> str:
@@ -256,7 +258,7 @@ def _read_choice(body: Mapping[str, Any], tools: tuple[ToolSpec, ...]) -> ToolCh
             choice = {"type": "function", "function": choice}
     match choice:
         case None:
-            return ToolChoice("auto" if tools else "none")
+            return _AUTO if tools else _NONE
         case "auto" | "none" | "required":
             return ToolChoice(choice)
         case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
@@ -299,7 +301,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages)}
     if request.tools:
         body["tools"] = [write_tool(tool) for tool in request.tools]
-        if request.tool_choice != ToolChoice():
+        if request.tool_choice != _AUTO:
             body["tool_choice"] = write_choice(request.tool_choice, request.tools)
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
@@ -316,7 +318,9 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "reasoning_effort": sampling.reasoning_effort,
         "response_format": request.response_format,
     }
-    body.update((key, value) for key, value in fields.items() if value is not None)
+    for key, value in fields.items():
+        if value is not None:
+            body[key] = value
     if request.stream:
         body["stream"] = True
         if request.include_usage:
