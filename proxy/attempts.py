@@ -49,6 +49,16 @@ class Attempts:
     `key` keeps requests on one server, see `proxy.balancing.Sticky`.
     """
 
+    # How it is before the first try; so that this costs a request nothing.
+    queued_s = 0.0
+    _deadline: float | None = None
+    _asked: Member | None = None
+    _observer: BackendObserver | None = None
+    _probe = False
+    _began = False
+    _failed = False
+    _paused_s = 0.0
+
     def __init__(self, exchange: Exchange, prepare: Prepare, key: bytes = b"") -> None:
         self._targets = exchange.route.targets
         self._retry = exchange.route.options.retry
@@ -58,17 +68,9 @@ class Attempts:
         self._key = key
         self.protocol = self._targets.protocol
         self.private = self._targets.private
-        self.queued_s = 0.0
         self._started = time.monotonic()
-        self._deadline: float | None = None
         self._tried: list[Member] = []
-        self._asked: Member | None = None
         self._source: Source
-        self._observer: BackendObserver | None = None
-        self._probe = False
-        self._began = False
-        self._failed = False
-        self._paused_s = 0.0
 
     async def open(self) -> None:
         """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
@@ -83,19 +85,25 @@ class Attempts:
         """See `Source.pump`."""
 
         def first(data: bytes) -> None:
-            if not self._began:
-                self._begin()
+            self._begin()
             sink(data)
 
         while True:
+            fault: GatewayError | None = None
             try:
-                await self._within(self._source.pump(first))
-                if self._began:
-                    return
-                fault: GatewayError = disconnected()
+                await self._within(self._source.pump(first if self._probe else sink))
             except GatewayError as error:
                 fault = error
-            await self._again(fault)
+            if self._source.began:
+                self._begin()
+                if fault is None:
+                    return
+            await self._again(fault or disconnected())
+
+    @property
+    def began(self) -> bool:
+        """See `Source.began`."""
+        return self._source.began
 
     def pause(self) -> None:
         """See `Source.pause`."""
@@ -158,7 +166,7 @@ class Attempts:
         try:
             await self._source.close()
         finally:
-            if self._began and not self._failed:
+            if (self._began or self._source.began) and not self._failed:
                 self._asked.target.succeeded(probe=False)
             self._leave()
 
@@ -268,26 +276,27 @@ class Attempts:
             member.name,
         )
 
-    async def _within(self, work: Awaitable[T]) -> T:
-        """The result of `work`, which may take as long as is left of the total."""
-        if self._deadline is None:
-            return await work
+    def _within(self, work: Awaitable[T]) -> Awaitable[T]:
+        """`work`, which may take as long as is left of the total. Of a first try the server's own limits are enough."""
+        return work if self._deadline is None else self._limited(work, self._deadline)
+
+    async def _limited(self, work: Awaitable[T], deadline: float) -> T:
         try:
-            async with asyncio.timeout(self._deadline - time.monotonic()) as limit:
+            async with asyncio.timeout(deadline - time.monotonic()) as limit:
                 return await work
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise timed_out("total", self._deadline - self._started) from None
+            raise timed_out("total", deadline - self._started) from None
 
     # --- what a server is told of ------------------------------------------------------------------------------------
 
     def _enter(self, member: Member, request: ModelRequest) -> None:
-        self._observer = observe_call(self._exchange, member.target.backend, request)
+        if self._record.observers:
+            self._observer = observe_call(self._exchange, member.target.backend, request)
         self._asked = member
         self._tried.append(member)
         self._probe = member.target.enter()
-        self._began = self._failed = False
         if self._targets.sole is None:
             self._record.note("backend", member.name)
 
@@ -317,6 +326,7 @@ class Attempts:
 
     def _leave(self) -> None:
         member, self._asked = self._asked, None
+        self._failed = False
         if member is not None:
             member.target.leave(self._probe)
             if self._observer is not None:

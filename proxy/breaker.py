@@ -38,6 +38,11 @@ class Breaker:
         return "half_open" if self._clock() - self._opened >= self._open_s else "open"
 
     @property
+    def untroubled(self) -> bool:
+        """Closed, and the last request was no failure: then a success is no news."""
+        return self._opened is None and not self._failed
+
+    @property
     def allows(self) -> bool:
         """Whether a request may be sent now."""
         state = self.state

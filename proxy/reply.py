@@ -360,6 +360,7 @@ class Given:
     protocol: WireProtocol | None = None
     private: tuple[str, ...] = ()
     queued_s = 0.0
+    began = False
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events

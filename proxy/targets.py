@@ -95,6 +95,8 @@ class Target:
 
     def succeeded(self, probe: bool) -> None:
         """It did what it was asked."""
+        if self.breaker.untroubled:
+            return
         before = self.breaker.state
         self.breaker.succeeded(probe)
         if before != "closed" and self.breaker.state == "closed":

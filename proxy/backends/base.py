@@ -49,6 +49,10 @@ class Source(Protocol):
     queued_s: float
     """How long the request waited because all connections to the backend were in use."""
 
+    @property
+    def began(self) -> bool:
+        """Whether wire bytes of a streamed answer have been given out."""
+
     def chunks(self) -> AsyncIterator[bytes]:
         """A streamed answer as wire bytes, one item per read. Only if `protocol` is not None. Raises `BackendFault`."""
 

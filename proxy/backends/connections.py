@@ -41,6 +41,10 @@ class Answer(Protocol):
         """How long the request waited because all connections were in use."""
 
     @property
+    def began(self) -> bool:
+        """Whether a byte of the body has come."""
+
+    @property
     def ended(self) -> bool:
         """Whether the last byte has come, or nothing more will."""
 

@@ -183,6 +183,12 @@ class HttpSource:
         self._answer = answer
         self._streams = is_stream(answer.content_type, request.stream)
         self._ended = False
+        self._written = False
+
+    @property
+    def began(self) -> bool:
+        """Whether wire bytes of a streamed answer have been given out."""
+        return self._answer.began if self._streams else self._written
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
@@ -255,6 +261,7 @@ class HttpSource:
     async def _as_stream(self) -> bytes:
         """A whole answer, written as a stream."""
         reply = await self.reply()
+        self._written = True
         return self._wire.writer(WriteOptions(request=self._request, created=reply.created)).feed(unfold(reply))
 
     def _seen(self, events: list[Event]) -> None:

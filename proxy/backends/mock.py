@@ -202,6 +202,7 @@ class MockSource:
     protocol: WireProtocol | None = None
     private: tuple[str, ...] = ()
     queued_s = 0.0
+    began = False
 
     def __init__(self, turn: Turn, request: ModelRequest, number: int) -> None:
         self._turn = turn

@@ -37,6 +37,11 @@ class ObservedAnswer:
         return self._answer.queued_s
 
     @property
+    def began(self) -> bool:
+        """See `Answer`."""
+        return self._answer.began
+
+    @property
     def ended(self) -> bool:
         """See `Answer`."""
         return self._answer.ended

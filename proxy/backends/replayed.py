@@ -61,6 +61,7 @@ class _Answer:
         self.status = call.status
         self.headers: Mapping[str, str] = CIMultiDict(call.headers)
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.began = bool(call.reads)
         self.ended = False
         self._call = call
 

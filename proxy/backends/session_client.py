@@ -107,6 +107,7 @@ class SessionAnswer:
         self.status = response.status
         self.content_type = response.content_type
         self.queued_s = 0.0  # aiohttp does not say
+        self.began = False
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._watch = watch
@@ -129,6 +130,7 @@ class SessionAnswer:
                 if not data:
                     return
                 watch.got()
+                self.began = True
                 yield data
         except aiohttp.ClientError as error:
             raise watch.fault or broken(error) from error

@@ -55,6 +55,8 @@ class WireAnswer:
         self.ended = False
         self.touched = False
         """A byte has come."""
+        self.began = False
+        """A byte of the body has come."""
         self.lost = False
         """The connection was closed before a byte came."""
         self._keeper = keeper
@@ -71,7 +73,6 @@ class WireAnswer:
         self._paused = False
         self._started = started
         self._quiet_since: float | None = None
-        self._has_body = False
 
     @property
     def headers(self) -> CIMultiDict[str]:
@@ -162,7 +163,7 @@ class WireAnswer:
             return timed_out("total", t.total_s)
         if self.status and (self._waiter is None or self._paused):
             return None  # nobody waits
-        if not self._has_body:
+        if not self.began:
             if t.first_byte_s is not None and now - self._started >= t.first_byte_s:
                 return timed_out("waiting for the first byte", t.first_byte_s)
         elif self._quiet_since is None:
@@ -193,7 +194,7 @@ class WireAnswer:
         """Bytes of the body have come."""
         if self.ended:
             return
-        self._has_body = True
+        self.began = True
         self._quiet_since = None
         if self._inflater is not None:
             try:

@@ -96,6 +96,35 @@ async def test_a_server_is_asked_again(gateway: Gateway, name: str, tools: list[
 
 
 @WAYS
+@pytest.mark.parametrize("name", ["closed at once", "cut after the head", "429 for no time", "500"])
+async def test_the_other_http_client_does_the_same(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool
+) -> None:
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
+        server = await gateway(config(upstream.url, backend={"trust_env": True}))
+        check_once(await post(server, ask([], stream=stream)), "fine", stream=stream)
+    assert len(upstream.requests) == 2
+
+
+@LANES
+@WAYS
+@pytest.mark.parametrize("name", ["closed at once", "cut after the head", "503"])
+async def test_responses_are_begun_once(gateway: Gateway, name: str, tools: list[Any], stream: bool) -> None:
+    body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **tool["function"]} for tool in tools]}
+    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
+        answer = await post(await gateway(config(upstream.url)), body, path="/v1/responses")
+    whole = answer.json() if not stream else answer.frames()[-1]["response"]
+    assert (answer.status, whole["status"], whole["output"][0]["content"][0]["text"]) == (200, "completed", "fine")
+    if stream:
+        types = [event["type"] for event in answer.frames()]
+        assert (types.count("response.created"), types.count("response.completed")) == (1, 1)
+        assert [event["sequence_number"] for event in answer.frames()] == list(range(len(types)))
+    assert len(upstream.requests) == 2
+
+
+@WAYS
 @pytest.mark.parametrize("name", AGAIN)
 async def test_another_server_is_asked(gateway: Gateway, name: str, stream: bool) -> None:
     once = {"attempts": 1}

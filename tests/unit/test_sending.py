@@ -44,6 +44,10 @@ class Wire:
         self._flows = asyncio.Event()
         self._flows.set()
 
+    @property
+    def began(self) -> bool:
+        return self.given > 0
+
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         for data in self.reads:
             await self._flows.wait()
