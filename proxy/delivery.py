@@ -136,12 +136,9 @@ class Delivery:
             if record.observers and isinstance(response, web.Response):
                 show_output(record, response.body)
             return response
-        except asyncio.CancelledError:
-            record.status, record.code = 499, "client_closed_request"
-            raise
-        except ConnectionError:
-            # The client went away between two looks at its connection; there is nobody to answer.
-            record.status, record.code = 499, "client_closed_request"
+        except (asyncio.CancelledError, ConnectionError):
+            if not record.status:  # a client that has all of its answer may go
+                record.status, record.code = 499, "client_closed_request"
             raise
         finally:
             self._pulses.end(pulse)

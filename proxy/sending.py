@@ -47,7 +47,8 @@ HELD_BYTES: Final = 64 * 1024
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
-    """Send `reply` to the client; the caller closes it. Raises `GatewayError` as long as nothing was sent."""
+    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises `GatewayError` as long as
+    nothing was."""
     if exchange.received.stream:
         await Outlet(request, exchange, reply, pulse).run()
     else:
@@ -55,6 +56,7 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pu
         exchange.record.wrote()
         show_output(exchange.record, body)
         await send_whole(request, reply, body)
+        exchange.record.status = reply.status
     return reply
 
 
@@ -133,6 +135,7 @@ class Outlet:
                     raise
                 await self._break_off(error)
             await self._reply.write_eof()
+            self._exchange.record.status = self._reply.status
             if self._lane.drained and not reading.done():
                 await asyncio.wait({reading}, timeout=LINGER_S)
         finally:

@@ -582,6 +582,28 @@ async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest
     assert (fields["status"], fields["code"]) == (499, "client_closed_request")
 
 
+async def test_a_client_that_goes_with_its_whole_answer_has_not_gone_away(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model server has said all and keeps its connection: the gateway still waits for that one when the client goes."""
+    caplog.set_level(logging.INFO, logger="toolwire.access")
+    async with Upstream([Say("a", hang=True)]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            body = json.dumps({"model": "m", **chat(stream=True, tools=[function("look")])}).encode()
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            try:
+                writer.write(head.encode() + body)
+                async with asyncio.timeout(10):
+                    assert b"[DONE]" in await reader.readuntil(b"\r\n0\r\n\r\n")
+            finally:
+                writer.close()
+    await server.close()
+    lines = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert [(line["status"], line.get("code")) for line in lines] == [(200, None)] * 3
+
+
 async def test_neither_keys_nor_texts_are_logged(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="toolwire")
     config = read_config(
