@@ -104,6 +104,11 @@ class Host:
         LOG.info("reloaded the configuration; requests under way: %d", before.dispatch.running)
         return None
 
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return sum(generation.dispatch.running for generation in self._generations())
+
     def drain(self) -> None:
         """Say on `/ready` that the end is near, and let every connection end with its current answer."""
         for pulses in self._pulses():

@@ -240,22 +240,28 @@ class _Serving:
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
             await runner.setup()
-            for sock in sockets:
-                bound_unsent(sock)
-                await web.SockSite(runner, sock, backlog=BACKLOG).start()
-            with _rare_collections():
-                ready()
-                following = asyncio.create_task(self._follow_orders())
-                await self._stop.wait()
-                following.cancel()
-                await asyncio.wait({following})
-                await self._drain(runner)
+            if not self._stop.is_set():  # it may have been told to while it started
+                await self._accept(runner, sockets, ready)
         except asyncio.CancelledError:
             raise  # in a hurry: what is open closes with the process
         except BaseException:
             await self._close(runner)
             raise
         await self._close(runner)
+
+    async def _accept(
+        self, runner: web.ServerRunner, sockets: Sequence[socket.socket], ready: Callable[[], None]
+    ) -> None:
+        for sock in sockets:
+            bound_unsent(sock)
+            await web.SockSite(runner, sock, backlog=BACKLOG).start()
+        with _rare_collections():
+            ready()
+            following = asyncio.create_task(self._follow_orders())
+            await self._stop.wait()
+            following.cancel()
+            await asyncio.wait({following})
+            await self._drain(runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:
         await runner.cleanup()
@@ -306,6 +312,7 @@ class _Serving:
         """See rule 2."""
         server = self._host.config.server
         self._host.drain()
+        LOG.info("stopping; requests under way: %d", self._host.running)
         await asyncio.sleep(server.shutdown_delay_s)
         for site in runner.sites:
             await site.stop()

@@ -53,12 +53,21 @@ async def slow(request):
 async def die(request):
     os._exit(7)
 
+async def start_slowly(app):
+    (folder / "starting").touch()
+    while not (folder / "sent").exists():
+        await asyncio.sleep(0.01)
+    for _ in range(10):  # now the signal is taken
+        await asyncio.sleep(0)
+
 def create(config, metrics, before):
     if (folder / "broken").exists():
         raise ConfigError("chain[0].use: unknown middleware 'x'")
     if (folder / "crash").exists():
         os._exit(9)
     app = web.Application()
+    if (folder / "slow").exists():
+        app.on_startup.append(start_slowly)
     app.add_routes([web.get("/pid", pid), web.get("/slow", slow), web.get("/die", die)])
     return app
 
@@ -158,6 +167,17 @@ def test_a_second_signal_ends_it_at_once_with_status_1(start: Callable[..., Serv
             pass
         server.process.send_signal(signal.SIGTERM)
         assert server.end()[0] == 1
+
+
+def test_a_signal_while_it_starts_ends_it_before_it_listens(start: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "slow").touch()
+    server = start()
+    while not (tmp_path / "starting").exists():
+        assert server.process.poll() is None
+    server.process.send_signal(signal.SIGTERM)
+    (tmp_path / "sent").touch()
+    status, out, log = server.end()
+    assert (status, out) == (0, ""), log
 
 
 def refused(port: int) -> bool:
