@@ -194,7 +194,8 @@ class Loop:
 
     def _is_ours(self, opened: Open) -> bool:
         """Rule 2."""
-        return opened.call_kind == "function" and (self._all_ours or opened.name in self._names)
+        own = opened.name in self._names and opened.namespace is None
+        return opened.call_kind == "function" and (self._all_ours or own)
 
     def _at_limit(self, calls: int) -> bool:
         limits = self._limits

@@ -43,7 +43,7 @@ class Reask(Middleware):
         asked = exchange.request
         trial = _Trial(exchange)
         reply = await handler(request)
-        if isinstance(reply, Reply) and _may_fail(exchange):
+        if isinstance(reply, Reply) and _may_fail(asked):
             trial.hold(reply)
             reply.rewrite(partial(_accepted, request, handler, asked, trial))
         return reply
@@ -85,8 +85,7 @@ async def _accepted(
     yield [last] if isinstance(last, Fault) else events
 
 
-def _may_fail(exchange: Exchange) -> bool:
-    request = exchange.received
+def _may_fail(request: ModelRequest) -> bool:
     return bool(request.callable_tools) and (
         request.tool_choice.forces or any(tool.strict is True for tool in request.tools)
     )
@@ -97,6 +96,7 @@ class _Trial:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._choice = exchange.request.tool_choice
         self._before = dict(exchange.record.counts)
         self._wrote: list[Event] = []
 
@@ -129,7 +129,7 @@ class _Trial:
             text = "".join(event.text for event in events if isinstance(event, Delta))
             return " ".join(_REJECTED.findall(text))
         if self._counted("choice_missed"):
-            choice = self._exchange.received.tool_choice
+            choice = self._choice
             return f"The tool {choice.name} has to be called." if choice.mode == "named" else "A tool has to be called."
         return None
 

@@ -27,6 +27,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 MAX_RESULT_CHARS: Final = 1000
 TIMED_OUT: Final = "Error: Tool execution timed out"
+NO_THREAD: Final = "Error: Tool cannot be run now"
 NO_TEXT: Final = "Error: Tool must return string"
 
 OnOversize = Literal["cut", "error"]
@@ -108,6 +109,9 @@ class Calls:
                 text = await self._threads.run(partial(_called, tool, values, answers), limit_s)
         except TimeoutError:
             return Result(TIMED_OUT, failed=True)
+        except RuntimeError as error:  # the system has no thread left
+            LOG.error("no tool can be run: %s", error)
+            return Result(NO_THREAD, failed=True)
         # A mark in front says which it is: a handler's own text may begin with "Error: ", too.
         return Result(text[1:], failed=text[0] == _FAILED)
 

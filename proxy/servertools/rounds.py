@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Folding, Open, Start, is_live
 from ..model import Part, Refusal, Text, ToolUse, Usage
+from ..usage import added
 from .kept import marked_id
 
 BREAK = "\n\n"
@@ -37,8 +38,7 @@ class Joint:
 
     def count(self, usage: Usage | None) -> None:
         """Add the usage of a round."""
-        if usage is not None:
-            self.usage = usage if self.usage is None else _sum(self.usage, usage)
+        self.usage = added(self.usage, usage)
 
 
 class Round:
@@ -157,14 +157,3 @@ class Round:
         own = {(opened.call_id, opened.name) for opened in self._ours.values()}
         parts = self._folding.reply().choices[0].parts
         self.calls = [part for part in parts if isinstance(part, ToolUse) and (part.call_id, part.name) in own]
-
-
-def _sum(a: Usage, b: Usage) -> Usage:
-    return Usage(
-        a.input_tokens + b.input_tokens,
-        a.output_tokens + b.output_tokens,
-        a.cached_tokens + b.cached_tokens,
-        a.cache_write_tokens + b.cache_write_tokens,
-        a.reasoning_tokens + b.reasoning_tokens,
-        a.estimated or b.estimated,
-    )

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
@@ -127,6 +129,11 @@ def prompt(request: ModelRequest) -> str:
     return "\n".join(out)
 
 
+def told(mode: str, result: str) -> str:
+    """How a result stands in what a model gets to read."""
+    return f">{result}</tool_response>" if mode == "prompt" else f" {result}]"
+
+
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 modes = pytest.mark.parametrize("mode", MODES)
 
@@ -146,7 +153,7 @@ async def test_a_call_is_run_and_the_model_asked_again(config: Any, mode: str, s
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (30, 12, 42)
     first, second = answer.requests
     assert "add" in (prompt(first) if mode == "prompt" else first.tools[0].name)
-    assert prompt(second).count(">3<" if mode == "prompt" else " 3]") == 1
+    assert prompt(second).count(told(mode, "3")) == 1
     assert "x-tool-loop" not in answer.headers
 
 
@@ -161,7 +168,7 @@ async def test_several_calls_and_several_rounds(config: Any, mode: str, stream: 
     answer = await ask(config(mode=mode), script, {"stream": stream})
     assert content(answer) == "Done."
     shown = prompt(answer.requests[2])
-    order = [shown.index(result) for result in ("3", "40", "Error: it does not work", "600")]
+    order = [shown.index(told(mode, result)) for result in ("3", "40", "Error: it does not work", "600")]
     assert order == sorted(order)
 
 
@@ -207,7 +214,7 @@ async def test_at_a_limit_the_answer_ends_as_it_stands(
     assert (calls(answer), reason(answer)) == ([], "stop")
     assert ("x-tool-loop" in answer.headers) is (not stream)  # in a stream the headers left with the first text
     if answers > 1:
-        assert prompt(answer.requests[-1]).count("3</tool_response>" if mode == "prompt" else " 3]") == runs
+        assert prompt(answer.requests[-1]).count(told(mode, "3")) == runs
 
 
 async def test_a_stream_that_has_said_nothing_has_the_header_too(config: Any) -> None:
@@ -235,6 +242,13 @@ async def test_a_demand_holds_for_the_first_answer_only(config: Any, mode: str) 
     else:
         assert "You must call" in prompt(answer.requests[0])
         assert "You must call" not in prompt(answer.requests[1])
+
+
+async def test_the_model_is_asked_again_for_a_demanded_call_of_the_first_round_only(config: Any) -> None:
+    script = ["I would rather not.", turn("prompt", "", ADD), turn("prompt", "It is 3.")]
+    answer = await ask(config(choice_miss="reask"), script, {"tool_choice": "required"})
+    assert content(answer) == "It is 3."
+    assert ["was not accepted" in prompt(request) for request in answer.requests].count(True) == 1
 
 
 @modes
@@ -396,7 +410,7 @@ async def test_results_are_there_again_when_the_client_goes_on(
     assert content(second) == "The end."
     (request,) = backend.requests[asked:]
     shown = prompt(request)
-    marks = [f">{r}<" if mode == "prompt" else f" {r}]" for r in results]
+    marks = [told(mode, result) for result in results]
     assert [shown.count(mark) for mark in marks] == [1] * len(results)
     places = [shown.index(mark) for mark in marks]
     assert places == sorted(places)
@@ -410,3 +424,26 @@ async def test_what_the_client_does_not_want_stored_is_not(config: Any) -> None:
     kept = await ask(config(), script, {"tools": [LOOK]})
     ids = [answer.json()["choices"][0]["message"]["tool_calls"][0]["id"] for answer in (plain, kept)]
     assert [is_marked(ident) for ident in ids] == [False, True]
+
+
+# --- laws -----------------------------------------------------------------------------------------------------------
+
+PIECES = st.sampled_from(
+    ["Text. ", "\n", block("add", a=1, b=2), block("fail"), block("look", x=1), block("add", a=1), "<tool"]
+)
+SCRIPTS = st.lists(st.lists(PIECES, max_size=4).map("".join), min_size=1, max_size=4)
+
+
+@given(SCRIPTS, st.sampled_from(["buffered", "incremental"]), st.sampled_from([1, 3]))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_law_streamed_and_whole_answers_agree(config: Any, script: list[str], streaming: str, size: int) -> None:
+    """R1.3, over any number of rounds with calls of both sides."""
+    turns = [{"text": text, "chunk": size, "usage": {"input": 1, "output": 1}} for text in script]
+    gateway = config(argument_streaming=streaming, tool_loop={"max_iterations": 3})
+    whole = await ask(gateway, turns, {"tools": [LOOK]})
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    streamed = await ask(gateway, turns, {"tools": [LOOK], **options})
+    assert (content(whole) if whole.json()["choices"][0]["message"]["content"] else "") == content(streamed)
+    assert (calls(whole), reason(whole)) == (calls(streamed), reason(streamed))
+    assert whole.json()["usage"] == streamed.frames()[-2]["usage"]
+    assert [prompt(r) != "" for r in whole.requests] == [prompt(r) != "" for r in streamed.requests]

@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.app import SERVER_TOOLS
-from proxy.testing import Say, Upstream
+from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
 
 MODULE = """
@@ -321,3 +321,42 @@ async def test_states_are_counted(folder: Path) -> None:
         "AWAITING_LLM_RESPONSE": 2,
         "IDLE": 2,
     }
+
+
+async def test_a_server_that_does_tools_itself(folder: Path) -> None:
+    """`mode: native`: the gateway's tools go out in the wire's own form, and so do its calls and results."""
+    call = {"index": 0, "id": "call_up", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
+    steps = [frame(chunk({"role": "assistant", "tool_calls": [call]})), frame(chunk({}, "tool_calls")), frame("[DONE]")]
+    first = Answer(steps, headers={"Content-Type": "text/event-stream"})
+    async with (
+        Upstream([first, Say("It is 3.")]) as upstream,
+        before(folder, upstream, options={"mode": "native"}) as server,
+    ):
+        answer = await post(server, {"messages": USER, "tools": [CHAT_LOOK], "stream": True})
+        text = "".join(f["choices"][0]["delta"].get("content") or "" for f in answer.frames()[:-1])
+        assert text == "It is 3."
+        sent, again = (request.json for request in upstream.requests)
+        assert [tool["function"]["name"] for tool in sent["tools"]] == ["look", "add", "wait"]
+        assert sent["tools"][1]["function"]["parameters"]["required"] == ["a", "b"]
+        assistant, result = again["messages"][-2:]
+        assert assistant["tool_calls"][0] == {key: value for key, value in call.items() if key != "index"}
+        assert result == {"role": "tool", "tool_call_id": "call_up", "content": "3"}
+
+
+async def test_at_a_limit_every_call_that_is_shown_has_a_result(folder: Path) -> None:
+    options = {"expose_server_tools": True, "tool_loop": {"max_calls": 1}}
+    async with Upstream([Say(ADD)]) as upstream, before(folder, upstream, options=options) as server:
+        answer = (await post(server, {"input": "hi"}, path="/v1/responses")).json()
+    assert [item["type"] for item in answer["output"]] == ["function_call", "function_call_output"] * 2
+    assert [item["output"] for item in answer["output"][1::2]] == [
+        "3",
+        "Error: the limit on server-side tools is reached",
+    ]
+
+
+async def test_a_tool_of_the_clients_group_with_the_name_of_ours_is_the_clients(folder: Path) -> None:
+    group = {"type": "namespace", "name": "mine", "description": "x", "tools": [{**LOOK_TOOL, "name": "add"}]}
+    async with Upstream([Say(block("mine__add", x=1))]) as upstream, before(folder, upstream) as server:
+        answer = (await post(server, {"input": "hi", "tools": [group]}, path="/v1/responses")).json()
+    (call,) = answer["output"]
+    assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mine", "add")
