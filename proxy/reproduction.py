@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
 from .backends.replayed import NOWHERE, ReplayedBackend, replayable
@@ -27,8 +28,8 @@ _COMMENT: Final = re.compile(rb"(?m)^: ?keep-alive\n\n")
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What came of it. `recorded` and `again` are the bodies of both answers. `left_out`: middlewares of the recorded chain that
-    were not run, because they are not the gateway's own or look at more than a request."""
+    """What came of it. `recorded` and `again` are the bodies of both answers. `left_out`: what was not run again:
+    middlewares that are not of the default chain, server-side tools."""
 
     recorded: bytes
     again: bytes
@@ -82,8 +83,12 @@ async def reproduced(captured: Captured) -> Reproduction:
     kind = backend.pop("kind", HTTP_KINDS[0])
     if kind not in HTTP_KINDS:
         raise RecordingError(f"answers of a backend of the kind {kind!r} have no bytes to run again")
+    if _resumes(body):
+        raise RecordingError("the request goes on from a stored response")
     calls = list(replayable(captured.calls))
     chain, left_out = _chain(settings["chain"])
+    if any(entry.kind == "tool" for entry in captured.entries):
+        left_out += ("server-side tools",)
     plugins = registries()
 
     def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> ReplayedBackend:
@@ -111,6 +116,17 @@ async def reproduced(captured: Captured) -> Reproduction:
         again = await response.read()
     cut_short = captured.end.get("code") == "client_closed_request"
     return Reproduction(captured.bytes_of("output"), again, response.status, left_out, cut_short)
+
+
+def _resumes(body: bytes) -> bool:
+    """Whether the store is needed to understand a request."""
+    try:
+        request = orjson.loads(body)
+        items = request.get("input")
+        refers = isinstance(items, list) and any(item.get("type") == "item_reference" for item in items)
+    except (ValueError, AttributeError):
+        return False  # the gateway will say what is wrong with it
+    return refers or request.get("previous_response_id") is not None
 
 
 def _chain(used: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

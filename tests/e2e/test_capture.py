@@ -105,6 +105,42 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     assert (await reproduced(captured)).same
 
 
+MODULE = """
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Says it.", "parameters": SCHEMA}}]
+
+
+def handle_tool_call(name, parameters):
+    return "rain in " + parameters["city"]
+"""
+
+
+async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "weather.py").write_text(MODULE)
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0}
+    async with (
+        Upstream([Say(*CALL), Say("It rains.")]) as upstream,
+        serving(upstream_config(upstream.url, capture=1, tools=tools)) as server,
+    ):
+        await post(server, asked(CHAT, True, False), headers={"X-Request-Id": "mine"})
+        captured = read_capture(await captured_of(server, "mine"))
+    assert [len(call.reads) > 0 for call in captured.calls] == [True, True]
+    (run,) = [entry.fields for entry in captured.entries if entry.kind == "tool"]
+    assert (run["name"], run["state"], run["result"]) == ("weather", "TOOL_COMPLETED", "rain in Paris")
+    again = await reproduced(captured)
+    assert again.left_out == ("server-side tools",)
+
+
+async def test_what_goes_on_from_a_stored_response_is_not_run_again() -> None:
+    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url, capture=2)) as server:
+        first = await post(server, asked(RESPONSES, False, False), path=RESPONSES)
+        more = {**asked(RESPONSES, False, False), "previous_response_id": first.json()["id"]}
+        assert (await post(server, more, path=RESPONSES, headers={"X-Request-Id": "mine"})).status == 200
+        captured = read_capture(await captured_of(server, "mine"))
+    with pytest.raises(RecordingError, match="stored response"):
+        await reproduced(captured)
+
+
 async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path) -> None:
     async with Upstream([ANSWERS["call"]]) as upstream, serving(upstream_config(upstream.url, capture=1)) as server:
         await post(server, asked(CHAT, True, True), headers={"X-Request-Id": "mine"})
