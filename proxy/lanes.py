@@ -144,7 +144,7 @@ class Raw:
             return b""
         out = self._relay.feed(data)
         self._look()
-        if self._audit is not None and self._audit.feed(data) and not self.over:
+        if self._audit is not None and self._audit.feed(data) and self._relay.ended and not self.over:
             self.over = self.drained = True
             self._held, out = out, b""
         return out
