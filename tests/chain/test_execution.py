@@ -403,10 +403,10 @@ async def test_results_are_there_again_when_the_client_goes_on(
             made = first.json()["choices"][0]["message"]["tool_calls"]
         assert {call["function"]["name"] for call in made} == {"look"}
         said = {"role": "assistant", "content": content(first), "tool_calls": made}
-        told = [{"role": "tool", "tool_call_id": call["id"], "content": "a tree"} for call in made]
+        given_back = [{"role": "tool", "tool_call_id": call["id"], "content": "a tree"} for call in made]
         asked = len(backend.requests)
         backend._turns = backend._turns[-1:]
-        second = await send([*USER, said, *told], False)
+        second = await send([*USER, said, *given_back], False)
     assert content(second) == "The end."
     (request,) = backend.requests[asked:]
     shown = prompt(request)
