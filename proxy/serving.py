@@ -269,7 +269,6 @@ class _Serving:
 
     def _heed_signals(self) -> None:
         if self._listen is not None:
-            _on(signal.SIGTERM, self._stop.set)
             self._listen(self._stop.set, self._order)
             return
         task = asyncio.current_task()

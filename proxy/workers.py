@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import pickle
 import signal
 import socket
 import time
@@ -30,7 +31,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 from .config import GatewayConfig
 from .hosting import AppFactory, apply_logging, log_refusal, reread
@@ -51,16 +52,21 @@ KILL_AFTER_S: Final = 5.0 + LAST_S
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+Word = Literal["serves", "reloaded", "refused", "leaves"]
+"""What a worker says to the parent. After each configuration that it is sent: whether it could start it. `leaves`: somebody told it,
+and not the parent, to stop."""
+
+
 @dataclass(slots=True)
 class _Worker:
-    """A process. The `pipe` gives None when it serves, and what became of each configuration that is sent to it: None, or why
-    it was refused."""
+    """A process. What its `pipe` gives is a `Word`."""
 
     process: ForkProcess
     pipe: Connection
     config: GatewayConfig
     """Which it has, or was sent last."""
     serves: bool = False
+    leaves: bool = False
     ended: bool = False
     """It says nothing more."""
     started: float = field(default_factory=time.monotonic)
@@ -140,7 +146,11 @@ class Supervisor:
         return [place.worker for place in self._places if place.worker is not None]
 
     def _serving(self) -> list[_Worker]:
-        return [worker for worker in self._workers() if worker.serves and worker.process.exitcode is None]
+        return [
+            worker
+            for worker in self._workers()
+            if worker.serves and not worker.leaves and worker.process.exitcode is None
+        ]
 
     # --- watching ---------------------------------------------------------------------------------------------------
 
@@ -151,11 +161,12 @@ class Supervisor:
             missing = [place for place in self._places if place.worker is None]
             for place in missing:
                 if place.due <= now:
-                    self._start(place)
+                    self._try_start(place)
             due = [place.due for place in missing if place.worker is None]
             self._wait(wake, min(due) - time.monotonic() if due else None)
-            for worker in self._workers():
-                self._hear(worker)
+            for place in self._places:
+                if place.worker is not None:
+                    self._hear(place, place.worker)
             if not self._announced and len(self._serving()) == len(self._places):
                 self._announced = True
                 self._ready()
@@ -182,24 +193,35 @@ class Supervisor:
         with suppress(BlockingIOError):
             wake.recv(4096)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, place: _Place, worker: _Worker) -> None:
         while not worker.ended and worker.pipe.poll():
             try:
-                said: str | None = worker.pipe.recv()
+                word: Word = worker.pipe.recv()
             except (EOFError, OSError):
                 worker.ended = True
                 return
-            if not worker.serves:
+            if word == "serves":
                 worker.serves = True
                 self._failures = 0
                 if self._trying is None and worker.config is not self._config:
                     self._send(worker, self._config)  # it was taken over while this one started
+            elif word == "leaves":
+                worker.leaves = True
+                _give_up_queue(place)
             elif worker is self._trying:
-                self._tried(worked=said is None)
-            elif said is not None:
+                self._tried(worked=word == "reloaded")
+            elif word == "refused":
                 LOG.error("worker %d keeps its configuration until it is replaced", worker.process.pid)
 
     # --- starting and replacing -------------------------------------------------------------------------------------
+
+    def _try_start(self, place: _Place) -> None:
+        try:
+            self._start(place)
+        except OSError as error:  # no memory or process to be had, which may pass
+            LOG.error("cannot start a worker: %s", error)
+            self._failures += 1
+            place.due = time.monotonic() + RESTART_DELAY_S[-1]
 
     def _start(self, place: _Place) -> None:
         if not place.sockets:
@@ -211,9 +233,12 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             process.start()
+        except OSError:
+            ours.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        theirs.close()
+            theirs.close()
         place.worker = _Worker(process, ours, self._config)
 
     def _work(self, place: _Place, ours: Connection, theirs: Connection) -> None:
@@ -238,7 +263,7 @@ class Supervisor:
                 self._create,
                 place.sockets,
                 Metrics(Cells(self._folder / f"{place.number}{CELLS}")),
-                ready=lambda: theirs.send(None),
+                ready=lambda: _say(theirs, "serves"),
                 listen=partial(_obey, theirs),
             )
         )
@@ -249,14 +274,14 @@ class Supervisor:
         worker.pipe.close()
         code, pid = worker.process.exitcode, worker.process.pid
         worker.process.close()
-        if worker.serves:
+        if worker.leaves:
+            LOG.warning("worker %d was told to stop, and has; starting another", pid)
+        elif worker.serves:
             LOG.error("worker %d died with status %s; starting another", pid, code)
         else:
             self._failures += 1
             LOG.error("worker %d could not start (status %s)", pid, code)
-            # Nobody shall wait in a queue that may stay without a worker: other places get the connections meanwhile.
-            close(place.sockets)
-            place.sockets = []
+            _give_up_queue(place)
         delay = RESTART_DELAY_S[min(self._failures, len(RESTART_DELAY_S) - 1)]
         # One that dies again and again right after its start must not keep a core busy with starting.
         next_start = worker.started + RESTART_DELAY_S[-1] if worker.serves else 0.0
@@ -276,6 +301,7 @@ class Supervisor:
         notify(reloading())
         try:
             config = reread(self._load, self._config)
+            pickle.dumps(config)  # as it is sent
         except Exception as error:
             log_refusal(error)
             notify(READY)
@@ -333,8 +359,12 @@ class Supervisor:
 
 
 def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
-    """In a worker: stop when the parent is gone, and reload when it sends a configuration."""
+    """In a worker: stop when told to or when the parent is gone, and reload when it sends a configuration."""
     loop = asyncio.get_running_loop()
+
+    def leave() -> None:
+        _say(parent, "leaves")
+        stop()
 
     def hear() -> None:
         try:
@@ -343,7 +373,18 @@ def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order],
             loop.remove_reader(parent.fileno())
             stop()
             return
-        if not order(Order(lambda: config, parent.send)):
-            parent.send("the worker is stopping")
+        order(Order(lambda: config, lambda problem: _say(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)
+    loop.add_signal_handler(signal.SIGTERM, leave)
+
+
+def _say(parent: Connection, word: Word) -> None:
+    with suppress(OSError):  # it is gone, which `_obey` notices
+        parent.send(word)
+
+
+def _give_up_queue(place: _Place) -> None:
+    """Nobody shall wait in a queue that may stay without a worker: other places get the connections meanwhile."""
+    close(place.sockets)
+    place.sockets = []

@@ -233,6 +233,56 @@ async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_ot
     assert "deadly" not in gateway.log
 
 
+async def test_a_worker_that_somebody_stops_leaves_its_queue_to_the_others(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    async with (
+        Upstream([Say("begin ", gate, "end")]) as upstream,
+        running(tmp_path, config(upstream, server={"workers": 2})) as gateway,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session,
+    ):
+        body = {"model": "m", "messages": USER, "stream": True}
+
+        async def ask() -> bytes:
+            async with session.post(gateway.url + "/v1/chat/completions", json=body) as answer:
+                return await answer.read()
+
+        streams = [asyncio.create_task(ask()) for _ in range(20)]
+        for _ in streams:
+            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        leaving, other = gateway.workers()
+        os.kill(leaving, signal.SIGTERM)
+        async with asyncio.timeout(GUARD_S):
+            while listening(leaving):  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+        gateway.write(config(upstream, server={"workers": 2}))
+        gateway.signal(signal.SIGHUP)  # who leaves is not asked
+        await gateway.logged("reloaded the configuration")
+        later = [asyncio.create_task(ask()) for _ in range(20)]
+        for _ in later:
+            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        assert gateway.workers() == [leaving, other]
+        gate.set()
+        async with asyncio.timeout(GUARD_S):
+            assert all(b"end" in answer for answer in await asyncio.gather(*streams, *later))
+        await gateway.logged(f"worker {leaving} was told to stop, and has; starting another")
+        async with asyncio.timeout(GUARD_S):
+            while len(gateway.workers()) < 2:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 0
+    assert "stays as it was" not in gateway.log
+
+
+def listening(pid: int) -> bool:
+    """Whether a process holds a socket that listens."""
+    states = {line.split()[9]: line.split()[3] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]}
+    held = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            held.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return any(states.get(inode) == "0A" for inode in held)
+
+
 async def test_twenty_reloads_leave_nothing_behind(tmp_path: Path) -> None:
     async with (
         Upstream([Say("a")]) as upstream,

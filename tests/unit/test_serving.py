@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -14,13 +15,14 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
-from proxy.config import BackendConfig, GatewayConfig
+from proxy.config import BackendConfig, GatewayConfig, ServerConfig
 from proxy.logs import JsonFormatter, TextFormatter
 from proxy.serving import base_url, bind, close
 from proxy.workers import Supervisor, _Worker
@@ -329,3 +331,21 @@ def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
     wake, waker = socket.socketpair()
     with wake, waker:
         assert supervisor._stop(wake) is False
+
+
+def test_a_worker_that_the_system_does_not_start_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(process: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(ForkProcess, "start", start)
+    (port,) = bind("127.0.0.1", 0, share=True)
+    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(workers=2))
+    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [port], lambda: None)
+    place = supervisor._places[0]
+    supervisor._try_start(place)
+    assert place.worker is None
+    assert place.due > 0
+    assert "cannot start a worker: [Errno 11] Resource temporarily unavailable" in caplog.text
+    close([port, *place.sockets])
