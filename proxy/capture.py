@@ -17,6 +17,7 @@ import asyncio
 import itertools
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -46,6 +47,8 @@ MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Of one worker, for exchanges that run."""
 
 SUFFIX: Final = ".capture.jsonl"
+_NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
+"""What is called otherwise in a chosen folder is not ours."""
 HEADERS: Final = frozenset(
     {"accept", "content-type", "content-encoding", "transfer-encoding", "user-agent", "x-request-id", "server", "date"}
 )
@@ -82,7 +85,7 @@ class CaptureFolder:
 
     def files(self, owner: str | None) -> list[Path]:
         """The captures, oldest first: those of this owner, or all."""
-        found = sorted(self._folder().glob(f"*{SUFFIX}"))
+        found = sorted(path for path in self._folder().glob(f"*{SUFFIX}") if _NAME.fullmatch(path.name))
         return found if owner is None else [path for path in found if named(path)[1] == short(owner)]
 
     def file(self, request_id: str, owner: str | None) -> Path | None:

@@ -20,7 +20,7 @@ from proxy.cli import main
 from proxy.recording import RecordingError
 from proxy.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
 
 RESPONSES = "/v1/responses"
 KEY = "sk-a-key-of-the-gateway-itself"
@@ -105,6 +105,24 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     assert (await reproduced(captured)).same
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_was_tried_again_gives_the_same(stream: bool) -> None:
+    async with Upstream([Refuse(500)]) as bad, Upstream([ANSWERS["call"]]) as good:
+        config = read_config(
+            {
+                "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
+                "routes": [{"backend": "bad", "fallback": ["good"]}],
+                "capture": 1,
+            }
+        )
+        async with serving(config) as server:
+            await post(server, asked(CHAT, stream, True), headers={"X-Request-Id": "mine"})
+            captured = read_capture(await captured_of(server, "mine"))
+    assert [call.status for call in captured.calls] == [500, 200]
+    again = await reproduced(captured)
+    assert again.same, again.difference
+
+
 MODULE = """
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Says it.", "parameters": SCHEMA}}]
@@ -186,6 +204,9 @@ async def test_a_key_sees_its_own_and_an_admin_sees_all(tmp_path: Path) -> None:
         config = upstream_config(
             upstream.url, capture={"keep": 5, "folder": str(tmp_path / "kept")}, auth={"keys": keys}
         )
+        foreign = tmp_path / "kept" / "mine.capture.jsonl"
+        foreign.parent.mkdir()
+        foreign.touch()
         async with serving(config) as server:
             headers = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "mine", "Cookie": "session=crumbs"}
             await post(server, asked(CHAT, True, False), headers=headers)
@@ -196,7 +217,7 @@ async def test_a_key_sees_its_own_and_an_admin_sees_all(tmp_path: Path) -> None:
             assert await fetched(server, "mine", "the-key-of-the-boss") == (200, content)
     assert KEY.encode() not in content
     assert b"crumbs" not in content
-    (file,) = (tmp_path / "kept").iterdir()  # a chosen folder stays
+    file = next(path for path in (tmp_path / "kept").iterdir() if path != foreign)  # a chosen folder stays
     assert file.read_bytes() == content
     assert file.stat().st_mode & 0o077 == 0
 

@@ -20,7 +20,7 @@ from proxy.app import create_app
 from proxy.conversion import ConfigError
 from proxy.observing import ObservedTool
 from proxy.testing import Refuse, Say, Upstream
-from tests.e2e.conftest import function, mock_config, post, serving, upstream_config
+from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
@@ -171,6 +171,30 @@ async def test_a_refusal_and_a_stream_that_breaks_off_are_errors() -> None:
         assert span.status.status_code is StatusCode.ERROR
     points = seen.metrics()["gen_ai.client.operation.duration"]
     assert {common["error.type"] for common, _ in points} == {"upstream_error", "upstream_disconnected"}
+
+
+async def test_each_attempt_has_a_span() -> None:
+    seen = Seen()
+    async with Upstream([Refuse(500)]) as bad, Upstream([Say("hi", usage=(1, 2))]) as good:
+        config = read_config(
+            {
+                "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
+                "routes": [{"backend": "bad", "fallback": ["good"]}],
+            }
+        )
+        async with seen.gateway(config) as server:
+            assert (await post(server, {**ASK, "tools": [function("weather")]})).status == 200
+    first, second = [dict(span.attributes or {}) for span in seen.spans(SpanKind.CLIENT)]
+    assert [(span["toolwire.backend"], span["toolwire.call"]) for span in (first, second)] == [("bad", 1), ("good", 2)]
+    assert (first["error.type"], "error.type" in second) == ("upstream_error", False)
+    assert (first["server.port"], second["server.port"]) == (port_of(config, "bad"), port_of(config, "good"))
+    assert second["gen_ai.usage.output_tokens"] == 2
+    _, outer = seen.span(SpanKind.SERVER)
+    assert "error.type" not in outer
+
+
+def port_of(config: Any, name: str) -> int:
+    return int(str(config.backends[name].url).rpartition(":")[2])
 
 
 async def test_a_request_that_is_refused_has_a_span() -> None:
