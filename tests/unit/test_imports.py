@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,7 @@ def read(module: str, file: str, source: str, modules: frozenset[str]) -> list[I
     return found
 
 
+@cache
 def everything() -> dict[str, list[Import]]:
     """The imports of every module of the two packages."""
     files = [path.relative_to(ROOT) for folder in ("proxy", "middlewares") for path in (ROOT / folder).rglob("*.py")]
