@@ -53,6 +53,7 @@ class Slots:
         """Calls that have not ended, the stuck ones included."""
         self.stuck = 0
         self._free = asyncio.Semaphore(most)
+        self._home = working_folder()
 
     async def run(self, call: Callable[[], Any], limit_s: float) -> str:
         """The text that `call` gives. Raises `TimeoutError` after `limit_s`, whatever the call does."""
@@ -86,16 +87,23 @@ class Slots:
         self.running -= 1
         self.stuck -= job.abandoned
         self._free.release()
+        self._go_home()
         if text is not None and not job.outcome.done():
             job.outcome.set_result(text)
+
+    def _go_home(self) -> None:
+        """A handler that went to another folder took the whole process with it."""
+        if self._home is None or working_folder() == self._home:
+            return
+        try:
+            os.chdir(self._home)
+            LOG.warning("a tool changed the working folder of the gateway; it was put back")
+        except OSError as error:
+            LOG.error("a tool changed the working folder of the gateway, which cannot be put back: %s", error)
 
 
 class Threads(Slots):
     """Calls in threads. A call gives a `str` and never raises."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self._home = os.getcwd()
 
     def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
         """See `Slots`."""
@@ -114,7 +122,6 @@ class Threads(Slots):
         # Once more if `Abandoned` comes just here: the place must be freed, and doing so twice does no harm.
         for _ in range(2):
             try:
-                self._go_home()
                 loop.call_soon_threadsafe(self.ended, job, text)
             except RuntimeError:
                 return  # the server has stopped meanwhile
@@ -122,12 +129,10 @@ class Threads(Slots):
                 continue
             return
 
-    def _go_home(self) -> None:
-        """A handler that went to another folder took the whole process with it."""
-        try:
-            if os.getcwd() == self._home:
-                return
-        except OSError:
-            pass  # it was removed
-        LOG.warning("a tool changed the working folder of the gateway; it was put back")
-        os.chdir(self._home)
+
+def working_folder() -> str | None:
+    """That of the process; None if there is none any more."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

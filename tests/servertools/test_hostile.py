@@ -156,8 +156,9 @@ async def test_a_thread_that_a_handler_leaves_behind_goes_on(start: Start) -> No
     release(tools)
 
 
-async def test_the_working_folder_is_put_back(start: Start) -> None:
-    text = "import os\ndef handle_tool_call(name, values):\n    os.chdir('/')\n    return os.getcwd()\n"
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
+    text = f"import os\n{kind} handle_tool_call(name, values):\n    os.chdir('/')\n    return os.getcwd()\n"
     before = os.getcwd()
     tools = await start({"a.py": module(tool("bad"), handler=text)})
     assert await call(tools, "bad") == "/"
