@@ -21,7 +21,7 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.heads import ADDED_HEADERS
 from proxy.middleware import Handler, Middleware
 from proxy.ratelimit.admission import ADMISSION, Admission
-from proxy.ratelimit.base import Bound, changes
+from proxy.ratelimit.base import Bound, changes, gives_back
 from proxy.reply import Reply
 from proxy.usage import BYTES_PER_TOKEN
 
@@ -44,8 +44,8 @@ class RateLimit(Middleware):
             return await handler(request)
         booking = Booking(admission, bounds, exchange)
         request[ADDED_HEADERS] = await booking.make()
-        if all(bound.kind == "requests" for bound in bounds):
-            return await handler(request)  # nothing to give back: the answer passes unwatched
+        if not gives_back(bounds):
+            return await handler(request)
         try:
             response = await handler(request)
         except GatewayError as error:

@@ -18,7 +18,7 @@ from ..config import GatewayConfig, RateLimit, RouteConfig
 from ..errors import ClientFault, GatewayError, Unavailable, quote
 from ..model import Image, ModelRequest, Part, ToolResult
 from ..usage import BYTES_PER_TOKEN, IMAGE_TOKENS
-from .base import Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
+from .base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together where no key is needed."""
@@ -122,7 +122,7 @@ def headers(bounds: Sequence[Bound], verdict: Verdict) -> dict[str, str]:
             left, most, used = min(rows)
             found[f"x-ratelimit-limit-{kind}"] = str(most)
             found[f"x-ratelimit-remaining-{kind}"] = str(left)
-            found[f"x-ratelimit-reset-{kind}"] = duration(used * 60 / most)
+            found[f"x-ratelimit-reset-{kind}"] = duration(used * WINDOW_S / most)
     return found
 
 

@@ -83,10 +83,15 @@ class Ledger(Protocol):
         """Book an exchange on all `bounds`, if it fits all; `lease` names it."""
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
-        """The end of an exchange: correct its tokens, end its lease."""
+        """The end of an exchange that `gives_back` something: correct its tokens, end its lease."""
 
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
         """Renew leases, or make them anew if they were forgotten."""
+
+
+def gives_back(bounds: Sequence[Bound]) -> bool:
+    """Whether an exchange has something to settle at its end: all but counted requests."""
+    return any(bound.kind != "requests" for bound in bounds)
 
 
 def changes(bounds: Sequence[Bound], booked: int, used: int) -> list[Change]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from .base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from .base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes, gives_back
 from .memory import MemoryLedger
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class FailoverLedger(Ledger):
         self._epoch = 0
         """Counts recoveries: a call that began before one says nothing about now."""
         self._held: dict[str, Sequence[Bound]] = {}
-        """Exchanges under way that are booked on the shared counts, by their lease."""
+        """Exchanges under way that are booked on the shared counts and give something back at their end, by their lease."""
         self._owed: list[tuple[Sequence[Change], str]] = []
         """Ends of such exchanges that came while the counts were away."""
         self._calls: set[asyncio.Task[Any]] = set()
@@ -135,7 +135,7 @@ class FailoverLedger(Ledger):
         except LedgerUnavailable as error:
             self._down(error, epoch)
             return None
-        if verdict.granted:
+        if verdict.granted and gives_back(bounds):
             self._held[lease] = bounds
         return verdict
 

@@ -180,6 +180,18 @@ async def test_whoever_is_cancelled_while_booking_leaves_nothing_behind() -> Non
         assert verdict.used == (1, 10)
 
 
+async def test_nothing_is_kept_of_exchanges_that_are_over() -> None:
+    shared = Shaky()
+    async with failover(shared, retry_s=GUARD_S) as (counts, _):
+        for number in range(20):
+            assert (await counts.book([SLOTS, TOKENS], 1, f"{number}")).granted
+            await counts.settle(changes([SLOTS, TOKENS], 1, 0), f"{number}")
+        for number in range(3):  # nobody ends these: there is nothing to give back
+            assert (await counts.book([REQUESTS], 1, f"r{number}")).granted
+        assert not (await counts.book([REQUESTS], 1, "refused")).granted
+        assert (counts._held, counts._owed, counts._calls) == ({}, [], set())
+
+
 async def test_leases_are_renewed_while_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.ratelimit.failover.RENEW_S", 0.0)
     shared = Shaky()
