@@ -16,7 +16,7 @@ from proxy.registry import MIDDLEWARES, registries
 from proxy.settings import load
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "middleware.md"
-SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "tool_filter")
+SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
 
 
 @pytest.mark.parametrize("name", SHIPPED)
