@@ -260,7 +260,7 @@ class _Serving:
             following = asyncio.create_task(self._follow_orders())
             await self._stop.wait()
             following.cancel()
-            await asyncio.wait({following})
+            await asyncio.wait({following}, timeout=LAST_S)
             await self._drain(runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:
