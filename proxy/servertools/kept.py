@@ -30,6 +30,8 @@ from ..stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
+MAX_LOOKUPS: Final = 256
+"""For one request, the latest ones: anybody can make such ids."""
 _FREE: Final = len("call_") + 24
 _MARK_BYTES: Final = 4
 
@@ -92,12 +94,16 @@ async def restored(
     exchange: Exchange, conversations: Conversations, messages: tuple[Message, ...]
 ) -> tuple[Message, ...]:
     """The messages with everything that was kept in its place; the same object if nothing was."""
-    if not conversations.keeps:
+    found: dict[int, Turn | None] = {}
+    if conversations.keeps:
+        marked = [(index, ident) for index, message in enumerate(messages) if (ident := _marked(message)) is not None]
+        for index, ident in marked[-MAX_LOOKUPS:]:
+            found[index] = await _get(exchange, conversations, ident)
+    if not any(found.values()):
         return messages
     out: list[Message] = []
-    for message in messages:
-        marked = [p.call_id for p in message.parts if isinstance(p, ToolUse) and is_marked(p.call_id)]
-        turn = await _get(exchange, conversations, marked[0]) if marked else None
+    for index, message in enumerate(messages):
+        turn = found.get(index)
         if turn is None:
             out.append(message)
             continue
@@ -105,7 +111,13 @@ async def restored(
         beside = read_items(turn.resource["output"])
         out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
         out += beside[1:]
-    return messages if len(out) == len(messages) else tuple(out)
+    return tuple(out)
+
+
+def _marked(message: Message) -> str | None:
+    """The id under which something may be kept for a message."""
+    ids = (part.call_id for part in message.parts if isinstance(part, ToolUse))
+    return next((ident for ident in ids if is_marked(ident)), None)
 
 
 async def _get(exchange: Exchange, conversations: Conversations, call_id: str) -> Turn | None:

@@ -1,0 +1,118 @@
+"""What a client's call leads back to (R15.9), and ids that lead nowhere."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.exchange import Exchange
+from proxy.judge import new_call_id
+from proxy.model import Message, Text, ToolResult, ToolUse
+from proxy.servertools.kept import MAX_LOOKUPS, Rounds, is_marked, keep, marked_id, restored
+from proxy.store.base import StoreUnavailable, Turn
+from proxy.stored import Conversations
+from proxy.telemetry import AccessRecord
+
+
+class Kept:
+    """As `Conversations`, with the look-ups counted."""
+
+    keeps = True
+    max_age_s = 60.0
+
+    def __init__(self) -> None:
+        self.turns: dict[tuple[str, str], Turn] = {}
+        self.asked: list[str] = []
+        self.away = False
+
+    async def put(self, turn: Turn) -> None:
+        if self.away:
+            raise StoreUnavailable("away")
+        self.turns[turn.id, turn.owner] = turn
+
+    async def get(self, ident: str, owner: str) -> Turn | None:
+        self.asked.append(ident)
+        if self.away:
+            raise StoreUnavailable("away")
+        return self.turns.get((ident, owner))
+
+
+def exchange(owner: str = "ann") -> Exchange:
+    return cast(Exchange, SimpleNamespace(id="req_1", owner=owner, record=AccessRecord()))
+
+
+def conversations(kept: Kept) -> Conversations:
+    return cast(Any, kept)
+
+
+OURS = ToolUse("call_s", "add", "{}")
+RESULT = ToolResult("call_s", (Text("3"),), "add")
+BEFORE = (Message("assistant", (Text("Let me see."), OURS)), Message("tool", (RESULT,)))
+
+
+def asking(call_id: str) -> tuple[Message, ...]:
+    said = Message("assistant", (Text("Now you."), ToolUse(call_id, "look", "{}")))
+    return (Message("user", (Text("hi"),)), said, Message("tool", (ToolResult(call_id, (Text("a tree"),), "look"),)))
+
+
+def test_marked_ids_are_ordinary_ids() -> None:
+    ids = {marked_id() for _ in range(100)}
+    assert len(ids) == 100
+    for ident in ids:
+        assert re.fullmatch(r"call_[a-zA-Z0-9]+", ident)
+        assert UUID(ident.removeprefix("call_")).version == 4
+        assert is_marked(ident)
+
+
+@given(st.text(max_size=60) | st.text("0123456789abcdef", min_size=32, max_size=32).map("call_{}".format))
+def test_other_ids_are_not_taken_for_marked_ones(ident: str) -> None:
+    assert not is_marked(ident)
+    assert not is_marked(new_call_id())
+
+
+async def test_what_was_kept_stands_in_its_place_again() -> None:
+    kept, ident = Kept(), marked_id()
+    beside = ToolUse("call_b", "add", '{"a":1}')
+    await keep(
+        exchange(), conversations(kept), ident, Rounds(BEFORE, [beside], [ToolResult("call_b", (Text("1"),), "add")])
+    )
+    user, said, result = asking(ident)
+    out = await restored(exchange(), conversations(kept), (user, said, result))
+    assert [message.role for message in out] == ["user", "assistant", "tool", "assistant", "tool", "tool"]
+    assert [part for part in out[1].parts if isinstance(part, Text)] == []  # the client has seen it, and echoes it
+    assert out[2].parts[0] == RESULT
+    assert [part.call_id for part in out[3].parts if isinstance(part, ToolUse)] == ["call_b", ident]
+    assert out[3].text == "Now you."
+    assert out[5] is result
+
+
+async def test_it_belongs_to_the_key_that_asked() -> None:
+    kept, ident = Kept(), marked_id()
+    await keep(exchange(), conversations(kept), ident, Rounds(BEFORE, (), ()))
+    messages = asking(ident)
+    assert await restored(exchange("eve"), conversations(kept), messages) is messages
+    assert len(await restored(exchange(), conversations(kept), messages)) == 5
+
+
+async def test_a_store_that_is_away_spoils_nothing() -> None:
+    kept, ident, asked = Kept(), marked_id(), exchange()
+    kept.away = True
+    await keep(asked, conversations(kept), ident, Rounds(BEFORE, (), ()))
+    messages = asking(ident)
+    assert await restored(asked, conversations(kept), messages) is messages
+    assert asked.record.counts["store_failures"] == 2
+
+
+async def test_ordinary_ids_cost_no_look_up_and_others_not_many() -> None:
+    kept = Kept()
+    messages = asking(new_call_id())
+    assert await restored(exchange(), conversations(kept), messages) is messages
+    assert kept.asked == []
+    ids = [marked_id() for _ in range(MAX_LOOKUPS + 9)]
+    await restored(exchange(), conversations(kept), tuple(m for ident in ids for m in asking(ident)))
+    assert kept.asked == [f"kept_{ident}" for ident in ids[9:]]
