@@ -42,6 +42,9 @@ LINGER_S: Final = 2.0
 REFUSALS: Final = 256
 """So many may linger at once; further ones are reset without a word."""
 
+NEVER_S: Final = 365 * 86_400.0
+"""What aiohttp calls no limit, 0, closes a connection after its first answer."""
+
 UNSENT_BYTES: Final = 128 * 1024
 """The system keeps so much for a client that it could not send yet: without a bound it is megabytes, and a client that
 stopped reading is noticed only when they are full."""
@@ -66,7 +69,7 @@ class ClientServer(web.Server):
         self._most = limits.connections
         self._options: dict[str, Any] = {
             "access_log": None,  # the gateway writes its own record of each exchange
-            "keepalive_timeout": server.idle_s or 0,
+            "keepalive_timeout": NEVER_S if server.idle_s is None else server.idle_s,
             "max_line_size": limits.head_bytes,
             "max_field_size": limits.head_bytes,
             "max_headers": limits.header_fields,

@@ -177,6 +177,16 @@ async def test_a_connection_without_a_request_is_closed(start: Start, first: byt
     await eventually(lambda: not gateway.host.server.open)
 
 
+async def test_no_limit_between_requests(start: Start) -> None:
+    gateway = await start(server={"idle_s": None, "head_s": None, "body_s": None, "write_stall_s": None})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(3):
+            writer.write(head(len(BODY)) + BODY)
+            assert await answered(reader) == 200
+            await asyncio.sleep(0.05)
+    await eventually(lambda: not gateway.host.server.open)
+
+
 async def test_a_body_that_does_not_come(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolwire.access")
     gateway = await start(server={"body_s": 0.2})
