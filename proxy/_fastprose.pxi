@@ -369,6 +369,8 @@ cdef class ProseScanner:
             return self._line_start if at == pos else self._p[at - 1] == c"\n"
         if not (self._after and self._blank):
             return False
+        if not self._trims and PyByteArray_GET_SIZE(self._pending) + at - pos > self._limit:
+            return False  # more would not have waited
         while pos < at and CLASS[self._p[pos]] & SPACE:
             pos += 1
         return pos == at

@@ -294,7 +294,8 @@ class ProseScanner:
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
         """Whether `marker` counts at `at`; what stands between `pos` and there was not said yet."""
         if marker.anchor == "after":
-            return self._after and self._blank and not self._buf[pos:at].strip(_SPACE)
+            near = self._trims or len(self._pending) + at - pos <= self._limit  # more would not have waited
+            return self._after and self._blank and near and not self._buf[pos:at].strip(_SPACE)
         return self._line_start if at == pos else self._buf[at - 1] == _NEWLINE
 
     def _next_first(self, pos: int) -> int:

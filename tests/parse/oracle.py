@@ -569,7 +569,8 @@ class _Reading:
 
     def follows_block(self) -> bool:
         since = "".join(self.said)
-        return self.after_block and not since.strip(SPACE) and len(since) <= self.limit
+        near = len(since) <= self.limit or (self.settings.trim_edges and not self.inside)
+        return self.after_block and near and not since.strip(SPACE)
 
     def block(self, shapes: list[Shape], start: int) -> tuple[int, Verdict | None]:
         """Where the block ends and what it is; None: its opener was none."""

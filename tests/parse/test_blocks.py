@@ -356,3 +356,16 @@ def test_what_ran_over_the_closer_is_no_piece_of_the_block(twin: ModuleType, siz
         ("<calls>", "f(a='x", (("call", "f(a='x"),), True, True),
         ("<calls>", "g(')')\n[f()]", (("call", "g(')')"), ("call", "[f()]")), True, True),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 13, 1000])
+@pytest.mark.parametrize(("spaces", "follows"), [(40, True), (41, False)])
+def test_whitespace_beyond_the_limit_parts_what_follows_a_block(
+    twin: ModuleType, spaces: int, follows: bool, size: int
+) -> None:
+    """However it comes: whitespace that is kept waits for what follows, but not more of it than `block_bytes`."""
+    text = "<|call|>x<|args|>{}<|end|>" + " " * spaces + "<|section_end|>z"
+    scanner = twin.CallScanner(GRAMMARS["section"], WordJudge(), block_bytes=40, trim_edges=False)
+    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+    shown = words(events + scanner.finish())
+    assert ("<|section_end|>" in "".join(shown)) is not follows
