@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -15,7 +17,8 @@ from proxy.conversion import ConfigError, to_mapping
 from proxy.registry import MIDDLEWARES, registries
 from proxy.settings import load
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "middleware.md"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference" / "middleware.md"
 SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
 
 
@@ -38,6 +41,18 @@ def test_it_is_there_only_if_asked_for(name):
     assert name not in DEFAULT_CHAIN
 
 
+def test_what_is_not_asked_for_is_not_even_imported():
+    program = (
+        "import sys; from proxy.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
+        "print([name for name in sys.modules if name in sys.argv[1:]])"
+    )
+    modules = [*(f"middlewares.{name}" for name in SHIPPED), "proxy.patterns", "re2"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_unknown_option_is_an_error_at_load(name):
     config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
@@ -47,7 +62,7 @@ def test_an_unknown_option_is_an_error_at_load(name):
 
 
 def test_without_its_package_redact_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    monkeypatch.setitem(sys.modules, "re2", None)
     config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
     with pytest.raises(ConfigError, match=re.escape("pip install 'toolwire[redact]'")):
         check_names(dataclasses.replace(config, chain=(MiddlewareConfig(use="redact"), *config.chain)), registries())
