@@ -61,7 +61,8 @@ class Health:
 
 async def _answers(target: Target) -> bool:
     try:
-        return await asyncio.wait_for(target.backend.ready(), LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):  # `wait_for` of Python 3.11 may lose a cancellation
+            return await target.backend.ready()
     except TimeoutError:
         return False
     except Exception:  # a plug-in's; a server that cannot be asked is not up

@@ -218,7 +218,7 @@ async def test_readiness_uses_what_is_known(gateway: Gateway) -> None:
 
 
 async def test_health_checks_end_with_the_gateway() -> None:
-    async with Upstream() as a:
+    async with asyncio.timeout(HANGS_S), Upstream() as a:
         settings = config({"a": a.url}, {"health_check_s": 0.01}, backend="a")
         before = asyncio.all_tasks()
         server = TestServer(create_app(settings))

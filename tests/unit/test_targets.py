@@ -21,6 +21,7 @@ from proxy.config import BackendConfig, BreakerConfig, RetryConfig, RouteOptions
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.exchange import Exchange
+from proxy.health import Health
 from proxy.model import Message, ModelReply, ModelRequest, Text
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
@@ -310,6 +311,37 @@ async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
     await source.open()
     assert [type(event) for event in await answer(source)] == [Start, Delta, Finish]
     await source.close()
+
+
+# --- health ---------------------------------------------------------------------------------------------------------
+
+
+async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> None:
+    server = Fake("s")
+    answers = asyncio.get_running_loop().create_future()
+
+    async def ready() -> bool:
+        server.hangs.set()
+        return bool(await answers)
+
+    server.ready = ready  # type: ignore[attr-defined]
+    known = target(server, health_check_s=3600.0)
+    async with asyncio.timeout(10.0):
+        async with Health({"s": known}, lambda up, name: None):
+            await server.hangs.wait()
+            answers.set_result(True)
+
+
+async def test_a_server_that_cannot_be_asked_is_down() -> None:
+    server = Fake("s")
+
+    async def ready() -> bool:
+        raise RuntimeError("no")
+
+    server.ready = ready  # type: ignore[attr-defined]
+    told: list[tuple[bool, str]] = []
+    assert await Health({"s": target(server)}, lambda up, name: told.append((up, name))).states() == {"s": False}
+    assert told == [(False, "s")]
 
 
 # --- Retry-After ----------------------------------------------------------------------------------------------------
