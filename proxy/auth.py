@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from .config import AuthConfig, KeyConfig, RateLimit
 from .conversion import ConfigError, Rules, from_mapping
 from .errors import ClientFault, quote
@@ -124,7 +126,11 @@ def _read_file(path: Path) -> list[KeyConfig]:
     if path.suffix.lower() not in _STRUCTURED:
         entries = (line.split("#", 1)[0].strip() for line in text.splitlines())
         return [KeyConfig(key=entry) for entry in entries if entry]
-    tree = parse_yaml(text)
+    try:
+        # JSON is YAML as well, but read as such ten thousand keys would take seconds.
+        tree = orjson.loads(text) if path.suffix.lower() == ".json" else parse_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None  # the error itself holds the text
     if not isinstance(tree, dict):
         tree = {"keys": tree}  # just the list
     if extra := sorted(map(str, tree.keys() - {"keys"})):

@@ -113,6 +113,18 @@ def test_mistakes_in_a_key_file(tmp_path: Path, text: str, message: str) -> None
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("keys.json", '[{"key": "hunter2",}]'), ("keys.yaml", "- {key: hunter2, name: [}")]
+)
+def test_a_key_file_that_cannot_be_read(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(ValueError, match=rf"^{name}: .*line 1") as caught:
+        Keys.load(AuthConfig(keys_file=str(file)))
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
 def test_a_key_that_is_there_twice() -> None:
     with pytest.raises(ValueError, match=r'^the same key is there twice \("b"\)$'):
         keys("one", KeyConfig(key=hash_key("one"), name="b"))
