@@ -15,27 +15,37 @@ from .config import GatewayConfig
 LEAST: Final = 8
 """A shorter word is not taken for a secret: it would be found in every text."""
 
-_LOOKS_SECRET: Final = (
-    rb"\b(?:sk|pk|rk|tw|xai|gsk|hf|gh[oprsu]|github_pat|glpat|xox[abeoprs])[-_][A-Za-z0-9_\-]{16,}",
-    rb"\bA[KS]IA[A-Z0-9]{16}\b",
-    rb"\bAIza[A-Za-z0-9_\-]{35}",
-    rb"\b(?i:bearer) +[A-Za-z0-9._~+/\-]{12,}",
-    rb"\beyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+",
+_LOOKS_SECRET: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rb"(?:sk|pk|rk|tw|xai|gsk|hf|gh[oprsu]|github_pat|glpat|xox[abeoprs])[-_]"
+        rb"(?=[A-Za-z_\-]{0,64}[0-9])[A-Za-z0-9_\-]{16,}",
+        rb"AKIA[A-Z0-9]{16}",
+        rb"ASIA[A-Z0-9]{16}",
+        rb"AIza[A-Za-z0-9_\-]{35}",
+        rb"[Bb][Ee][Aa][Rr][Ee][Rr] +[A-Za-z0-9._~+/\-]{12,}",
+        rb"eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+",
+    )
 )
+"""One after the other, most of them beginning with letters: that is several times as fast as all in one. None asks
+for the edge of a word: in JSON the letter of an escaped line end may stand before. A key has a digit, a word with hyphens none."""
 
 
 class Covering:
     """Covers these words, and what matches these patterns or looks like a key. Raises `re.error` for a bad pattern."""
 
     def __init__(self, words: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        literal = [re.escape(word).encode() for word in words if len(word) >= LEAST]
-        parts = [*literal, *(pattern.encode() for pattern in patterns), *_LOOKS_SECRET]
-        self._pattern = re.compile(b"|".join(b"(?:%b)" % part for part in parts))
+        self._words = [word.encode() for word in words if len(word) >= LEAST]
+        self._patterns = (*(re.compile(pattern.encode()) for pattern in patterns), *_LOOKS_SECRET)
 
     def data(self, data: bytes, key: bytes = b"") -> bytes:
         """The same with stars, of the same length. `key` is one more word."""
-        data = self._pattern.sub(lambda found: b"*" * len(found[0]), data)
-        return data.replace(key, b"*" * len(key)) if len(key) >= LEAST else data
+        for word in (*self._words, key):
+            if len(word) >= LEAST:
+                data = data.replace(word, b"*" * len(word))
+        for pattern in self._patterns:
+            data = pattern.sub(_stars, data)
+        return data
 
     def text(self, text: str, key: bytes = b"") -> str:
         """As `data`."""
@@ -52,6 +62,10 @@ class Covering:
                 return [self.value(item, key) for item in value]
             case _:
                 return value
+
+
+def _stars(found: re.Match[bytes]) -> bytes:
+    return b"*" * len(found[0])
 
 
 def known_secrets(config: GatewayConfig) -> Iterator[str]:

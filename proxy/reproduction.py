@@ -18,6 +18,7 @@ from .backends.replayed import NOWHERE, ReplayedBackend, replayable
 from .captures import Captured
 from .checks import HTTP_KINDS
 from .config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
+from .covering import Covering
 from .recording import RecordingError
 from .registry import registries
 
@@ -40,19 +41,23 @@ class Reproduction:
     @property
     def same(self) -> bool:
         """The client got the same; of an answer that the client did not wait for, as far as it went."""
-        before, now = settled(self.recorded), settled(self.again)
+        before, now = self._settled()
         return now.startswith(before) if self.cut_short else now == before
 
     @property
     def difference(self) -> tuple[int, bytes, bytes] | None:
         """Where the two differ first, and what stands there, once ids and times are made equal."""
-        before, now = settled(self.recorded), settled(self.again)
+        before, now = self._settled()
         if self.same:
             return None
         at = next(
             (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now))
         )
         return at, before[at : at + 80], now[at : at + 80]
+
+    def _settled(self) -> tuple[bytes, bytes]:
+        """Both in the form in which they are compared: what looks secret was covered in the recorded one."""
+        return settled(self.recorded), settled(Covering().data(self.again))
 
 
 def settled(body: bytes) -> bytes:
