@@ -24,7 +24,7 @@ from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
 from proxy.judge import FailureCode, custom_input, settle_arguments, strict_failure
 from proxy.middleware import Middleware
-from proxy.model import ToolChoice, ToolSpec, ToolUse
+from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.protocols.wire import dump
 from proxy.repair import parses
 from proxy.reply import Reply
@@ -89,11 +89,11 @@ class Arguments(Middleware):
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
-        exchange.state.pop(
-            Arguments, None
-        )  # of an earlier answer, if somebody further out asks again, perhaps for other tools
-        if _offered(exchange):
-            wants = self.wants if _answer(exchange).choice.forces else Kind.FINISHED_CALL
+        request = exchange.request
+        # In place of what is remembered of an earlier answer, if somebody further out asks again, perhaps for other tools.
+        exchange.state[Arguments] = request
+        if _offered(exchange, request):
+            wants = self.wants if request.tool_choice.forces else Kind.FINISHED_CALL
             reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
@@ -217,9 +217,9 @@ class Arguments(Middleware):
         LOG.warning("request %s: a demanded call was not made", exchange.id)
 
 
-def _offered(exchange: Exchange) -> tuple[ToolSpec, ...]:
+def _offered(exchange: Exchange, request: ModelRequest) -> tuple[ToolSpec, ...]:
     """The tools that a call may name: what was taught to the model, or what the native backend was given."""
-    return exchange.offer.tools if exchange.offer is not None else exchange.request.callable_tools
+    return exchange.offer.tools if exchange.offer is not None else request.callable_tools
 
 
 def _written(use: ToolUse) -> str:
@@ -228,13 +228,15 @@ def _written(use: ToolUse) -> str:
 
 
 def _answer(exchange: Exchange) -> _Answer:
-    """What is remembered of this answer. It is made when the answer is declared: later `exchange.request` may be another one."""
-    answer: _Answer | None = exchange.state.get(Arguments)
-    if answer is None:
-        answer = exchange.state[Arguments] = _Answer(
-            choice=exchange.request.tool_choice,
-            offered=by_taught_name(_offered(exchange)),
-            known=by_taught_name(exchange.request.tools),
-            schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
-        )
+    """What is remembered of this answer; made for its first call, of the request that it was declared for."""
+    kept: _Answer | ModelRequest | None = exchange.state.get(Arguments)
+    if isinstance(kept, _Answer):
+        return kept
+    request = kept or exchange.request
+    answer = exchange.state[Arguments] = _Answer(
+        choice=request.tool_choice,
+        offered=by_taught_name(_offered(exchange, request)),
+        known=by_taught_name(request.tools),
+        schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
+    )
     return answer
