@@ -22,6 +22,7 @@ from proxy.conversion import expectation, is_mapping, is_sequence, join, without
 from proxy.errors import CODES
 from proxy.judge import PARSE_FAILURES, REPAIRS
 from proxy.ratelimit.base import Kind
+from proxy.servertools.calls import CallState
 from proxy.telemetry import FIELDS, OUTCOMES, REFUSED, Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,7 +199,7 @@ def telemetry() -> str:
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
         "kind": REPAIRS,
         "direction": ("input", "output"),
-        "state": (),
+        "state": [state.value for state in CallState],
     }
     out = [
         NOTE,

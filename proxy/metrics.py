@@ -122,11 +122,12 @@ class Cells:
 
 def read_file(path: Path) -> tuple[int, list[Series]]:
     """What another process has written so far: its id and all its series."""
-    content = path.read_bytes()
-    if len(content) < _HEAD.size:
-        return 0, []  # it has just been made
-    used, pid = _HEAD.unpack_from(content)
-    return pid, _series(content, used)
+    with path.open("rb") as file:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return 0, []  # it has just been made
+        used, pid = _HEAD.unpack(head)
+        return pid, _series(head + file.read(max(0, used - _HEAD.size)), used)
 
 
 def _walk(content: bytes | mmap.mmap, used: int) -> Iterator[tuple[bytes, int, int]]:

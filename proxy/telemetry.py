@@ -211,7 +211,9 @@ class Metrics:
         )
         self.retries = Counter("toolwire_retries_total", "Further tries, by what the one before failed with", "code")
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
-        self.tool_executions = Counter("toolwire_tool_executions_total", "Server-side executions", "state")
+        self.tool_executions = Counter(
+            "toolwire_tool_executions_total", "States that server-side executions entered", "state"
+        )
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
