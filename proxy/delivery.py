@@ -146,6 +146,7 @@ class Delivery:
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
             for observer in record.observers:
                 observer.ended(record)
+            record.failures.clear()  # their tracebacks know the record
 
     async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
         try:
@@ -181,7 +182,10 @@ class Delivery:
             LOG.exception("exchange %s failed", ident)
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         record.ended_by(error)
-        return error_response(error, self._protocol, ident)
+        try:
+            return error_response(error, self._protocol, ident)
+        finally:
+            del error  # its traceback knows this frame: a circle
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
         if request.headers.get("Content-Type") != "application/json" != request.content_type:

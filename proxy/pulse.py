@@ -62,6 +62,10 @@ class Pulse:
             self._reason = reason
             self._task.cancel()
 
+    def forget(self) -> None:
+        """Let go of the exchange, which knows this pulse: only the collector could free a circle."""
+        self._task = self._on_silence = self._on_stop = None
+
     def stopped(self) -> GatewayError | None:
         """For the task, when it was cancelled: why it was stopped. None if somebody else cancelled it, who must prevail."""
         reason, self._reason = self._reason, None
@@ -92,6 +96,7 @@ class Pulses:
     def end(self, pulse: Pulse) -> None:
         """The exchange is over."""
         self._running.discard(pulse)
+        pulse.forget()
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""
