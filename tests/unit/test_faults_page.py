@@ -1,0 +1,43 @@
+"""The page of faults names every fault of the table, and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.telemetry import REFUSED
+from tests.e2e.test_fault_table import FAULTS, Fault
+from tests.unit.test_threat_model import functions
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[^`]*)`", PAGE)))
+ROWS = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_the_test_exists(named: str) -> None:
+    file, _, function = named.partition("::")
+    assert file == "tests/e2e/test_fault_table.py" if not function else function in functions(file)
+
+
+def test_every_fault_has_a_row_and_every_row_a_fault() -> None:
+    assert list(ROWS) == list(FAULTS)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_row_says_what_is_tested(name: str) -> None:
+    fault: Fault = FAULTS[name]
+    early, _, late = ROWS[name].partition("|")
+    if fault.early is None:
+        assert "a good answer" in early
+    else:
+        assert early.startswith(f"{fault.early[0]} `{fault.early[1]}`")
+    if fault.late is not None:
+        assert late.strip().startswith(f"`{fault.late}`")
+
+
+def test_every_cause_of_a_refusal_is_named() -> None:
+    assert [cause for cause in REFUSED if f"(`{cause}`)" not in PAGE] == []
