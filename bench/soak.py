@@ -6,7 +6,7 @@ ask all the time; some read slowly, some go away, and the server resets, stalls,
 
 - every stream that is read to its end has exactly one terminal event, and every answer without one a status and an error;
 - every call that arrives is the one that the model wrote, whole;
-- the memory of a worker after the warm-up (a fifth of the time) grows by less than 5 %.
+- the memory of a worker after the warm-up (a fifth of the time, two minutes at least) grows by less than 5 %.
 
 Exit status 1 if one of these fails. Figures go to standard output, one line every ten seconds.
 """
@@ -43,6 +43,8 @@ PIECES: Final = 20
 """Text frames of an answer."""
 REPORT_S: Final = 10.0
 GROWTH: Final = 0.05
+WARM_UP_S: Final = 120.0
+"""At least: until Python's collector has been through its oldest generation twice, what waits for it still grows."""
 IDLE_S: Final = 2.0
 """Of the gateway towards the server; a stall is noticed after it."""
 TOOL: Final = {
@@ -277,7 +279,7 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
                 memory[pid] = memory_of(pid)
             except OSError:
                 continue  # it has just gone
-            if time.monotonic() - begin > seconds / 5:
+            if time.monotonic() - begin > max(WARM_UP_S, seconds / 5):
                 kept.setdefault(pid, []).append(memory[pid])
         total = sum(tally.outcomes.values())
         sizes = ", ".join(f"{pid}: {size / 1024:.1f} MiB" for pid, size in memory.items())
