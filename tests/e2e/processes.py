@@ -123,7 +123,7 @@ async def closed(url: str) -> None:
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
+            except ConnectionError:  # refused, or reset while it closes
                 return
             writer.close()
             await asyncio.sleep(0.01)
