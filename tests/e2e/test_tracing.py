@@ -360,7 +360,7 @@ async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.L
             for _ in range(5):
                 assert (await post(server, ASK)).status == 200
     async with asyncio.timeout(10):
-        while any("otel" in thread.name.lower() for thread in threading.enumerate()):  # given up, not left to go on
+        while any("otel" in thread.name.lower() for thread in threading.enumerate()):  # noqa: ASYNC110  # given up, not left to go on
             await asyncio.sleep(0.01)
     said = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert all(record.name == "toolwire.telemetry" for record in said), said
