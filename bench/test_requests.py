@@ -19,12 +19,12 @@ from proxy._grammar import Block
 from proxy.bodies import read_json
 from proxy.config import LimitsConfig, PromptConfig
 from proxy.formats.sentinel import FORMAT
-from proxy.logs import flush_logs, set_up_logging
 from proxy.model import ModelRequest
+from proxy.observability.logs import flush_logs, set_up_logging
+from proxy.observability.telemetry import ACCESS, AccessRecord, Metrics
 from proxy.prompt import TextCache, content_key, segment
 from proxy.protocols.chat import ChatProtocol
 from proxy.schema import SchemaCache, compile_schema
-from proxy.telemetry import ACCESS, AccessRecord, Metrics
 from proxy.toolset import KnownTools
 from proxy.transcript import inject
 

@@ -17,7 +17,7 @@ from bench import corpus
 from bench.measuring import Measure
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats.base import ToolFormat
-from proxy.judge import Judge
+from proxy.judging.judge import Judge
 from proxy.measure.contestants import CONTESTANTS, Found, Make, found
 from proxy.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
 from proxy.model import ToolChoice

@@ -22,11 +22,11 @@ from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
-from proxy.judge import FailureCode, custom_input, settle_arguments, strict_failure
+from proxy.judging.judge import FailureCode, custom_input, settle_arguments, strict_failure
+from proxy.judging.repair import parses
 from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.protocols.wire import dump
-from proxy.repair import parses
 from proxy.reply import Reply
 from proxy.schema import SchemaProblem, ToolSchema, ToolSchemas, compile_schema
 

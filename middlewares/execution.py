@@ -33,7 +33,7 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats.rendering import result_text
 from proxy.middleware import Handler, Middleware
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from proxy.observing import ObservedTool
+from proxy.observability.observing import ObservedTool
 from proxy.protocols.responses_items import PROTOCOL as ITEMS_PROTOCOL
 from proxy.reply import Batches, Reply
 from proxy.servertools.calls import CallState, Trail

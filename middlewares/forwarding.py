@@ -1,8 +1,8 @@
 """To the backend: the innermost middleware.
 
 Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), else the
-current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by `proxy.attempts`
-and `proxy.targets` (R10.5, R10.6). Declares an estimate of the token counts where the backend may give none (R11.3).
+current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by `proxy.targets.attempts`
+and `proxy.targets.targets` (R10.5, R10.6). Declares an estimate of the token counts where the backend may give none (R11.3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import replace
 import orjson
 from aiohttp import web
 
-from proxy.attempts import Attempts
 from proxy.backends.adapt import adapt, fit_images
 from proxy.backends.base import Capabilities
 from proxy.errors import ClientFault, quote
@@ -22,7 +21,8 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply, ModelRequest, Text, Usage
 from proxy.reply import Reply
-from proxy.targets import Member
+from proxy.targets.attempts import Attempts
+from proxy.targets.targets import Member
 from proxy.usage import Estimator
 
 

@@ -19,7 +19,7 @@ from proxy.errors import ClientFault
 from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import as_taught
-from proxy.gbnf import Bounds, Inexpressible
+from proxy.gbnf.grammar import Bounds, Inexpressible
 from proxy.middleware import Middleware
 from proxy.model import Constraint, ModelRequest
 from proxy.prompt import TextCache, content_key, form_sentence, segment

@@ -15,8 +15,8 @@ from typing import Any, Final
 from proxy.errors import ModelFault
 from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
 from proxy.exchange import Exchange
+from proxy.judging.repair import read_json
 from proxy.middleware import Middleware
-from proxy.repair import read_json
 from proxy.reply import Reply
 from proxy.schema import SchemaProblem, compile_schema
 

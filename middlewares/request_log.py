@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Final
 from aiohttp import web
 
 from proxy.app import CONFIG
-from proxy.covering import Covering, known_secrets
+from proxy.capture.covering import Covering, known_secrets
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open
 from proxy.exchange import Exchange
-from proxy.logs import log_fields
 from proxy.middleware import Middleware
 from proxy.model import ModelRequest
+from proxy.observability.logs import log_fields
 from proxy.reply import Reply
 
 LOG: Final = logging.getLogger("toolwire.requests")

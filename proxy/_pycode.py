@@ -1,7 +1,7 @@
 """Following what is not JSON, character by character: part of the Python twin, see `_pyparse.py`.
 
 Like `_pyjson.py` these answer one question, where the thing ends. What it means, and whether it means anything, is said once it
-is whole (`proxy/literals.py`).
+is whole (`proxy/judging/literals.py`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ._pyfollow import ArgumentFollower
 from ._pysse import SseFramer
 from .errors import GatewayError
 from .events import BlockKind, Close, Delta, Fault, Open
-from .literals import json_string
+from .judging.literals import json_string
 
 __all__ = ["CallScanner", "SseFramer"]
 

@@ -24,10 +24,10 @@ from .delivery import API_KEY, Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
 from .heads import set_common
-from .health import Health
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
-from .observing import Observe
+from .observability.observing import Observe
+from .observability.telemetry import Metrics
 from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
 from .protocols.responses import ResponsesProtocol
@@ -41,8 +41,8 @@ from .servertools.folder import ServerTools
 from .settings import load, read_section
 from .store.opening import make_store
 from .stored import CONVERSATIONS, Conversations, add_routes
-from .targets import Target, targets_of
-from .telemetry import Metrics
+from .targets.health import Health
+from .targets.targets import Target, targets_of
 from .toolset import KnownTools
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
@@ -167,14 +167,14 @@ def _configured_observers(
 ) -> Iterator[Observe]:
     """Those of what is switched on. They are imported only then."""
     if config.telemetry.on:
-        from .otlp import EXPORTING, Exporting
+        from .observability.otlp import EXPORTING, Exporting
 
         settings = (config.telemetry, config.backends)
         make = partial(Exporting, *settings)
         yield lasting.take(EXPORTING, settings, make, Exporting.close).begin
     if config.capture.keep:
-        from .capture import CaptureFolder, Captures
-        from .capture_routes import CAPTURES, add_routes
+        from .capture.recorder import CaptureFolder, Captures
+        from .capture.routes import CAPTURES, add_routes
 
         cells = metrics.cells.path
         shared = None if cells is None else cells.parent / "captures"

@@ -33,7 +33,7 @@ from .prompt import check_template
 from .ratelimit.opening import make_ledger
 from .registry import Registries, Registry
 from .store.opening import make_store
-from .targets import Target, targets_of
+from .targets.targets import Target, targets_of
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),

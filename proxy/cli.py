@@ -28,7 +28,7 @@ FORMATS = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md
 @contextmanager
 def _reported() -> Iterator[None]:
     """A mistake in a configuration or a recording ends the program with status 1 and no traceback."""
-    from .recording import RecordingError
+    from .capture.recording import RecordingError
 
     try:
         yield
@@ -51,7 +51,7 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
 
 
 def _chunks(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
-    """A `proxy.recording.Chunks`."""
+    """A `proxy.capture.recording.Chunks`."""
     if value is None or value in ("recorded", "tokens", "bytes", "whole"):
         return value
     if value.isdecimal() and int(value) > 0:
@@ -123,7 +123,7 @@ def serve(
     Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are for
     its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
-    from .serving import serve as run
+    from .server.serving import serve as run
     from .settings import has_backends, load
 
     if not (backend or file or has_backends()):
@@ -213,9 +213,9 @@ def replay(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> N
     standard input. At the end stand the calls, and whether they come out the same however the recording is cut; of a capture
     also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
-    from .captures import is_capture, read_capture
-    from .replay import Summary, show, show_json
-    from .replay_capture import Outcome, show_capture
+    from .capture.files import is_capture, read_capture
+    from .capture.replay import Summary, show, show_json
+    from .capture.replay_capture import Outcome, show_capture
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with _reported():

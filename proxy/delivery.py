@@ -27,13 +27,13 @@ from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
 from .heads import REQUEST_ID
 from .middleware import Handler
-from .observing import Observe
+from .observability.observing import Observe
+from .observability.telemetry import AccessRecord, Metrics
 from .protocols.base import WireProtocol
 from .pulse import Pulse, Pulses
 from .reply import Reply
 from .routing import Router
 from .sending import send, show_output
-from .telemetry import AccessRecord, Metrics
 from .toolset import KnownTools
 
 LOG: Final = logging.getLogger("toolwire")

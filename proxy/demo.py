@@ -26,7 +26,6 @@ import aiohttp
 import jsonschema_rs
 from aiohttp import web
 
-from . import serving
 from ._version import __version__
 from .app import create_app
 from .checks import is_loopback
@@ -47,6 +46,7 @@ from .formats.rendering import result_text
 from .middleware import Middleware
 from .model import ModelRequest, ToolResult
 from .registry import registries
+from .server import serving
 from .toolapi import ChatResponse, ToolCall, ToolCallAccumulator
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"

@@ -1,4 +1,4 @@
-"""What outlives a configuration: handed from an application to the one that takes its place (see `proxy.hosting`)."""
+"""What outlives a configuration: handed from an application to the one that takes its place (see `proxy.server.hosting`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .errors import ClientFault, quote
 from .formats.base import ToolFormat
 from .formats.families import format_for
 from .servertools.folder import ServerTools
-from .targets import Targets
+from .targets.targets import Targets
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit."""

@@ -18,7 +18,7 @@ from .config import LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
-from .judge import Judge
+from .judging.judge import Judge
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
 

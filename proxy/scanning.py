@@ -12,7 +12,7 @@ from .config import LimitsConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
 from .fastparse import CallScanner
-from .judge import Judge
+from .judging.judge import Judge
 from .model import ModelReply, Text
 from .scanner import build_scanner, triggers
 

@@ -32,10 +32,10 @@ from .exchange import Exchange
 from .heads import USAGE_SOURCE, send_whole
 from .lanes import Events, Raw, ShownLane, choose
 from .model import Usage
+from .observability.telemetry import AccessRecord
 from .protocols.base import KEEPALIVE, WriteOptions
 from .pulse import Pulse
 from .reply import Reply
-from .telemetry import AccessRecord
 
 LOG: Final = logging.getLogger("toolwire")
 

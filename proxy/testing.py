@@ -33,7 +33,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from .backends.mock import MockBackend, MockSource
 from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RetryConfig, RouteOptions, StoreConfig
 from .model import ModelRequest
-from .observing import BackendObserver
+from .observability.observing import BackendObserver
 from .registry import Registries, registries
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------

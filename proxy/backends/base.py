@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..events import Event
 from ..model import ModelReply, ModelRequest
-from ..observing import BackendObserver
+from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
 
 

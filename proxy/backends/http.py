@@ -27,7 +27,7 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, fold, unfold
 from ..model import ModelReply, ModelRequest
-from ..observing import BackendObserver
+from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol, WriteOptions
 from ..protocols.wire import dump
 from .connections import Answer, Client, too_large

@@ -42,7 +42,7 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, fold
 from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
-from ..observing import BackendObserver
+from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
 from .presets import capabilities
 from .refusals import read_refusal

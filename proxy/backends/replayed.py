@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 
 from multidict import CIMultiDict
 
-from ..captures import Call
+from ..capture.files import Call
 from ..config import BackendConfig, LimitsConfig
 from ..errors import CODES, BackendFault, GatewayError
 from .connections import disconnected, too_large

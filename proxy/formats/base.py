@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from .._grammar import Branch, Grammar, Shape
-from ..gbnf import STANDARD, Bounds, answer_grammar
+from ..gbnf.grammar import STANDARD, Bounds, answer_grammar
 from ..model import ToolResult, ToolSpec, ToolUse
 from .layout import Layout, Tagged
 from .rendering import Listing, taught_name, taught_parameters
@@ -22,7 +22,7 @@ __all__ = ["VERBATIM", "Branch", "Grammar", "Layout", "Shape", "Tagged", "ToolFo
 
 class AnswerGrammar(Protocol):
     """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the calls.
-    Raises `proxy.gbnf.Inexpressible` if there is no such grammar."""
+    Raises `proxy.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
 

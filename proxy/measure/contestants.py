@@ -13,10 +13,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
+from ..capture.replay import FrameScanner
 from ..config import LimitsConfig
 from ..events import BlockKind, Close, Delta, Event, Open
 from ..fastparse import IMPLEMENTATION
-from ..replay import FrameScanner
 from ..scanner import open_scanner
 from . import libraries
 from .corpus import Call, value_of

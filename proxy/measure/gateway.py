@@ -19,10 +19,10 @@ from typing import Any, Final
 from aiohttp import ClientSession, web
 
 from ..app import create_app
+from ..capture.recording import SEED
 from ..checks import effective_routes
 from ..config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
 from ..conversion import ConfigError
-from ..recording import SEED
 from ..registry import registries
 from .corpus import TOOLS, large_call, prose, rendered
 from .report import described, environment, table

@@ -14,9 +14,9 @@ from math import inf
 from time import perf_counter_ns
 from typing import Final, Literal
 
-from .. import recording
+from ..capture import recording
+from ..capture.recording import SEED, Chunks, cut_text, is_sse
 from ..fastparse import IMPLEMENTATION
-from ..recording import SEED, Chunks, cut_text, is_sse
 from ..registry import registries
 from . import corpus, timing
 from .contestants import CONTESTANTS, Contestant, Found, Make, Offer, for_bytes, found

@@ -15,8 +15,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal
 
-from ..logs import log_fields
 from ..model import ToolUse
+from ..observability.logs import log_fields
 from ..protocols.wire import whole
 from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments

@@ -17,11 +17,11 @@ from proxy.events import Delta, Finish, fold
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats import sentinel
 from proxy.model import Message, ModelRequest, Text, Usage
+from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.chat import ChatProtocol
 from proxy.reply import Reply
 from proxy.routing import Route
-from proxy.targets import Targets
-from proxy.telemetry import AccessRecord
+from proxy.targets.targets import Targets
 from proxy.testing import Say, ScriptedBackend, Upstream
 from proxy.usage import count_bytes
 from tests.backends.conftest import Connect

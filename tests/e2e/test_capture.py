@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture import MEMORY_BYTES
-from proxy.captures import Captured, Entry, is_capture, read_capture, write_capture
+from proxy.capture.covering import Covering
+from proxy.capture.files import Captured, Entry, is_capture, read_capture, write_capture
+from proxy.capture.recorder import MEMORY_BYTES
+from proxy.capture.recording import RecordingError
+from proxy.capture.reproduction import reproduced, settled
 from proxy.cli import main
-from proxy.covering import Covering
-from proxy.recording import RecordingError
-from proxy.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
 

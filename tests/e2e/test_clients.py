@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 
 from proxy.app import create_app
-from proxy.clients import REFUSALS, ClientConnection, bound_unsent
 from proxy.config import GatewayConfig
-from proxy.hosting import Host
-from proxy.telemetry import Metrics
+from proxy.observability.telemetry import Metrics
+from proxy.server.clients import REFUSALS, ClientConnection, bound_unsent
+from proxy.server.hosting import Host
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, read_config
 
@@ -301,7 +301,7 @@ async def test_too_many_connections(start: Start) -> None:
 
 
 async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.clients.REFUSALS", 3)
+    monkeypatch.setattr("proxy.server.clients.REFUSALS", 3)
     assert REFUSALS > 3
     gateway = await start(limits={"connections": 0})
     async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:

@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
 from proxy.conversion import ConfigError
-from proxy.observing import ObservedTool
+from proxy.observability.observing import ObservedTool
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 
@@ -35,7 +35,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from proxy.tracing import Tracing
+from proxy.observability.tracing import Tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

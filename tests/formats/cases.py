@@ -12,7 +12,7 @@ from proxy.fastparse import CallScanner
 from proxy.formats.base import ToolFormat
 from proxy.formats.shapes import FUNCTION_STOPS
 from proxy.formats.values import Number, read_object
-from proxy.judge import Judge
+from proxy.judging.judge import Judge
 from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries

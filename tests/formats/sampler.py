@@ -1,4 +1,4 @@
-"""A reader of the GBNF that `proxy.gbnf` writes, and a random writer of texts that such a grammar allows.
+"""A reader of the GBNF that `proxy.gbnf.grammar` writes, and a random writer of texts that such a grammar allows.
 
 Knows what the notation has and the generator uses: rules, alternatives, groups, literals, character classes, `?`, `{m}`, `{m,n}`.
 Raises `GrammarError` for anything else, so a grammar that llama.cpp would refuse is not accepted here by accident.

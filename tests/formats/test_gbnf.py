@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from proxy.formats.base import ToolFormat
 from proxy.formats.layout import Layout
-from proxy.gbnf import Bounds, Inexpressible, answer_grammar
-from proxy.gbnf_rules import MAX_STEPS, integers, numbers
+from proxy.gbnf.grammar import Bounds, Inexpressible, answer_grammar
+from proxy.gbnf.rules import MAX_STEPS, integers, numbers
 from proxy.model import ToolSpec, ToolUse
 from tests.formats.cases import FORMATS, SEARCH, STOPS, WEATHER, scan
 from tests.formats.sampler import Grammar, GrammarError

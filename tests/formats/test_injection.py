@@ -16,11 +16,11 @@ from proxy.exchange import Exchange
 from proxy.formats import bare_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
+from proxy.observability.telemetry import AccessRecord
 from proxy.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
 from proxy.routing import Route
-from proxy.targets import Targets
-from proxy.telemetry import AccessRecord
+from proxy.targets.targets import Targets
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Grammar
 

@@ -25,13 +25,13 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import CODES, ClientFault, GatewayError
 from proxy.events import Event, Fault, Finish, Start, check, normalise
 from proxy.formats.base import ToolFormat
+from proxy.judging.repair import parses, repair_json
 from proxy.protocols import wire
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.responses import ResponsesProtocol
 from proxy.registry import registries
-from proxy.repair import parses, repair_json
 from proxy.scanner import open_scanner
 from proxy.schema import SchemaProblem, compile_schema
 from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.telemetry import FIELDS, OUTCOMES, AccessRecord, Metrics
+from proxy.observability.telemetry import FIELDS, OUTCOMES, AccessRecord, Metrics
 from proxy.testing import run_chain
 
 ROOT = Path(__file__).parents[2]

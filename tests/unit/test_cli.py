@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import proxy.demo
-import proxy.serving
+import proxy.server.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
 from proxy.config import BackendConfig, GatewayConfig, KeyConfig
@@ -47,7 +47,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[GatewayConfig]:
         configs.append(config)
         return 7
 
-    monkeypatch.setattr(proxy.serving, "serve", serve)
+    monkeypatch.setattr(proxy.server.serving, "serve", serve)
     return configs
 
 

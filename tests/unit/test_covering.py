@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.covering import Covering
+from proxy.capture.covering import Covering
 
 SECRETS = (
     "sk-proj-abcdefghijklmn4opqrstuvwxyz",

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.dispatch import Dispatch
 from proxy.middleware import Handler
+from proxy.server.dispatch import Dispatch
 
 NAME = web.AppKey("name", str)
 

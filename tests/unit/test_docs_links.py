@@ -28,9 +28,9 @@ from proxy.backends.presets import CONSTRAINTS
 from proxy.checks import check_names
 from proxy.cli import main
 from proxy.config import LimitsConfig
+from proxy.observability.telemetry import Metrics
 from proxy.registry import registries
 from proxy.settings import load
-from proxy.telemetry import Metrics
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = Path("docs/how-to/backends.md")

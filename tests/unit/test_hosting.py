@@ -18,9 +18,9 @@ from aiohttp import web
 from proxy.app import create_app
 from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from proxy.conversion import ConfigError
-from proxy.hosting import Host, reread
 from proxy.lasting import Lasting
-from proxy.telemetry import Metrics
+from proxy.observability.telemetry import Metrics
+from proxy.server.hosting import Host, reread
 
 NAME = web.AppKey("name", str)
 CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})

@@ -18,9 +18,9 @@ from proxy._grammar import Judge as JudgeProtocol
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.errors import ModelFault
 from proxy.formats import fenced_json, hermes, sentinel
-from proxy.judge import Judge, new_call_id, strict_failure
+from proxy.judging.judge import Judge, new_call_id, strict_failure
+from proxy.judging.repair import compact_json
 from proxy.model import ToolChoice, ToolSpec
-from proxy.repair import compact_json
 
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR

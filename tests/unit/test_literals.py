@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.literals import (
+from proxy.judging.literals import (
     MAX_VALUES,
     PythonCall,
     braces_value,
@@ -19,7 +19,7 @@ from proxy.literals import (
     python_value,
     scalar,
 )
-from proxy.repair import MAX_DEPTH
+from proxy.judging.repair import MAX_DEPTH
 
 MARK = '<|"|>'
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from proxy.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
+from proxy.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
 
 LOGGER = logging.getLogger("toolwire.test_logs")
 FIELDS = {"status": 200, "model": "a b", "ok": True, "ms": 0.25, "name": "naïve", "pid": "mine", "list": ["t"]}

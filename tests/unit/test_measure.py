@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import proxy.measure.parse
+from proxy.capture.recording import RecordingError, cut_text
 from proxy.cli import main
 from proxy.events import Event
 from proxy.fastparse import IMPLEMENTATION
@@ -27,7 +28,6 @@ from proxy.measure.corpus import CASES, TOOLS, Call
 from proxy.measure.parse import Growth, Plan, measure
 from proxy.measure.plot import svg
 from proxy.measure.report import as_json, as_text
-from proxy.recording import RecordingError, cut_text
 from proxy.registry import registries
 
 Run = Callable[..., Result]

@@ -15,9 +15,9 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from proxy.errors import BackendFault
-from proxy.exposition import page
-from proxy.metrics import CELLS, OTHER, SERIES_PER_FAMILY, Cells, Counter, Family, Gauge, Histogram
-from proxy.telemetry import AccessRecord, Metrics
+from proxy.observability.exposition import page
+from proxy.observability.metrics import CELLS, OTHER, SERIES_PER_FAMILY, Cells, Counter, Family, Gauge, Histogram
+from proxy.observability.telemetry import AccessRecord, Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

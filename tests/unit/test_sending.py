@@ -16,7 +16,7 @@ from proxy.backends.mock import MockBackend
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
-from proxy.observing import BackendObserver
+from proxy.observability.observing import BackendObserver
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
 from proxy.registry import registries

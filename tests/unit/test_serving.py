@@ -23,9 +23,9 @@ import pytest
 from aiohttp import web
 
 from proxy.config import BackendConfig, GatewayConfig, ServerConfig
-from proxy.logs import JsonFormatter, TextFormatter
-from proxy.serving import base_url, bind, close
-from proxy.workers import Supervisor, _Worker
+from proxy.observability.logs import JsonFormatter, TextFormatter
+from proxy.server.serving import base_url, bind, close
+from proxy.server.workers import Supervisor, _Worker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
 
@@ -36,7 +36,7 @@ from pathlib import Path
 from aiohttp import web
 from proxy.config import GatewayConfig, ServerConfig
 from proxy.conversion import ConfigError
-from proxy.serving import serve
+from proxy.server.serving import serve
 
 folder = Path(sys.argv[1])
 

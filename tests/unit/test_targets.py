@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attempts import Attempts, retry_after_s
 from proxy.backends.base import Backend, Capabilities, Source
 from proxy.backends.presets import PRESETS
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig, RouteOptions, Timeouts
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.exchange import Exchange
-from proxy.health import Health
 from proxy.model import Message, ModelReply, ModelRequest, Text
+from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
-from proxy.targets import Member, Target, Targets, common
-from proxy.telemetry import AccessRecord
+from proxy.targets.attempts import Attempts, retry_after_s
+from proxy.targets.health import Health
+from proxy.targets.targets import Member, Target, Targets, common
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)

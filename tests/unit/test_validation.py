@@ -15,10 +15,10 @@ from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange
+from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.chat import ChatProtocol
 from proxy.routing import Route
 from proxy.schema import ToolSchemas
-from proxy.telemetry import AccessRecord
 
 CHAT = ChatProtocol()
 ASK = {"role": "user", "content": "hi"}

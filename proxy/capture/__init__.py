@@ -1,0 +1,1 @@
+"""Exchanges on record: kept by the gateway, read, shown and run again."""

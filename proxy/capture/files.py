@@ -1,0 +1,133 @@
+"""The form of a capture: one exchange as it went, in lines of JSON (R18.4).
+
+The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration that
+decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written, cut where they
+were cut, with the seconds since the begin. `proxy.capture.recorder` writes captures, `proxy.capture.reproduction` runs them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import orjson
+
+from .recording import RecordingError
+
+VERSION: Final = 1
+MARK: Final = "toolwire_capture"
+
+Kind = Literal["request", "sent", "answered", "received", "failed", "output", "tool", "end"]
+"""`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1. `output`: the body
+of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `at` is in seconds since the begin, `call` 0 where it concerns none."""
+
+    kind: Kind
+    at: float
+    call: int = 0
+    data: bytes = b""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a backend. `status` is 0 if no answer came; `reads` are the pieces of its body; `failed` is the code and the
+    message of what went wrong on the way."""
+
+    sent: bytes = b""
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reads: tuple[bytes, ...] = ()
+    failed: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A whole capture."""
+
+    head: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+    def bytes_of(self, kind: Kind) -> bytes:
+        """All the bytes of one kind."""
+        return b"".join(entry.data for entry in self.entries if entry.kind == kind)
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was left out for its size."""
+        return not self.head.get("left_out_bytes")
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """What became of it: `status`, `code` if it failed, and the fields of the access line."""
+        return next((entry.fields for entry in self.entries if entry.kind == "end"), {})
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of backends, in order."""
+        numbers = sorted({entry.call for entry in self.entries if entry.call})
+        return tuple(map(self._call, numbers))
+
+    def _call(self, number: int) -> Call:
+        mine = [entry for entry in self.entries if entry.call == number]
+        head = next((entry.fields for entry in mine if entry.kind == "answered"), {})
+        failed = next((entry.fields for entry in mine if entry.kind == "failed"), None)
+        return Call(
+            sent=b"".join(entry.data for entry in mine if entry.kind == "sent"),
+            status=head.get("status", 0),
+            headers=head.get("headers", {}),
+            reads=tuple(entry.data for entry in mine if entry.kind == "received"),
+            failed=None if failed is None else (failed["code"], failed["message"]),
+        )
+
+
+def write_capture(head: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:
+    """The file."""
+    lines = [orjson.dumps({MARK: VERSION, **head}, default=str)]
+    for entry in entries:
+        line: dict[str, Any] = {"kind": entry.kind, "at": round(entry.at, 6)}
+        if entry.call:
+            line["call"] = entry.call
+        if entry.data:
+            try:
+                line["data"] = entry.data.decode()
+            except UnicodeDecodeError:  # a read may end inside a character
+                line["base64"] = base64.b64encode(entry.data).decode()
+        lines.append(orjson.dumps({**line, **entry.fields}, default=str))
+    return b"\n".join(lines) + b"\n"
+
+
+def is_capture(content: bytes) -> bool:
+    """Whether this is the begin of a capture."""
+    return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
+
+
+def read_capture(content: bytes) -> Captured:
+    """What `write_capture` wrote. Raises `RecordingError` if it is of another version or cannot be read."""
+    head: Mapping[str, Any] = {}
+    entries: list[Entry] = []
+    number = 0
+    try:
+        for number, line in enumerate(content.splitlines(), 1):
+            value = json.loads(line)
+            if number == 1:
+                head = value
+                if head.get(MARK) != VERSION:
+                    raise RecordingError(f"the capture has version {head.get(MARK)}; this toolwire reads {VERSION}")
+            else:
+                entries.append(_entry(value))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordingError(f"line {number} of the capture cannot be read: {error}") from error
+    return Captured(head, tuple(entries))
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    data = base64.b64decode(line.pop("base64")) if "base64" in line else line.pop("data", "").encode()
+    return Entry(line.pop("kind"), line.pop("at"), line.pop("call", 0), data, line)

@@ -1,0 +1,302 @@
+"""Debug captures: the last exchanges as they went, for a bug report (R18.4).
+
+Rules of this module:
+
+1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every lane is the same.
+2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like one. Of
+   headers only harmless ones are kept. What was said is kept: that is what a capture is for.
+3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is left out,
+   and the capture says so.
+4. A capture is one file, written by a thread, in a folder that the workers share. A key sees what it has asked itself; one with
+   `admin` sees all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from .._version import __version__
+from ..backends.base import Backend
+from ..config import CaptureConfig, GatewayConfig
+from ..conversion import to_mapping
+from ..errors import GatewayError
+from ..exchange import Exchange
+from ..fastparse import IMPLEMENTATION
+from ..model import EMPTY, ModelRequest
+from ..observability.observing import BackendObserver, ToolRun
+from ..observability.telemetry import AccessRecord
+from .covering import Covering, known_secrets
+from .files import Entry, Kind, write_capture
+
+LOG: Final = logging.getLogger("toolwire.capture")
+
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""Of one worker, for exchanges that run."""
+
+SUFFIX: Final = ".capture.jsonl"
+_NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
+"""What is called otherwise in a chosen folder is not ours."""
+HEADERS: Final = frozenset(
+    {"accept", "content-type", "content-encoding", "transfer-encoding", "user-agent", "x-request-id", "server", "date"}
+)
+"""Kept of requests and answers."""
+
+
+class CaptureFolder:
+    """The files of captures. `shared` is a folder of all workers, for those without `capture.folder`."""
+
+    def __init__(self, config: CaptureConfig, shared: Path | None) -> None:
+        self.keeps = config.keep
+        self._chosen = Path(config.folder) if config.folder is not None else shared
+        self._own: Path | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count()
+
+    def keep(self, name: str, make: Callable[[], bytes]) -> None:
+        """Write what `make` makes, soon: in a thread. It makes room for itself."""
+        task = asyncio.get_running_loop().create_task(self._write(name, make))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def written(self) -> None:
+        """Wait until what has ended is written."""
+        await asyncio.gather(*self._writing)
+
+    async def close(self) -> None:
+        """Write what waits. A folder that nobody chose is removed."""
+        await self.written()
+        if self._own is not None:
+            await asyncio.to_thread(shutil.rmtree, self._own, ignore_errors=True)
+
+    # These read and write files: called in threads.
+
+    def files(self, owner: str | None) -> list[Path]:
+        """The captures, oldest first: those of this owner, or all."""
+        found = sorted(path for path in self._folder().glob(f"*{SUFFIX}") if _NAME.fullmatch(path.name))
+        return found if owner is None else [path for path in found if named(path)[1] == short(owner)]
+
+    def file(self, request_id: str, owner: str | None) -> Path | None:
+        """The youngest capture of the request with this id."""
+        return next((path for path in reversed(self.files(owner)) if named(path)[2] == request_id), None)
+
+    def _folder(self) -> Path:
+        if self._chosen is None:
+            self._chosen = self._own = Path(tempfile.mkdtemp(prefix="toolwire-captures-"))
+        self._chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._chosen
+
+    async def _write(self, name: str, make: Callable[[], bytes]) -> None:
+        try:
+            await asyncio.to_thread(self._write_file, name, make)
+        except Exception as error:  # nothing that happens to a capture may happen to anybody else
+            LOG.error("a capture could not be written: %s", error)
+
+    def _write_file(self, name: str, make: Callable[[], bytes]) -> None:
+        folder = self._folder()
+        unfinished = folder / f"{os.getpid()}-{next(self._numbers)}.unfinished"
+        with open(unfinished, "wb", opener=_private) as file:
+            file.write(make())
+        unfinished.rename(folder / f"{name}{SUFFIX}")
+        for path in self.files(None)[: -self.keeps]:
+            path.unlink(missing_ok=True)  # another worker may have been faster
+
+
+class Captures:
+    """Records the exchanges of an application into `folder`."""
+
+    def __init__(self, config: GatewayConfig, folder: CaptureFolder) -> None:
+        self.exchange_bytes = config.capture.exchange_bytes
+        self.folder = folder
+        self.held_bytes = 0
+        self.covering = Covering(known_secrets(config), config.capture.secrets)
+        self._config = config
+
+    def begin(self, request: web.Request, request_id: str) -> Capture:
+        """An `Observe`."""
+        return Capture(self, request, request_id)
+
+    def settings_of(self, exchange: Exchange) -> dict[str, Any]:
+        """What of the configuration decides about an answer, in the form of the file."""
+        route = exchange.route.config
+        chain = self._config.chain if route.chain is None else route.chain
+        options = to_mapping(exchange.route.options)
+        options.pop("prompt", None)  # it decides what the model is asked, not what becomes of its answer
+        return {
+            "limits": to_mapping(self._config.limits),
+            "defaults": options,
+            "chain": [entry.use for entry in chain],
+            "upstream_model": route.upstream_model,
+        }
+
+    def backend(self, name: str) -> dict[str, Any]:
+        """What a backend is, without where it is and how to get in."""
+        config = self._config.backends.get(name)
+        found: dict[str, Any] = {} if config is None else to_mapping(config)
+        for key in ("url", "api_key", "headers", "script", "options", "pool", "timeouts"):
+            found.pop(key, None)
+        return found
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def short(owner: str) -> str:
+    """An owner in the name of a file."""
+    return owner[:16] or "nobody"
+
+
+def named(path: Path) -> tuple[str, str, str]:
+    """What the name of a file says: when (Unix time in nanoseconds), whose, and the request id."""
+    when, owner, request_id = path.name.removesuffix(SUFFIX).split("-", 2)
+    return when, owner, request_id
+
+
+class Capture:
+    """One exchange while it is recorded: an `ExchangeObserver`."""
+
+    def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
+        self.output: Callable[[bytes], None] | None = self._output
+        self._captures = captures
+        self._started = time.monotonic()
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self._left_out = 0
+        self._calls = 0
+        self._owner = ""
+        self._request_id = request_id
+        self._secret = presented_key(request)
+        self._head: dict[str, Any] = {
+            "toolwire": __version__,
+            "scanner": IMPLEMENTATION,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "request_id": request_id,
+            "path": request.path,
+            "headers": harmless(request.headers),
+        }
+
+    def read(self, exchange: Exchange) -> None:
+        """See `ExchangeObserver`."""
+        self._owner = exchange.owner
+        self._head |= {"endpoint": exchange.protocol.name, "route": exchange.route.config.model}
+        self._head["config"] = self._captures.settings_of(exchange)
+        origin = exchange.received.origin
+        if origin is not None:
+            self.add("request", data=origin.body)
+
+    def backend_call(self, backend: Backend, request: ModelRequest) -> CaptureOfCall:
+        """See `ExchangeObserver`."""
+        self._calls += 1
+        self._head.setdefault("backend", self._captures.backend(backend.name))
+        return CaptureOfCall(self, self._calls)
+
+    def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
+        """See `ExchangeObserver`."""
+        return CaptureOfTool(self, name, call_id, arguments)
+
+    def ended(self, record: AccessRecord) -> None:
+        """See `ExchangeObserver`."""
+        self._captures.held_bytes -= self._bytes
+        end = {"status": record.status, "code": record.code, **record.notes, **record.counts}
+        self.add("end", fields={name: value for name, value in end.items() if value is not None})
+        if self._left_out:
+            self._head["left_out_bytes"] = self._left_out
+        name = f"{time.time_ns():020d}-{short(self._owner)}-{self._request_id}"
+        self._captures.folder.keep(name, self._file)
+
+    def _file(self) -> bytes:
+        return write_capture(self._head, cover(self._entries, self._captures.covering, self._secret))
+
+    def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
+        """Record it, unless it is too much."""
+        captures, size = self._captures, len(data)
+        if size and (self._bytes + size > captures.exchange_bytes or captures.held_bytes + size > MEMORY_BYTES):
+            self._left_out += size
+            return
+        self._bytes += size
+        captures.held_bytes += size
+        self._entries.append(Entry(kind, time.monotonic() - self._started, call, data, fields))
+
+    def _output(self, data: bytes) -> None:
+        self.add("output", data=data)
+
+
+class CaptureOfCall(BackendObserver):
+    """A call of a backend while it is recorded."""
+
+    def __init__(self, capture: Capture, number: int) -> None:
+        self._capture = capture
+        self._number = number
+
+    def sent(self, body: bytes) -> None:
+        """See `BackendObserver`."""
+        self._capture.add("sent", self._number, body)
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `BackendObserver`."""
+        self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})
+
+    def received(self, data: bytes) -> None:
+        """See `BackendObserver`."""
+        self._capture.add("received", self._number, bytes(data))
+
+    def failed(self, error: BaseException) -> None:
+        """See `BackendObserver`."""
+        code = error.code if isinstance(error, GatewayError) else type(error).__name__
+        self._capture.add("failed", self._number, fields={"code": code, "message": str(error)})
+
+
+class CaptureOfTool(ToolRun):
+    """A server-side execution while it is recorded."""
+
+    def __init__(self, capture: Capture, name: str, call_id: str, arguments: str) -> None:
+        self._capture = capture
+        self._fields = {"name": name, "call_id": call_id, "arguments": arguments}
+
+    def ended(self, state: str, result: str) -> None:
+        """See `ToolRun`."""
+        self._capture.add("tool", fields={**self._fields, "state": state, "result": result})
+
+
+# --- secrets --------------------------------------------------------------------------------------------------------
+
+
+def harmless(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are kept."""
+    return {name.lower(): value for name, value in headers.items() if name.lower() in HEADERS}
+
+
+def presented_key(request: web.Request) -> bytes:
+    """The key that the client sent, if it sent one."""
+    found = request.headers.get("x-api-key") or request.headers.get("Authorization", "").rpartition(" ")[2]
+    return found.encode(errors="backslashreplace")
+
+
+def cover(entries: Sequence[Entry], covering: Covering, key: bytes) -> Iterator[Entry]:
+    """The entries with secrets covered. A secret that is cut by the end of a read is found too."""
+    streams: dict[tuple[Kind, int], list[int]] = {}
+    for index, entry in enumerate(entries):
+        streams.setdefault((entry.kind, entry.call), []).append(index)
+    covered: dict[int, bytes] = {}
+    for indices in streams.values():
+        whole = covering.data(b"".join(entries[index].data for index in indices), key)
+        at = 0
+        for index in indices:
+            size = len(entries[index].data)
+            covered[index] = whole[at : at + size]
+            at += size
+    for index, entry in enumerate(entries):
+        yield Entry(entry.kind, entry.at, entry.call, covered[index], covering.value(dict(entry.fields), key))

@@ -1,0 +1,1 @@
+"""Grammars for constrained decoding, in the notation of llama.cpp."""

@@ -1,0 +1,110 @@
+"""What a JSON Schema says to whoever writes a grammar from it: its types, its bounds, and several schemas as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from .rules import MAX_REPEAT, Inexpressible
+
+NOTES: Final = frozenset(
+    (
+        *("$comment", "$defs", "$id", "$schema", "additionalProperties", "default", "definitions", "deprecated"),
+        *("description", "example", "examples", "readOnly", "title", "writeOnly"),
+    )
+)
+"""Keywords that say nothing about which declared values fit."""
+
+_TYPE_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "object": ("properties", "required", "additionalProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+
+
+def type_names(schema: Any) -> list[str] | None:
+    """The types that a schema allows, or lets see by its other keywords; None: any."""
+    if not isinstance(schema, Mapping):
+        return None
+    types = schema.get("type")
+    if types is None:
+        types = next((kind for kind, keys in _TYPE_HINTS.items() if any(key in schema for key in keys)), None)
+        if types is None:
+            return None
+    names = [types] if isinstance(types, str) else list(types)
+    if schema.get("nullable") is True and "null" not in names:
+        names.append("null")
+    return names
+
+
+def sizes(schema: Mapping[str, Any], least: str, most: str, default: int) -> tuple[int, int]:
+    """The bounds under two keywords, such as `minItems` and `maxItems`. Raises `Inexpressible` if nothing is between them."""
+    low = int(schema.get(least, 0))
+    high = min(int(schema.get(most, max(default, low))), MAX_REPEAT)
+    if low > high:
+        raise Inexpressible(f"{least} is above {most}")
+    return low, high
+
+
+def has_type(value: Any, types: Any) -> bool:
+    """Does a listed value have the type that stands beside the list?"""
+    if types is None:
+        return True
+    names = (types,) if isinstance(types, str) else tuple(types)
+    match value:
+        case None:
+            return "null" in names
+        case bool():
+            return "boolean" in names
+        case str():
+            return "string" in names
+        case int():
+            return "integer" in names or "number" in names
+        case float():
+            return "number" in names or ("integer" in names and value.is_integer())
+        case list():
+            return "array" in names
+    return "object" in names
+
+
+def merge(schemas: Sequence[Any]) -> Any:
+    """One schema that asks for all of them. Raises `Inexpressible` where two say things that cannot be joined."""
+    merged: dict[str, Any] = {}
+    for schema in schemas:
+        if schema is True:
+            continue
+        if not isinstance(schema, Mapping):
+            raise Inexpressible("nothing fits")
+        for key, value in schema.items():
+            if key not in merged or key in NOTES - {"additionalProperties"} or merged[key] == value:
+                merged[key] = value
+            elif key == "properties":
+                joined = dict(merged[key])
+                for name, inner in value.items():
+                    joined[name] = {"allOf": [joined[name], inner]} if name in joined else inner
+                merged[key] = joined
+            elif key == "required":
+                merged[key] = [*merged[key], *(name for name in value if name not in merged[key])]
+            elif key == "allOf":
+                merged[key] = [*merged[key], *value]
+            elif key in ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"):
+                merged[key] = max(merged[key], value)
+            elif key in ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"):
+                merged[key] = min(merged[key], value)
+            elif key == "type":
+                merged[key] = _common(merged[key], value)
+            elif key == "additionalProperties" and False in (merged[key], value):
+                merged[key] = False
+            else:
+                raise Inexpressible(f"two different {key}")
+    return merged
+
+
+def _common(left: Any, right: Any) -> list[str]:
+    ours = [left] if isinstance(left, str) else list(left)
+    theirs = [right] if isinstance(right, str) else list(right)
+    both = [name for name in ours if name in theirs]
+    if ("integer" in ours and "number" in theirs) or ("number" in ours and "integer" in theirs):
+        both.append("integer")
+    return list(dict.fromkeys(both))

@@ -1,0 +1,342 @@
+"""Judging a block: what of the text that a scanner found becomes a call (R9).
+
+Rules of this module:
+
+1. A judge never raises and never waits. Whatever a model wrote becomes calls, text, nothing, or one error.
+2. Nothing is half done: a block that holds several calls, one of them bad, is text as a whole (soft) or a failure
+   (strict). So no call runs that the model wrote together with one that the client never sees.
+3. What stands in a block, in whatever encoding, `assembly.py` says; here is what becomes of it.
+4. "Strict" is the named tool's own `strict: true`; where no tool of the offer is named, strict if any tool is (C28).
+
+Schemas are not looked at here (R9.4): they concern calls of native backends as well, see `middlewares/arguments.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
+from ..config import LimitsConfig, RouteOptions
+from ..errors import GatewayError, ModelFault, quote
+from ..formats.rendering import by_taught_name, taught_parameters
+from ..model import CallKind, ModelRequest, ToolChoice, ToolSpec
+from ..toolset import note, note_of
+from .assembly import Assembly, Written, assemble, begun, member, settle_arguments, unread_arguments
+from .repair import REPAIR_KINDS, compact_json, read_json
+from .untyped import ParameterTypes
+
+__all__ = ["FailureCode", "Judge", "custom_input", "new_call_id", "settle_arguments", "strict_failure"]
+
+FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
+
+REPAIRS: Final = (*REPAIR_KINDS, "closer")
+"""How a call can have been repaired: its JSON, or its closing tag was missing."""
+
+PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
+"""Why a block is no call: it has no end, it is not written as its format says, it is too large, its arguments are no JSON."""
+
+LONGEST_ID: Final = 256
+"""A longer call id that a model wrote is not handed on (C1)."""
+
+_UNTYPED: Final = ParameterTypes(None)
+
+
+def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> ModelFault | str:
+    """What a strict failure becomes under `options.strict_failure` (R9.6): the error that ends the answer, or the text
+    that stands in the place of the call."""
+    if options.strict_failure == "assistant_message":
+        return f"[tool call rejected: {code}: {detail}]"
+    return ModelFault(detail, code=code)
+
+
+def new_call_id() -> str:
+    """A fresh call id: `call_` and a UUID4 as 32 hex digits (C1)."""
+    raw = bytearray(os.urandom(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return f"call_{raw.hex()}"
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A call that reads well. `repaired` (how) and `unwrapped` say what is to be counted once it is emitted."""
+
+    name: str
+    arguments: str
+    tool: ToolSpec | None
+    strict: bool
+    repaired: Collection[str]
+    unwrapped: bool
+    call_id: str | None
+    source: str | None
+
+    @property
+    def is_custom(self) -> bool:
+        """`arguments` is free text."""
+        return self.tool is not None and self.tool.kind == "custom"
+
+
+class _Rejected(Exception):
+    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it."""
+
+    def __init__(
+        self, code: FailureCode, detail: str, *, strict: bool, counter: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.strict = strict
+        self.counter = counter
+        self.reason = reason
+
+
+class Judge:
+    """Decides about the blocks of one answer, in order of appearance: the `Judge` of `proxy._grammar`.
+
+    `tools` and `choice` say which names may be called; with `tools` None any name may and nothing is strict. Without
+    `parallel` everything after the first call is dropped (R2.19). `count` is called with the name of a counter:
+    `calls`, `repaired`, `object_arguments`, `unclosed_repaired` for calls that are emitted; `parse_failures`,
+    `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
+    `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
+    counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
+    (`PARSE_FAILURES`), the code of `strict_failures`. `new_id` makes call ids.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[ToolSpec] | None,
+        *,
+        choice: ToolChoice,
+        parallel: bool,
+        options: RouteOptions,
+        limits: LimitsConfig,
+        count: Callable[[str], object] | None = None,
+        label: Callable[[str, str], object] | None = None,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self.strict = True in [tool.strict for tool in tools or ()]
+        self._tools = tools
+        self._choice = choice
+        self._names: _Names | None = None
+        self._parallel = parallel
+        self._options = options
+        self._limits = limits
+        self._count: Callable[[str], object] = count or (lambda name: None)
+        self._label: Callable[[str, str], object] = label or (lambda name, label: None)
+        self._new_id = new_id
+        self._made = 0
+        self._seen: set[tuple[str, str]] = set()
+        self._ids: set[str] = set()
+        self._parameters = _UNTYPED  # of the call that was opened last
+
+    def block(self, block: Block) -> Verdict:
+        """See `proxy._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
+        if self._made and not self._parallel:
+            self._count("dropped_parallel")
+            return DROPPED
+        try:
+            calls = self._wanted(self._read(block))
+        except _Rejected as rejected:
+            return self._refuse(rejected)
+        if not block.closed:
+            self._count("unclosed_repaired")
+        return Verdict(calls=tuple([self._emit(call, block.opened) for call in calls])) if calls else DROPPED
+
+    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+        """See `proxy._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
+        options = self._options
+        if options.dedupe_calls or self._made >= (self._limits.calls_per_response if self._parallel else 1):
+            return None
+        written = begun(shape, pieces)
+        try:
+            name, tool, strict = self._named(written)
+        except _Rejected:
+            return None
+        if strict or (tool is not None and tool.kind == "custom"):
+            return None
+        call_id = self._settled_id(written.call_id)
+        self._parameters = ParameterTypes(None if tool is None else taught_parameters(tool))
+        return Found(name, call_id, "") if tool is None else Found(tool.name, call_id, "", namespace=tool.namespace)
+
+    def argument(self, shape: Shape, opened: Found, key: str, value: str | None) -> str | None:
+        """See `proxy._grammar.Judge`."""
+        return member(shape, key, value, self._parameters)
+
+    def withdrawn(self, opened: Found) -> GatewayError:
+        """See `proxy._grammar.Judge`."""
+        self._count("withdrawn_calls")
+        detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
+        return ModelFault(detail, code="malformed_tool_arguments")
+
+    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+        """Judge a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted, also
+        if it is strict (C18); else it is text or a failure."""
+        if why == "truncated":
+            self._count("truncated_calls")
+            return DROPPED
+        if why == "oversize":
+            detail, reason = f"The model's tool call is larger than {self._limits.block_bytes} bytes.", "oversize"
+        else:
+            detail, reason = "The answer ended inside a tool call.", "unclosed"
+        return self._refuse(self._unreadable(detail, reason))
+
+    def _refuse(self, rejected: _Rejected) -> Verdict:
+        if rejected.counter is not None:
+            self._count(rejected.counter)
+            if rejected.reason is not None:
+                self._label(rejected.counter, rejected.reason)
+        if not rejected.strict:
+            return AS_TEXT
+        self._count("strict_failures")
+        self._label("strict_failures", rejected.code)
+        outcome = strict_failure(rejected.code, rejected.detail, self._options)
+        return Verdict(replacement=outcome) if isinstance(outcome, str) else Verdict(error=outcome)
+
+    def _emit(self, call: _Candidate, opened: Found | None) -> Found:
+        self._made += 1
+        self._count("calls")
+        if call.repaired:
+            self._count("repaired")
+            for step in call.repaired:
+                self._label("repaired", step)
+        if call.unwrapped:
+            self._count("object_arguments")
+        tool = call.tool
+        call_id = self._settled_id(call.call_id) if opened is None else opened.call_id
+        if tool is None:
+            return Found(call.name, call_id, call.arguments, source=call.source)
+        kind: CallKind = "custom" if tool.kind == "custom" else "function"
+        return Found(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
+
+    def _settled_id(self, written: str | None) -> str:
+        """The id that the model wrote, if no other call of this answer has it; else a fresh one."""
+        if not written or written in self._ids or len(written) > LONGEST_ID:
+            return self._new_id()
+        self._ids.add(written)
+        return written
+
+    def _wanted(self, calls: Sequence[_Candidate]) -> list[_Candidate]:
+        """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""
+        wanted: list[_Candidate] = []
+        for call in calls:
+            if self._options.dedupe_calls:
+                key = (call.name, call.arguments if call.is_custom else compact_json(call.arguments))
+                if key in self._seen:
+                    self._count("deduped")
+                    continue
+                self._seen.add(key)
+            if wanted and not self._parallel:
+                self._count("dropped_parallel")
+                continue
+            wanted.append(call)
+        most = self._limits.calls_per_response
+        if self._made + len(wanted) > most:
+            raise _Rejected(
+                "malformed_tool_arguments",
+                f"The model made more than {most} tool calls in one answer.",
+                strict=any(call.strict for call in wanted),
+                counter="excess_calls",
+            )
+        return wanted
+
+    def _read(self, block: Block) -> Sequence[_Candidate]:
+        """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
+        options = self._options
+        if not block.closed and options.unclosed != "repair":
+            rejected = self._unreadable("The closing tag of the model's tool call is missing.", "unclosed")
+            rejected.strict = options.unclosed == "error"
+            raise rejected
+        try:
+            found = assemble(block, repair=options.repair == "safe")
+        except ValueError as error:
+            raise self._unreadable(f"The model's tool call cannot be read: {error}.", "unreadable") from None
+        if not found.calls:
+            raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
+        calls: list[_Candidate] = []
+        failures: list[_Rejected] = []
+        for written in found.calls:
+            try:
+                calls.append(self._call(written, found, block.closed))
+            except _Rejected as rejected:
+                failures.append(rejected)
+        if failures:
+            raise next((failure for failure in failures if failure.strict), failures[0])
+        return calls
+
+    def _named(self, written: Written) -> tuple[str, ToolSpec | None, bool]:
+        """The name of a call that may be made, its tool, and whether that is strict. Raises `_Rejected`."""
+        if self._names is None:
+            self._names = _names(self._tools, self._choice)
+        known, allowed = self._names
+        name = written.name
+        if written.alias is not None and name not in known:
+            name = written.alias
+        if not name:
+            detail = "The model's tool call has no name."
+            raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
+        tool = known.get(name)
+        strict = self.strict if tool is None else tool.strict is True
+        if allowed is not None and name not in allowed:
+            detail = f"The model called the tool {quote(name)}, which is not on offer."
+            raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names")
+        return name, tool, strict
+
+    def _call(self, written: Written, found: Assembly, closed: bool) -> _Candidate:
+        """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
+        name, tool, strict = self._named(written)
+        options = self._options
+        try:
+            if strict and found.flaw is not None:
+                raise ValueError(found.flaw)
+            arguments, repaired, unwrapped = written.arguments.settle(
+                None if tool is None else taught_parameters(tool),
+                repair=options.repair == "safe" and not strict,
+                objects=options.sentinel_arguments != "string",
+            )
+            if tool is not None and tool.kind == "custom":
+                arguments = custom_input(arguments)
+        except ValueError as error:
+            unread = unread_arguments(written.arguments) if tool is not None and tool.server else None
+            if unread is not None:  # who runs it tells the model what is wrong (R15.5)
+                return _Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
+            detail = f"The model's call of {quote(name)} is malformed: {error}."
+            raise _Rejected(
+                "malformed_tool_arguments", detail, strict=strict, counter="parse_failures", reason="arguments"
+            ) from None
+        mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
+        return _Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
+
+    def _unreadable(self, detail: str, reason: str) -> _Rejected:
+        return _Rejected(
+            "malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures", reason=reason
+        )
+
+
+_Names = tuple[Mapping[str, ToolSpec], frozenset[str] | None]
+"""The tools by the names under which the model knows them, and the names that may be called; None: any."""
+
+
+def _names(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> _Names:
+    if tools is None:
+        return {}, None
+    noted: _Names | None = note_of(tools, (_names, choice))
+    if noted is not None:
+        return noted
+    known = by_taught_name(tools)
+    # The request says which of its tools may be called, so that this rule stands in one place.
+    wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
+    return note(
+        tools, (_names, choice), (known, frozenset([name for name, tool in known.items() if id(tool) in wanted]))
+    )
+
+
+def custom_input(arguments: str) -> str:
+    """The free text for a custom tool, which is taught as a tool with one string `input` (R8.9). Raises `ValueError`."""
+    value = read_json(arguments)
+    text = value.get("input") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+        raise ValueError("its arguments hold no string `input`")
+    return text

@@ -1,0 +1,173 @@
+"""Values that come without a type, as in `<parameter=count>3</parameter>`: the tool's JSON Schema says what they are.
+
+Rules of this module:
+
+1. A string keeps its text. Everything else is read as JSON, numbers keeping their text, then as a Python literal (`True`,
+   `None`, single quotes), and what cannot be read stays a string: whether it fits is for the schema check to say (R9.4).
+2. Where a schema allows strings among others, a text counts as one of the others only if its own type is among them. Of
+   Python's syntax only the constants and what begins with `[` or `{` count there: `+47`, `0x1F` and `(1)` are strings.
+3. Without a schema for the key a text is JSON if it reads as such and is not itself a string; else a string.
+4. A schema is read as far as types go; each of its parts at most once for a key, whatever refers to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from .._grammar import SPACE
+from .literals import json_string, python_value
+from .repair import NUMBER, compact_json, parses
+
+Types = frozenset[str]
+"""Names of JSON Schema types."""
+
+STRING: Final[Types] = frozenset(("string",))
+OTHERS: Final[Types] = frozenset(("integer", "number", "boolean", "null", "object", "array"))
+
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+_JSON_WORDS: Final = ("true", "false", "null")
+_PYTHON: Final = ("[", "{", "True", "False", "None")
+
+
+class ParameterTypes:
+    """The types of a tool's parameters. `schema` is the tool's, or None if nothing is known."""
+
+    def __init__(self, schema: Mapping[str, Any] | None) -> None:
+        self._root: Mapping[str, Any] = schema or {}
+        self._schemas: dict[str, list[object]] = {}
+        self._other: list[object] = []
+        for part in _parts(self._root, self._root):
+            properties = part.get("properties")
+            if isinstance(properties, Mapping):
+                for name, inner in properties.items():
+                    self._schemas.setdefault(name, []).append(inner)
+            self._other.append(part.get("additionalProperties"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the schema's order."""
+        return tuple(self._schemas)
+
+    def of(self, key: str) -> Types | None:
+        """What a parameter may be; None if nothing says so."""
+        schemas = self._schemas.get(key, self._other)
+        types = {name for schema in schemas for part in _parts(schema, self._root) for name in _types(part)}
+        return frozenset(types) or None
+
+
+def typed_value(text: str, types: Types | None) -> str:
+    """The JSON text of a value that was written as `text` and may be one of `types`; None: anything."""
+    if types == STRING:
+        return json_string(text)
+    bare = text.strip(SPACE)
+    found = _as_json(bare)
+    if types is None:
+        return json_string(text) if found is None or found[0] == '"' else found
+    mixed = "string" in types
+    if found is None and (not mixed or bare.startswith(_PYTHON)):
+        try:
+            found = python_value(bare)
+        except ValueError:
+            pass
+    if found is None or (mixed and types.isdisjoint(_types_of(found))):
+        return json_string(text)
+    return found
+
+
+def _as_json(text: str) -> str | None:
+    if NUMBER.fullmatch(text) or text in _JSON_WORDS:
+        return text
+    return compact_json(text) if text[:1] in ("{", "[", '"') and parses(text) else None
+
+
+def _types_of(text: str) -> tuple[str, ...]:
+    """The types that a JSON text has, `string` left out."""
+    match text[0]:
+        case "{":
+            return ("object",)
+        case "[":
+            return ("array",)
+        case "t" | "f":
+            return ("boolean",)
+        case "n":
+            return ("null",)
+        case '"':
+            return ()
+        case _:
+            return ("integer", "number") if _WHOLE.fullmatch(text) else ("number",)
+
+
+def _parts(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A schema, and those that it refers to or is combined of, each once."""
+    waiting = [schema]
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        for keyword in ("oneOf", "anyOf", "allOf"):
+            inner = part.get(keyword)
+            if isinstance(inner, list | tuple):
+                waiting += reversed(inner)
+        if isinstance(ref := part.get("$ref"), str):
+            waiting.append(_target(ref, root))
+
+
+def _target(ref: str, root: Mapping[str, Any]) -> object:
+    """What a reference inside the schema points at, by its path; None if there is no such thing."""
+    if ref == "#":
+        return root
+    if not ref.startswith("#/"):
+        return None
+    found: object = root
+    for step in ref[2:].split("/"):
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+def _types(part: Mapping[str, Any]) -> Iterator[str]:
+    """The types that one part of a schema names, or lets see."""
+    if part.get("nullable") is True:
+        yield "null"
+    named = part.get("type")
+    if isinstance(named, str):
+        yield named
+    elif isinstance(named, list | tuple):
+        yield from (name for name in named if isinstance(name, str))
+    elif isinstance(values := part.get("enum"), list | tuple):
+        yield from map(_type_of, values)
+    elif "const" in part:
+        yield _type_of(part["const"])
+    elif "properties" in part:
+        yield "object"
+    elif "items" in part:
+        yield "array"
+
+
+def _type_of(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"

@@ -1,0 +1,186 @@
+"""The application behind a server, and how another takes its place while requests run (R17.5).
+
+Rules of this module:
+
+1. A request is answered from its first byte to its last by the application that was current when it came. One that was
+   replaced ends, with all that it holds, after its last answer, however long that takes.
+2. Another takes its place only once it runs. Whatever fails before changes nothing.
+3. What outlives a configuration is handed on (`proxy.lasting`). Where the gateway listens is not exchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from aiohttp import web
+
+from ..checks import check_values
+from ..config import GatewayConfig
+from ..conversion import ConfigError
+from ..errors import GatewayError
+from ..observability.logs import change_logging
+from ..observability.telemetry import Metrics
+from ..pulse import PULSES, Pulses
+from .clients import ClientServer
+from .dispatch import Dispatch
+
+LOG: Final = logging.getLogger("toolwire.serving")
+
+FIXED: Final = ("host", "port", "workers")
+"""Keys of `server` that only a restart changes."""
+
+STUCK_S: Final = 2.0
+"""At the end, for an application that was replaced and whose requests do not end although they were cancelled."""
+
+AppFactory = Callable[[GatewayConfig, Metrics, web.Application | None], web.Application]
+"""Makes the application for a configuration, which counts in the given metrics; the last argument is the one whose place it
+takes."""
+
+
+class Generation:
+    """An application that runs."""
+
+    def __init__(self, app: web.Application) -> None:
+        self.app = app
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Open what it needs. Raises what a plug-in raises; nothing stays open then."""
+        try:
+            await self._runner.setup()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        server = self._runner.server
+        assert server is not None
+        self.dispatch = Dispatch(self.app, server.request_handler)
+        self.make_request = server.request_factory
+
+    async def close(self) -> None:
+        """Close it all."""
+        await self._runner.cleanup()
+
+
+class Host:
+    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`."""
+
+    def __init__(self, create: AppFactory, metrics: Metrics) -> None:
+        self.server = ClientServer(
+            self._answer, metrics.connections, metrics.refused, request_factory=self._request, handler_cancellation=True
+        )
+        self._create = create
+        self._metrics = metrics
+        self._current: Generation
+        self._replaced: dict[Generation, asyncio.Task[None]] = {}
+
+    async def start(self, config: GatewayConfig) -> None:
+        """Run the application for `config`. Raises `ConfigError`, or what a plug-in raises."""
+        generation = Generation(self._create(config, self._metrics, None))
+        await generation.start()
+        self.config = config
+        self.server.configure(config.server, config.limits)
+        self._current = generation
+
+    async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
+        """Let the application for the configuration that `read` gives take the place of the current one. If that fails, the
+        log and the result say why, and nothing has changed."""
+        try:
+            config = await asyncio.to_thread(read)
+            generation = Generation(self._create(config, self._metrics, self._current.app))
+            await generation.start()
+        except Exception as error:
+            log_refusal(error)
+            return f"{type(error).__name__}: {error}"
+        before, self._current = self._current, generation
+        apply_logging(self.config, config)
+        self.config = config
+        self.server.configure(config.server, config.limits)
+        self._replaced[before] = asyncio.get_running_loop().create_task(self._end(before))
+        LOG.info("reloaded the configuration; requests under way: %d", before.dispatch.running)
+        return None
+
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return sum(generation.dispatch.running for generation in self._generations())
+
+    def drain(self) -> None:
+        """Say on `/ready` that the end is near, and let every connection end with its current answer."""
+        for pulses in self._pulses():
+            pulses.draining = True
+
+    def stop(self, reason: GatewayError) -> int:
+        """End all exchanges with `reason`; how many these are."""
+        return sum(pulses.stop(reason) for pulses in self._pulses())
+
+    async def idle(self) -> None:
+        """Wait until no request is being answered."""
+        for generation in self._generations():
+            await generation.dispatch.idle()
+
+    async def close(self) -> None:
+        """Close all applications. Connections must be closed by now."""
+        if self._replaced:
+            await asyncio.wait(self._replaced.values(), timeout=STUCK_S)
+        await self._current.close()
+
+    def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        return self._current.dispatch(request)
+
+    def _request(self, *args: Any) -> web.BaseRequest:
+        return self._current.make_request(*args)
+
+    def _generations(self) -> list[Generation]:
+        return [*self._replaced, self._current]
+
+    def _pulses(self) -> list[Pulses]:
+        found = (generation.app.get(PULSES) for generation in self._generations())
+        return [pulses for pulses in found if pulses is not None]
+
+    async def _end(self, generation: Generation) -> None:
+        try:
+            await generation.dispatch.idle()
+            await generation.close()
+        except Exception:
+            LOG.exception("an application that was replaced could not be closed")
+        finally:
+            del self._replaced[generation]
+        del generation
+        settle_memory()
+
+
+def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> GatewayConfig:
+    """The configuration as it is now, with the fixed parts of the `running` one. Raises `ConfigError`."""
+    config = load()
+    changed = [name for name in FIXED if getattr(config.server, name) != getattr(running.server, name)]
+    if changed:
+        LOG.warning("%s: a change takes effect at the next start", ", ".join(f"server.{name}" for name in changed))
+        kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
+        config = replace(config, server=replace(config.server, **kept))
+        check_values(config)  # whether keys are needed depends on the address
+    return config
+
+
+def log_refusal(error: Exception) -> None:
+    """Log why a configuration is not taken; a mistake in it needs no traceback."""
+    trace = None if isinstance(error, ConfigError) else error
+    LOG.error("cannot reload, the configuration stays as it was:\n%s", error, exc_info=trace)
+
+
+def apply_logging(before: GatewayConfig, now: GatewayConfig) -> None:
+    """Write log lines as the configuration says now."""
+    form, level = now.server.log_format, now.server.log_level
+    if (form, level) != (before.server.log_format, before.server.log_level):
+        change_logging(form, level)
+
+
+def settle_memory() -> None:
+    """Free what is left of earlier applications, and keep what runs out of the collector's sight."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,1 @@
+"""Which of a route's backends is asked, and asked again: balance, retries, breakers, health."""

@@ -1,0 +1,348 @@
+"""One request, asked again until a server answers (R10.5).
+
+Rules:
+
+1. Asked again is only while nothing of an answer has come: a refused connection, a status that says "later", a connection that is
+   cut before the first byte of a stream or before the last one of a whole answer. Signs of life that the gateway itself wrote do
+   not count. What the server says inside an answer, an error frame or nonsense, is its answer.
+2. A time-out while connecting is a failed connection. One that comes later is final: the server may still be at work.
+3. Another server is asked at once. The same one is given time: as long as its `Retry-After` says, or a random pause up to a bound
+   that doubles each time (full jitter).
+4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
+5. `timeouts.total_s` is for all tries together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from ..backends.base import Source
+from ..backends.connections import disconnected, timed_out
+from ..errors import GatewayError
+from ..events import Event, Fault, Start
+from ..model import ModelReply, ModelRequest
+from ..observability.observing import BackendObserver, observe_call
+from .targets import Member, is_failure
+
+if TYPE_CHECKING:
+    from ..exchange import Exchange
+
+LOG: Final = logging.getLogger("toolwire.retry")
+T = TypeVar("T")
+
+Prepare = Callable[[Member], tuple[ModelRequest, bytes | None]]
+"""The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
+
+
+class Attempts:
+    """The answer to the request of `exchange`, by whichever server of its route gives one: a `Source`, once `open` has returned.
+    Must be closed then.
+
+    `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`.
+    """
+
+    # How it is before the first try; so that this costs a request nothing.
+    queued_s = 0.0
+    _deadline: float | None = None
+    _asked: Member | None = None
+    _observer: BackendObserver | None = None
+    _probe = False
+    _began = False
+    _failed = False
+    _paused_s = 0.0
+
+    def __init__(self, exchange: Exchange, prepare: Prepare, key: bytes = b"") -> None:
+        self._targets = exchange.route.targets
+        self._retry = exchange.route.options.retry
+        self._exchange = exchange
+        self._record = exchange.record
+        self._prepare = prepare
+        self._key = key
+        self.protocol = self._targets.protocol
+        self.private = self._targets.private
+        self._started = time.monotonic()
+        self._tried: list[Member] = []
+        self._source: Source
+
+    async def open(self) -> None:
+        """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
+        member = self._targets.pick(self._retry.attempts, key=self._key)
+        if member is None:
+            raise self._targets.unavailable()
+        await self._ask(member)
+
+    # --- as a source ------------------------------------------------------------------------------------------------
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """See `Source.pump`."""
+
+        def first(data: bytes) -> None:
+            self._begin()
+            sink(data)
+
+        while True:
+            fault: GatewayError | None = None
+            try:
+                await self._within(self._source.pump(first if self._probe else sink))
+            except GatewayError as error:
+                fault = error
+            if self._source.began:
+                self._begin()
+                if fault is None:
+                    return
+            await self._again(fault or disconnected())
+
+    @property
+    def began(self) -> bool:
+        """See `Source.began`."""
+        return self._source.began
+
+    def pause(self) -> None:
+        """See `Source.pause`."""
+        self._source.pause()
+
+    def resume(self) -> None:
+        """See `Source.resume`."""
+        self._source.resume()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """See `Source.chunks`."""
+        while True:
+            try:
+                async with aclosing(cast("AsyncGenerator[bytes, None]", self._source.chunks())) as chunks:
+                    while (data := await self._within(anext(chunks, None))) is not None:
+                        self._begin()
+                        yield data
+                if self._began:
+                    return
+                fault: GatewayError = disconnected()
+            except GatewayError as error:
+                fault = error
+            await self._again(fault)
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """See `Source.batches`."""
+        while True:
+            held: list[Event] = []
+            async with aclosing(cast("AsyncGenerator[list[Event], None]", self._source.batches())) as batches:
+                while (batch := await self._within(anext(batches, None))) is not None:
+                    if not self._began:
+                        held += batch
+                        if all(isinstance(event, Start) for event in held):
+                            continue
+                        if isinstance(held[-1], Fault) and len(held) <= 2:
+                            break
+                        self._begin()
+                        batch = held
+                    yield batch
+            if self._began:
+                return
+            try:
+                await self._again(held[-1].error if held and isinstance(held[-1], Fault) else disconnected())
+            except GatewayError as error:
+                yield [*held[:-1], Fault(error)]
+                return
+
+    async def body(self) -> bytes:
+        """See `Source.body`."""
+        return await self._whole(lambda: self._source.body())
+
+    async def reply(self) -> ModelReply:
+        """See `Source.reply`."""
+        return await self._whole(lambda: self._source.reply())
+
+    async def close(self) -> None:
+        """See `Source.close`."""
+        if self._asked is None:
+            return
+        try:
+            await self._source.close()
+        finally:
+            if (self._began or self._source.began) and not self._failed:
+                self._asked.target.succeeded(probe=False)
+            self._leave()
+
+    def saw(self, event: Event) -> None:
+        """An event of the answer, for whoever looks on."""
+        if self._observer is not None:
+            self._observer.event(event)
+
+    # --- one try after the other ------------------------------------------------------------------------------------
+
+    async def _whole(self, read: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                answer = await self._within(read())
+            except GatewayError as error:
+                fault = error
+            else:
+                self._begin()
+                return answer
+            await self._again(fault)
+
+    async def _ask(self, member: Member) -> None:
+        """Ask `member`, and whoever is next if it does not accept."""
+        while True:
+            request, body = self._prepare(member)
+            self._enter(member, request)
+            try:
+                opening = member.target.backend.open(
+                    request, request_id=self._exchange.id, body=body, observer=self._observer
+                )
+                self._source = await self._within(opening)
+                self.queued_s += self._source.queued_s
+                self._record.queued += self._source.queued_s
+                return
+            except BaseException as error:
+                if self._observer is not None:
+                    self._observer.failed(error)
+                if not isinstance(error, GatewayError):
+                    self._leave()
+                    raise
+                self._fail(error)
+                fault = error
+            self._leave()
+            member = await self._next(fault)
+
+    async def _again(self, fault: GatewayError) -> None:
+        """The answer broke off for `fault`: begin another one. Raises `fault` if that cannot be."""
+        if self._began:
+            self._blame(fault)
+            raise fault
+        self._fail(fault)
+        try:
+            await self._source.close()
+        finally:
+            self._leave()
+        await self._ask(await self._next(fault))
+
+    async def _next(self, fault: GatewayError) -> Member:
+        """Who is to be asked after `fault`, when it is time. Raises `fault` if nobody is."""
+        if not fault.transient:
+            raise fault
+        member = self._pick()
+        pause = 0.0
+        if member is None or member in self._tried:
+            asked = retry_after_s(fault.headers.get("Retry-After"))
+            if member is None and (asked is None or not self._targets.left(self._retry.attempts, self._tried)):
+                raise fault
+            if asked is not None and asked > self._retry.retry_after_max_s:
+                raise fault
+            pause = self._backoff() if asked is None else asked
+        timeout_s = self._tried[-1].target.config.timeouts.total_s
+        if timeout_s is not None:
+            self._deadline = self._started + timeout_s
+            if time.monotonic() + pause >= self._deadline:
+                raise fault
+        if pause:
+            await asyncio.sleep(pause)
+            self._paused_s += pause
+            member = self._pick()
+        if member is None:
+            raise fault
+        self._note(fault, member, pause)
+        return member
+
+    def _pick(self) -> Member | None:
+        return self._targets.pick(self._retry.attempts, self._tried, self._key)
+
+    def _backoff(self) -> float:
+        retry = self._retry
+        return random.uniform(0.0, min(retry.backoff_max_s, retry.backoff_s * 2.0 ** (len(self._tried) - 1)))
+
+    def _note(self, fault: GatewayError, member: Member, pause: float) -> None:
+        record = self._record
+        record.count("retries")
+        record.label("retries", fault.code)
+        record.note("attempts", len(self._tried) + 1)
+        if self._paused_s:
+            record.note("retry_wait_ms", round(self._paused_s * 1000, 2))
+        LOG.warning(
+            "request %s: try %d failed at %r: %s: %s; next after %.2f s: %r",
+            self._exchange.id,
+            len(self._tried),
+            self._tried[-1].name,
+            fault.code,
+            fault.message,
+            pause,
+            member.name,
+        )
+
+    def _within(self, work: Awaitable[T]) -> Awaitable[T]:
+        """`work`, which may take as long as is left of the total. Of a first try the server's own limits are enough."""
+        return work if self._deadline is None else self._limited(work, self._deadline)
+
+    async def _limited(self, work: Awaitable[T], deadline: float) -> T:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise timed_out("total", deadline - self._started) from None
+
+    # --- what a server is told of ------------------------------------------------------------------------------------
+
+    def _enter(self, member: Member, request: ModelRequest) -> None:
+        if self._record.observers:
+            self._observer = observe_call(self._exchange, member.target.backend, request)
+        self._asked = member
+        self._tried.append(member)
+        self._probe = member.target.enter()
+        if self._targets.sole is None:
+            self._record.note("backend", member.name)
+
+    def _begin(self) -> None:
+        """Something of the answer has come: it works."""
+        if not self._began:
+            self._began = True
+            if self._probe:
+                self._probe = False
+                self._tried[-1].target.succeeded(probe=True)
+
+    def _fail(self, fault: GatewayError) -> None:
+        """A try failed with `fault`."""
+        member = self._tried[-1]
+        self._record.backend_failed(fault, member.name)
+        self._blame(fault)
+        asked = retry_after_s(fault.headers.get("Retry-After"))
+        if asked is not None:
+            member.target.rest(asked)
+
+    def _blame(self, fault: GatewayError) -> None:
+        """Tell the breaker, if it is the server's failing."""
+        if is_failure(fault):
+            self._failed = True
+            self._tried[-1].target.failed(self._probe)
+            self._probe = False
+
+    def _leave(self) -> None:
+        member, self._asked = self._asked, None
+        self._failed = False
+        if member is not None:
+            member.target.leave(self._probe)
+            if self._observer is not None:
+                self._observer.closed()
+
+
+def retry_after_s(value: str | None) -> float | None:
+    """The seconds that a `Retry-After` asks for, as a number or as a date (RFC 9110, 10.2.3); None if it says nothing readable."""
+    if value is None:
+        return None
+    value = value.strip()
+    try:
+        return max(0.0, float(value)) if value[:1].isdigit() else _until(parsedate_to_datetime(value))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _until(when: datetime) -> float:
+    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
