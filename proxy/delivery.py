@@ -158,18 +158,13 @@ class Delivery:
                     return await send(request, exchange, response, pulse)
                 return response
             finally:
-                for reply in exchange.replies:
-                    record.waited += reply.waited_s
-                    reply.ended()
-                    await reply.close()
-                exchange.replies.clear()  # they know the exchange: only the collector could free a circle
+                if exchange.replies:
+                    await _end(exchange.replies, record)
         except GatewayError as fault:
             error = fault
         except asyncio.CancelledError:
             reason = pulse.stopped()
-            if (
-                reason is None or request.writer.output_size
-            ):  # some other answer has begun: nothing may come in its middle
+            if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
                 raise
             error = reason
         except web.HTTPException as raised:
@@ -224,6 +219,19 @@ class Delivery:
         for observer in record.observers:
             observer.read(exchange)
         return exchange
+
+
+async def _end(replies: list[Reply], record: AccessRecord) -> None:
+    """End and close all of them, also those behind one that cannot be closed or at which this is cancelled. Empties the list: they
+    know the exchange, and only the collector could free a circle."""
+    reply = replies.pop(0)
+    record.waited += reply.waited_s
+    reply.ended()
+    try:
+        await reply.close()
+    finally:
+        if replies:
+            await _end(replies, record)
 
 
 async def _read_body(request: web.Request, limit: int, seconds: float | None) -> bytes:

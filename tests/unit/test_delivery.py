@@ -1,0 +1,37 @@
+"""The end of an exchange: whatever came up on the way is closed."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from proxy.delivery import _end
+from proxy.observability.telemetry import AccessRecord
+
+
+class Answer:
+    """Stands for a `Reply`."""
+
+    def __init__(self, fault: BaseException | None = None) -> None:
+        self.waited_s = 1.0
+        self.over = self.closed = False
+        self._fault = fault
+
+    def ended(self) -> None:
+        self.over = True
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed = True
+        if self._fault is not None:
+            raise self._fault
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("no"), asyncio.CancelledError()], ids=["failed", "cancelled"])
+async def test_one_that_cannot_be_closed_does_not_keep_the_others_open(fault: BaseException) -> None:
+    answers = [Answer(), Answer(fault), Answer()]
+    replies, record = cast("Any", [*answers]), AccessRecord()
+    with pytest.raises(type(fault)):
+        await _end(replies, record)
+    assert all(answer.over and answer.closed for answer in answers)
+    assert (replies, record.waited) == ([], 3.0)
