@@ -25,7 +25,8 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import Message, ModelRequest, Text, Usage
 from proxy.protocols.wire import dump
-from proxy.reply import Batches, Reply, Settle, Watch
+from proxy.reply import Batches, Reply
+from proxy.stages import Settle, Watch
 from proxy.usage import added
 
 LOG: Final = logging.getLogger("toolwire.reask")

@@ -26,8 +26,9 @@ from .fastparse import CallScanner, ChunkGate
 from .protocols.base import StreamReader, StreamWriter, TextWriter
 from .protocols.chat_reader import ChatReader
 from .relay import Relay
-from .reply import Chain, MapStage, Reply, Settle, Watch
+from .reply import Reply
 from .scanning import ScanStage
+from .stages import Chain, MapStage, Settle, Watch
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 

@@ -22,7 +22,7 @@ from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.registry import registries
 from proxy.relay import Relay
-from proxy.reply import Chain, Settle, Watch
+from proxy.stages import Chain, Settle, Watch
 from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads
 from tests.e2e.conftest import USER, post, serving, upstream_config

@@ -23,7 +23,7 @@ LAYERS = (
         *("proxy._grammar", "proxy._plan", "proxy._py*", "proxy.fastparse", "proxy._fastparse"),
     ),
     ("proxy.backends.*", "proxy.store.*"),
-    ("proxy.reply", "proxy.lanes", "proxy.middleware"),
+    ("proxy.stages", "proxy.reply", "proxy.lanes", "proxy.middleware"),
     ("proxy.app",),
 )
 """Innermost first. A module that is in none of them may be imported by any, but leads no layer further out than it may go."""

@@ -19,8 +19,8 @@ from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.responses_writer import ResponsesWriter
-from proxy.reply import Chain, MapStage, Settle, Stage, Watch
 from proxy.scanning import ScanStage
+from proxy.stages import Chain, MapStage, Settle, Stage, Watch
 from proxy.testing import chunk, frame
 from tests.chunks import reads
 

@@ -30,7 +30,8 @@ from proxy.events import (
 )
 from proxy.middleware import Guard
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.reply import Batches, Given, MapStage, Reply, RewriteFunction
+from proxy.reply import Batches, Given, Reply, RewriteFunction
+from proxy.stages import MapStage
 from tests.strategies import streams
 
 START = Start("id", "m", 1)
