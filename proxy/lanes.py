@@ -16,7 +16,8 @@ a stream never just stops, it ends with the protocol's end or with its error for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from functools import cache
+from typing import Final, Protocol, TypeGuard
 
 from .backends.refusals import cleaned
 from .errors import BackendFault, GatewayError
@@ -80,9 +81,19 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
         audit = Audit(source.protocol.reader(frame_bytes=frame_bytes), chain) if reply.audits else None
         return Raw(Relay(protocol, frame_bytes), writer, audit), True
     reader = source.protocol.reader(frame_bytes=frame_bytes)
-    if isinstance(reader, ChatReader) and isinstance(writer, TextWriter) and text_may_pass(chain):
+    if isinstance(reader, ChatReader) and _lets_write(writer) and text_may_pass(chain):
         return Gate(reader, chain, writer, source.private, frame_bytes), True
     return Events(reader, chain, writer, source.private), True
+
+
+def _lets_write(writer: StreamWriter) -> TypeGuard[TextWriter]:
+    return _is_text_writer(type(writer))
+
+
+@cache
+def _is_text_writer(kind: type) -> bool:
+    """Asked once for a class: a check against a protocol looks at every attribute, which takes as long as some frames."""
+    return issubclass(kind, TextWriter)
 
 
 def text_may_pass(chain: Chain) -> bool:
