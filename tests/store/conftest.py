@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,7 +10,7 @@ import pytest
 from proxy.store.base import ResponseStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
-from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.redis_server import RedisServer
 from tests.store.turns import Clock
 
 MakeStore = Callable[..., ResponseStore]
@@ -19,17 +19,6 @@ MakeStore = Callable[..., ResponseStore]
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One for all tests; each uses a prefix of its own."""
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
