@@ -410,6 +410,20 @@ def unfold(reply: ModelReply) -> list[Event]:
     return out
 
 
+def numbered(opened: Open, block: int) -> Open:
+    """The same beginning of a block, under the number `block`."""
+    return Open(
+        block,
+        opened.kind,
+        name=opened.name,
+        call_id=opened.call_id,
+        choice=opened.choice,
+        call_kind=opened.call_kind,
+        namespace=opened.namespace,
+        extra=opened.extra,
+    )
+
+
 def normalise(events: Iterable[Event]) -> list[Event]:
     """The stream without the accidents of chunking: neighbouring deltas of a block merged, empty ones dropped, blocks
     numbered from 0 in order of appearance, per-token data left out, text blocks that held nothing removed."""
@@ -419,18 +433,7 @@ def normalise(events: Iterable[Event]) -> list[Event]:
         match event:
             case Open():
                 number[event.block] = len(number)
-                out.append(
-                    Open(
-                        number[event.block],
-                        event.kind,
-                        name=event.name,
-                        call_id=event.call_id,
-                        choice=event.choice,
-                        call_kind=event.call_kind,
-                        namespace=event.namespace,
-                        extra=event.extra,
-                    )
-                )
+                out.append(numbered(event, number[event.block]))
             case Delta():
                 if not event.text:
                     continue

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Folding, Open, Start, is_live
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Folding, Open, Start, is_live, numbered
 from ..model import Part, Refusal, Text, ToolUse, Usage
 from ..usage import added
 from .kept import marked_id
@@ -133,16 +133,7 @@ class Round:
             if not self._exposes:
                 return None
         number = self._numbers[event.block] = self._joint.new_block()
-        shown = Open(
-            number,
-            event.kind,
-            name=event.name,
-            call_id=event.call_id,
-            choice=event.choice,
-            call_kind=event.call_kind,
-            namespace=event.namespace,
-            extra=event.extra,
-        )
+        shown = numbered(event, number)
         if event.kind is BlockKind.TEXT:
             self._texts.add(event.block)
         elif event.kind is BlockKind.TOOL_CALL and event.block not in self._ours:
