@@ -12,19 +12,16 @@ Rules of this module:
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ..sqlite_thread import SqliteThread, write_ahead
 from .base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
 
 T = TypeVar("T")
-
-LOOK_AGAIN_S: Final = 0.005
 
 LAYOUT: Final = """
 CREATE TABLE IF NOT EXISTS levels (account TEXT PRIMARY KEY, level REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
@@ -43,21 +40,13 @@ class SqliteLedger(Ledger):
         self._path = path
         self._timeout_s = timeout_s
         self._now = now
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolwire-limits")
-        self._closed = False
-        self._db: sqlite3.Connection | None = None
-        """Opened, used and closed in the thread only."""
+        self._thread = SqliteThread("toolwire-limits", self._connect)
 
     async def start(self) -> None:
         await self._call(lambda _: None)
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._hang_up)
-            finally:
-                self._thread.shutdown(wait=False)
+        await self._thread.close()
 
     async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
         return await self._call(lambda db: self._book(db, bounds, tokens, lease))
@@ -105,50 +94,31 @@ class SqliteLedger(Ledger):
         return bound.drained(level, now - at)
 
     async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._closed:
+        if self._thread.closed:
             raise LedgerUnavailable("the counts are closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+        return await self._thread.run(lambda: self._do(work))
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """`work` in a transaction."""
         try:
-            if self._db is None:
-                self._db = self._opened()
-            db = self._db
+            db = self._thread.db
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 return work(db)
         except sqlite3.Error as error:
-            self._hang_up()  # a connection may not get over what happened
+            self._thread.hang_up()  # a connection may not get over what happened
             raise LedgerUnavailable(f"the file of the counts cannot be used ({_name(error)})") from None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=self._timeout_s, isolation_level=None)
         try:
-            self._write_ahead(db)
+            write_ahead(db, self._timeout_s)
             db.execute("PRAGMA synchronous = OFF")
             db.executescript(LAYOUT)
         except sqlite3.Error:
             db.close()
             raise
         return db
-
-    def _write_ahead(self, db: sqlite3.Connection) -> None:
-        """Where another worker writes to a new file at this moment, SQLite fails without waiting."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(LOOK_AGAIN_S)
-
-    def _hang_up(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
 
 
 def _name(error: sqlite3.Error) -> str:

@@ -17,16 +17,15 @@ Why, and what it costs: docs/adr/0005.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ..sqlite_thread import SqliteThread, write_ahead
 from .base import ResponseStore, StoreUnavailable, Turn
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
 
@@ -35,7 +34,6 @@ T = TypeVar("T")
 MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a call waits while another process writes."""
-LOOK_AGAIN_S: Final = 0.005
 LOG_BYTES: Final = 16 * 1024 * 1024
 """The write-ahead log is cut back to this size after a checkpoint."""
 
@@ -100,21 +98,13 @@ class SqliteStore(ResponseStore):
         self._max_turn_bytes = min(max_turn_bytes, max_bytes)
         self._busy_timeout_s = busy_timeout_s
         self._now = now
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolwire-store")
-        self._closed = False
-        self._db: sqlite3.Connection | None = None
-        """Opened, used and closed in the thread only."""
+        self._thread = SqliteThread("toolwire-store", self._connect)
 
     async def start(self) -> None:
         await self._call(lambda _: None)
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._hang_up)
-            finally:
-                self._thread.shutdown(wait=False)
+        await self._thread.close()
 
     async def put(self, turn: Turn) -> None:
         await self._call(lambda db: self._put(db, turn))
@@ -194,33 +184,32 @@ class SqliteStore(ResponseStore):
 
     async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in the thread. Raises `StoreUnavailable`."""
-        if self._closed:
+        if self._thread.closed:
             raise StoreUnavailable("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        return await self._thread.run(lambda: self._guarded(work))
 
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            if self._db is None:
-                self._db = self._open()
-            return work(self._db)
+            return work(self._thread.db)
         except sqlite3.Error as error:
             if not hasattr(error, "sqlite_errorcode"):
                 raise  # Not SQLite's word on the file but a wrong use of the module.
             code = error.sqlite_errorcode & 0xFF
             if code not in _PASSING:
-                self._hang_up()
+                self._thread.hang_up()
             raise StoreUnavailable(
                 _FAULTS.get(code, f"the store's file cannot be used ({error.sqlite_errorname})")
             ) from error
         except OSError as error:
             raise StoreUnavailable(f"the store's file cannot be opened: {error.strerror}") from error
 
-    def _open(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         self._own_file()
         db = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
         try:
             _check_ours(db)
-            self._use_log(db)
+            if not write_ahead(db, self._busy_timeout_s):
+                raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             _migrate(db)
@@ -228,21 +217,6 @@ class SqliteStore(ResponseStore):
             db.close()
             raise
         return db
-
-    def _use_log(self, db: sqlite3.Connection) -> None:
-        give_up = time.monotonic() + self._busy_timeout_s
-        while True:
-            try:
-                mode = db.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                # Of processes that open a new file together one may win; to the others SQLite says so without waiting.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                    raise
-                time.sleep(LOOK_AGAIN_S)
-                continue
-            if mode != ("wal",):
-                raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
-            return
 
     def _own_file(self) -> None:
         """Make the file, or take it away from others. An existing one is never opened here: closing it would drop the locks
@@ -255,12 +229,6 @@ class SqliteStore(ResponseStore):
                 raise StoreUnavailable("the store's path is not that of a file") from None
             with suppress(PermissionError):  # Somebody else's file: whether we may use it is theirs to say.
                 self._path.chmod(0o600)
-
-    def _hang_up(self) -> None:
-        if self._db is not None:
-            with suppress(sqlite3.Error):
-                self._db.close()
-            self._db = None
 
 
 def _check_ours(db: sqlite3.Connection) -> None:

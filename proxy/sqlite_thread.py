@@ -1,0 +1,75 @@
+"""One SQLite connection that lives in a thread of its own, so that no wait for the disk or for another process is one of the event
+loop. What a fault means to its caller, the caller says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+LOOK_AGAIN_S: Final = 0.005
+
+T = TypeVar("T")
+
+
+class SqliteThread:
+    """A thread called `name`, and the connection that `connect` makes there when it is first wanted."""
+
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
+        self.closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._connect = connect
+        self._db: sqlite3.Connection | None = None
+        """Opened, used and closed in the thread only."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Call `work` in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def close(self) -> None:
+        """Hang up and let the thread end, when what it was told before is done. May be called twice."""
+        if not self.closed:
+            self.closed = True
+            try:
+                await self.run(self.hang_up)
+            finally:
+                self._thread.shutdown(wait=False)
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The connection. Raises what `connect` raises."""
+        if self._db is None:
+            self._db = self._connect()
+        return self._db
+
+    def hang_up(self) -> None:
+        """Close the connection; the next use makes a new one."""
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
+
+
+def write_ahead(db: sqlite3.Connection, patience_s: float) -> bool:
+    """Switch to a write-ahead log; False if the file cannot have one (not on a local disk). Raises `sqlite3.OperationalError`.
+
+    Of processes that open a new file together one may win; to the others SQLite says so without waiting, for which there are
+    `patience_s` seconds.
+    """
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            mode: tuple[str] = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            return mode == ("wal",)
