@@ -233,6 +233,22 @@ async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_ot
     assert "deadly" not in gateway.log
 
 
+async def begun(
+    session: aiohttp.ClientSession, gateway: Process, upstream: Upstream, number: int
+) -> list[asyncio.Task[bytes]]:
+    """So many streams, for each of which the model server has been asked. Each gives the whole of its answer."""
+    body = {"model": "m", "messages": USER, "stream": True}
+
+    async def ask() -> bytes:
+        async with session.post(gateway.url + "/v1/chat/completions", json=body) as answer:
+            return await answer.read()
+
+    streams = [asyncio.create_task(ask()) for _ in range(number)]
+    for _ in streams:
+        await asyncio.wait_for(upstream.next_request(), GUARD_S)
+    return streams
+
+
 async def test_a_worker_that_somebody_stops_leaves_its_queue_to_the_others(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with (
@@ -240,15 +256,7 @@ async def test_a_worker_that_somebody_stops_leaves_its_queue_to_the_others(tmp_p
         running(tmp_path, config(upstream, server={"workers": 2})) as gateway,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session,
     ):
-        body = {"model": "m", "messages": USER, "stream": True}
-
-        async def ask() -> bytes:
-            async with session.post(gateway.url + "/v1/chat/completions", json=body) as answer:
-                return await answer.read()
-
-        streams = [asyncio.create_task(ask()) for _ in range(20)]
-        for _ in streams:
-            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        streams = await begun(session, gateway, upstream, 20)
         leaving, other = gateway.workers()
         os.kill(leaving, signal.SIGTERM)
         async with asyncio.timeout(GUARD_S):
@@ -257,9 +265,7 @@ async def test_a_worker_that_somebody_stops_leaves_its_queue_to_the_others(tmp_p
         gateway.write(config(upstream, server={"workers": 2}))
         gateway.signal(signal.SIGHUP)  # who leaves is not asked
         await gateway.logged("reloaded the configuration")
-        later = [asyncio.create_task(ask()) for _ in range(20)]
-        for _ in later:
-            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        later = await begun(session, gateway, upstream, 20)
         assert gateway.workers() == [leaving, other]
         gate.set()
         async with asyncio.timeout(GUARD_S):
@@ -355,23 +361,13 @@ async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path
         running(tmp_path, config(upstream, server={"workers": 2})) as gateway,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session,
     ):
-        body = {"model": "m", "messages": USER, "stream": True}
-
-        async def ask() -> bytes:
-            async with session.post(gateway.url + "/v1/chat/completions", json=body) as answer:
-                return await answer.read()
-
         doomed, other = gateway.workers()
         files = gateway.files()
         idle = sockets(doomed)
-        streams = [asyncio.create_task(ask()) for _ in range(40)]
-        for _ in streams:
-            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        streams = await begun(session, gateway, upstream, 40)
         its_own = (sockets(doomed) - idle) // 2  # each has one to the client and one to the model server
         os.kill(doomed, signal.SIGKILL)
-        later = [asyncio.create_task(ask()) for _ in range(40)]  # the first of them while there is one worker
-        for _ in later:
-            await asyncio.wait_for(upstream.next_request(), GUARD_S)
+        later = await begun(session, gateway, upstream, 40)  # the first of them while there is one worker
         gate.set()
         async with asyncio.timeout(GUARD_S):
             ended = await asyncio.gather(*streams, *later, return_exceptions=True)
