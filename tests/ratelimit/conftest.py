@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +11,6 @@ import pytest
 from proxy.ratelimit.base import Ledger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.sqlite import SqliteLedger
-from tests.store.redis_server import PROGRAM, RedisServer
 
 MakeLedger = Callable[[], Ledger]
 
@@ -32,16 +31,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server for one test, not started."""
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = RedisServer(tmp_path)
-    yield server
-    server.stop()
 
 
 def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledger:

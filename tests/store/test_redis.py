@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,6 @@ from proxy.store.base import StoreUnavailable
 from proxy.store.redis import RedisStore
 from tests.store.redis_server import PROGRAM, RedisServer
 from tests.store.turns import DAY, HOUR, START, Clock, turn
-
-
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server for one test, not started."""
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = RedisServer(tmp_path)
-    yield server
-    server.stop()
 
 
 async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, clock: Clock) -> None:
