@@ -1,4 +1,4 @@
-"""A scripted server and a backend towards it."""
+"""A scripted server, a backend towards it, and what it gives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import pytest
 
 from proxy.backends.http import HttpBackend
 from proxy.config import BackendConfig, LimitsConfig
+from proxy.errors import GatewayError
+from proxy.events import Event, Fault, check
 from proxy.model import Message, ModelRequest, Text
 from proxy.testing import Upstream
+
+SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 Connect = Callable[..., Awaitable[HttpBackend]]
 
@@ -49,3 +53,23 @@ async def connect(server: Upstream, client: str) -> AsyncIterator[Connect]:
     yield start
     for backend in started:
         await backend.close()
+
+
+def http_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def events_of(backend: HttpBackend, **request: Any) -> list[Event]:
+    source = await backend.open(ask(**request), request_id="r")
+    try:
+        events = [event async for batch in source.batches() for event in batch]
+    finally:
+        await source.close()
+    check(events)
+    return events
+
+
+async def fault_of(backend: HttpBackend) -> GatewayError:
+    last = (await events_of(backend))[-1]
+    assert isinstance(last, Fault)
+    return last.error

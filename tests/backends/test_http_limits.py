@@ -1,0 +1,223 @@
+"""HTTP backends over real sockets: time limits (R10.3), cancelling (R10.7), and connections that are kept (R10.4)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from proxy.backends.http import HttpSource
+from proxy.backends.session_client import SessionAnswer
+from proxy.backends.wire_client import WireClient
+from proxy.config import Pool, Timeouts
+from proxy.errors import BackendFault
+from proxy.events import Finish, fold
+from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
+from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
+
+# --- time limits ----------------------------------------------------------------------------------------------------
+
+
+async def test_time_limit_for_the_headers(server: Upstream, connect: Connect) -> None:
+    server.script = [Raw(hang=True)]
+    backend = await connect(timeouts=Timeouts(first_byte_s=0.05))
+    with pytest.raises(BackendFault, match="first byte") as caught:
+        await backend.open(ask(), request_id="r")
+    assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+    await (await server.next_request()).dropped.wait()
+
+
+async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
+    error = await fault_of(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
+    assert (error.status, error.code) == (504, "upstream_timeout")
+    assert "first byte" in error.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_time_limit_for_silence(server: Upstream, connect: Connect, stream: bool) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    backend = await connect(timeouts=Timeouts(idle_s=0.1))
+    source = await backend.open(ask(stream=stream), request_id="r")
+    with pytest.raises(BackendFault, match="idle") as caught:
+        await source.body() if not stream else [data async for data in source.chunks()]
+    assert caught.value.code == "upstream_timeout"
+    await source.close()
+    await server.requests[0].dropped.wait()
+
+
+@pytest.mark.parametrize("client", ["wire"], indirect=True)
+async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    backend = await connect(timeouts=Timeouts(idle_s=0))
+    source = await backend.open(ask(), request_id="r")
+    reads = source.chunks()
+    await anext(reads)
+    assert isinstance(backend._client, WireClient)
+    for _ in range(3):
+        backend._client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
+    with pytest.raises(BackendFault, match="idle"):
+        await anext(reads)
+    await source.close()
+
+
+@pytest.mark.parametrize("client", ["session"], indirect=True)
+async def test_the_same_with_a_session(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    source = await (await connect(timeouts=Timeouts(idle_s=0))).open(ask(), request_id="r")
+    reads = source.chunks()
+    await anext(reads)
+    assert isinstance(source._answer, SessionAnswer)
+    source._answer._watch._look()
+    assert source._answer._watch.fault is None
+    with pytest.raises(BackendFault, match="idle"):
+        await anext(reads)
+    await source.close()
+
+
+async def test_time_limit_for_everything(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    assert "total" in (await fault_of(await connect(timeouts=Timeouts(total_s=0.2)))).message
+    server.script = [Raw(hang=True)]
+    with pytest.raises(BackendFault, match="total"):
+        await (await connect(timeouts=Timeouts(total_s=0.05))).open(ask(), request_id="r")
+
+
+async def test_time_limit_for_connecting(connect: Connect) -> None:
+    # A listening socket whose queue is full does not answer: the kernel drops further connection requests.
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        waiting = [socket.socket() for _ in range(8)]
+        try:
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            backend = await connect(url=f"http://127.0.0.1:{port}", timeouts=Timeouts(connect_s=0.1))
+            with pytest.raises(BackendFault, match="connecting") as caught:
+                await backend.open(ask(), request_id="r")
+            assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+        finally:
+            for client in waiting:
+                client.close()
+
+
+async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    none = Timeouts(connect_s=None, first_byte_s=None, idle_s=None, total_s=None)
+    assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
+
+
+# --- cancelling and connections -------------------------------------------------------------------------------------
+
+
+async def test_closing_early_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a", hang=True)]
+    source = await (await connect()).open(ask(), request_id="r")
+    await anext(source.chunks())
+    await source.close()
+    await source.close()
+    async with asyncio.timeout(10):
+        await server.requests[0].dropped.wait()
+
+
+async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a", hang=True)]
+    backend = await connect()
+    task = asyncio.create_task(events_of(backend))
+    asked = await server.next_request()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        await asked.dropped.wait()
+
+
+async def test_cancelling_open_drops_the_connection(server: Upstream, connect: Connect) -> None:
+    server.script = [Raw(hang=True)]
+    backend = await connect()
+    task = asyncio.create_task(backend.open(ask(), request_id="r"))
+    asked = await server.next_request()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        await asked.dropped.wait()
+
+
+async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a")]
+    backend = await connect()
+    for stream in (True, False, True):
+        source = await backend.open(ask(stream=stream), request_id="r")
+        if stream:
+            async for batch in source.batches():
+                if isinstance(batch[-1], Finish):
+                    break  # as delivery does: nobody reads on after the end
+        else:
+            await source.body()
+        await source.close()
+    assert server.connections == 1
+
+
+async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
+    server.script = [Refuse(500), Say("a")]
+    backend = await connect(pool=Pool(connections=1))
+    with pytest.raises(BackendFault):
+        await backend.open(ask(), request_id="r")
+    await events_of(backend)
+
+
+async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a"), Raw(), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert fold(await events_of(backend)).text == "b"
+    assert [asked.connection for asked in server.requests] == [1, 1, 2]
+
+
+async def test_a_fresh_connection_that_dies_is_not_replaced(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a"), Raw(), Raw(), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    with pytest.raises(BackendFault):
+        await backend.open(ask(), request_id="r")
+    assert len(server.requests) == 3
+
+
+async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
+    server: Upstream, connect: Connect
+) -> None:
+    server.script = [Say("a"), Raw(SSE + http_chunk(frame(chunk({"content": "x"})))), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert (await fault_of(backend)).code == "upstream_disconnected"
+    assert len(server.requests) == 2
+
+
+async def test_many_streams_at_once(server: Upstream, connect: Connect) -> None:
+    gate = asyncio.Event()
+    server.script = [Say("a", gate, "b")]
+    backend = await connect()
+    sources: list[HttpSource] = await asyncio.gather(*(backend.open(ask(), request_id="r") for _ in range(150)))
+    assert server.connections == 150
+    gate.set()
+    for source in sources:
+        assert fold([e async for batch in source.batches() for e in batch]).text == "ab"
+        await source.close()
+
+
+async def test_unused_connections_are_bounded(server: Upstream, connect: Connect) -> None:
+    backend = await connect(pool=Pool(idle_connections=2))
+    for _ in range(2):
+        gate = asyncio.Event()
+        server.script = [Say("a", gate)]
+        streams = [asyncio.create_task(events_of(backend)) for _ in range(6)]
+        for _ in streams:
+            await server.next_request()
+        gate.set()
+        await asyncio.gather(*streams)
+    assert server.connections == 6 + 4
