@@ -14,6 +14,9 @@ from typing import Final, TypeVar
 
 LOOK_AGAIN_S: Final = 0.005
 
+_CONTENDED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+"""What SQLite says when somebody else does the same at the same time."""
+
 T = TypeVar("T")
 
 
@@ -68,7 +71,7 @@ def write_ahead(db: sqlite3.Connection, patience_s: float) -> bool:
         try:
             mode: tuple[str] = db.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+            if error.sqlite_errorcode & 0xFF not in _CONTENDED or time.monotonic() > give_up:
                 raise
             time.sleep(LOOK_AGAIN_S)
         else:
