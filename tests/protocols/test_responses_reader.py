@@ -124,7 +124,6 @@ def spoil(where: str, *keys: str) -> Callable[[dict[str, Any]], dict[str, Any] |
         spoil("item", "status"),
         spoil("item", "id"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_one_thing_left_out(change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     got = read(wire([changed for event in EVENTS if (changed := change(event)) is not None]))
