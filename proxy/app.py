@@ -35,6 +35,7 @@ from .pulse import PULSES, Pulses
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
+from .receiving import INFLATED, Inflated, later
 from .registry import Registries, registries
 from .routing import Route, Router
 from .servertools.folder import ServerTools
@@ -54,6 +55,9 @@ BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 _READY_TIMEOUT_S: Final = 2.0
+
+WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
+"""What aiohttp's server must not do with bodies: inflate them (see `proxy.receiving`), and read on what was refused."""
 
 
 def create_app(
@@ -109,6 +113,7 @@ def create_app(
     app = web.Application(
         middlewares=[boundary(keys, protocols[0])],
         client_max_size=0,  # delivery reads bodies itself, with `limits.body_bytes`
+        handler_args=WHOEVER_SERVES,
     )
     if config.cors.origins:
         cors = Cors(config.cors, protocols[0])
@@ -140,10 +145,12 @@ def create_app(
     observers = [*observe, *_configured_observers(app, config, lasting, metrics)]
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
+    most = config.limits.inflated_bytes
+    inflated = app[INFLATED] = lasting.take(INFLATED, most, partial(Inflated, most))
     for protocol in protocols:
-        serve = Delivery(config, protocol, router, metrics, known, pulses, observers)
+        serve = Delivery(config, protocol, router, metrics, known, pulses, inflated, observers)
         for prefix in ("/v1", ""):
-            app.router.add_post(prefix + protocol.path, serve.__call__)
+            app.router.add_post(prefix + protocol.path, serve.__call__, expect_handler=later)
     add_routes(app.router)
     for prefix in ("/v1", ""):
         app.router.add_get(prefix + "/models", _models)

@@ -140,7 +140,11 @@ class LimitsConfig:
     connections: int = doc("Open connections of clients, of each worker; beyond: 503.", default=10_000)
     head_bytes: int = doc("Request line and header fields together; beyond: 431.", default=64 * 1024)
     header_fields: int = doc("Header fields of a request; beyond: 431.", default=128)
-    body_bytes: int = doc("Request body; beyond: 413.", default=32 * 1024 * 1024)
+    body_bytes: int = doc("Request body, also what a compressed one holds; beyond: 413.", default=32 * 1024 * 1024)
+    inflated_bytes: int = doc(
+        "What the compressed bodies of the requests that run hold together, of each worker; beyond: 503, or 413 for one alone.",
+        default=128 * 1024 * 1024,
+    )
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
     tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=100)

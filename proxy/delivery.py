@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from .auth import ApiKey, Keys
-from .bodies import LARGE_BYTES, read_json
+from .bodies import read_json
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
@@ -31,6 +31,7 @@ from .observability.observing import Observe
 from .observability.telemetry import AccessRecord, Metrics
 from .protocols.base import WireProtocol
 from .pulse import Pulse, Pulses
+from .receiving import Inflated, read_body, release
 from .reply import Reply
 from .routing import Router
 from .sending import send, show_output
@@ -44,8 +45,6 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 OFFLOAD_BYTES: Final = 64 * 1024
 """Larger bodies are read in a thread."""
-BODY_RATE: Final = 16 * 1024
-"""Bytes a second: a body that comes as fast as this is never too slow."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
@@ -113,6 +112,7 @@ class Delivery:
         metrics: Metrics,
         known: KnownTools,
         pulses: Pulses,
+        inflated: Inflated,
         observe: Sequence[Observe] = (),
     ) -> None:
         self._config = config
@@ -122,6 +122,7 @@ class Delivery:
         self._known = known
         self._observe = observe
         self._pulses = pulses
+        self._inflated = inflated
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = AccessRecord()
@@ -142,6 +143,7 @@ class Delivery:
             raise
         finally:
             self._pulses.end(pulse)
+            release(request, self._inflated)
             self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
             for observer in record.observers:
@@ -188,7 +190,7 @@ class Delivery:
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
         limits = self._config.limits
-        raw = await _read_body(request, limits.body_bytes, self._config.server.body_s)
+        raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:
@@ -232,52 +234,6 @@ async def _end(replies: list[Reply], record: AccessRecord) -> None:
     finally:
         if replies:
             await _end(replies, record)
-
-
-async def _read_body(request: web.Request, limit: int, seconds: float | None) -> bytes:
-    """The whole body. Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes
-    more than `seconds` and one for each `BODY_RATE` bytes."""
-    length = request.content_length
-    if length is not None and length > limit:
-        raise _too_large(limit)
-    content = request.content
-    if content.is_eof():  # a small body came with its head
-        body = content.read_nowait()
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            async for part in content.iter_any():
-                size += len(part)
-                if size > limit:
-                    raise _too_large(limit)
-                parts.append(part)
-                if (due := deadline.when()) is not None:
-                    deadline.reschedule(due + len(part) / BODY_RATE)
-    except TimeoutError:
-        raise ClientFault(
-            f"The body did not come in time: {size} bytes came.",
-            code="request_timeout",
-            headers={"Connection": "close"},
-        ) from None
-    except web.RequestPayloadError as error:
-        content.feed_eof()  # nothing more can be read, and nobody must try
-        raise ClientFault(
-            "The body's transfer or content encoding is broken.",
-            code="malformed_request",
-            headers={"Connection": "close"},
-        ) from error
-    # Joining lets others run while it copies much, but not the thread that it runs in.
-    return await asyncio.to_thread(b"".join, parts) if size > LARGE_BYTES else b"".join(parts)
-
-
-def _too_large(limit: int) -> ClientFault:
-    return ClientFault(
-        f"The body is larger than {limit} bytes.", code="request_too_large", hint="The limit is `limits.body_bytes`."
-    )
 
 
 def _of_http(raised: web.HTTPException) -> GatewayError:

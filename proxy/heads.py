@@ -28,11 +28,12 @@ USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
     """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the versions of the server's
-    parts are on none. An answer that is sent while the gateway is about to stop is the last one of its connection."""
+    parts are on none. An answer that is sent while the gateway is about to stop is the last one of its connection, and so is one to
+    a request whose body has not come: nobody wants it any more."""
     response.headers["Server"] = SERVER
     if (added := request.get(ADDED_HEADERS)) is not None:
         response.headers.update(added)
-    if is_draining(request):
+    if is_draining(request) or not request.content.is_eof():
         response.force_close()
         response.headers["Connection"] = "close"
     if (known := request.get(REQUEST_ID)) is not None:

@@ -69,6 +69,8 @@ class ClientServer(web.Server):
         self._most = limits.connections
         self._options: dict[str, Any] = {
             "access_log": None,  # the gateway writes its own record of each exchange
+            "auto_decompress": False,
+            "lingering_time": 0.0,
             "keepalive_timeout": NEVER_S if server.idle_s is None else server.idle_s,
             "max_line_size": limits.head_bytes,
             "max_field_size": limits.head_bytes,
