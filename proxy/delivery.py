@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -25,7 +24,7 @@ from .bodies import read_json
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
-from .heads import REQUEST_ID
+from .heads import REQUEST_ID, request_id
 from .middleware import Handler
 from .observability.observing import Observe
 from .observability.telemetry import AccessRecord, Metrics
@@ -42,18 +41,12 @@ OWNER: Final = web.RequestKey("toolwire.owner", str)
 """Whose key was presented, as a hash; empty without keys."""
 API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
-_GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 OFFLOAD_BYTES: Final = 64 * 1024
 """Larger bodies are read in a thread."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
-
-
-def request_id(given: str | None) -> str:
-    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
-    return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
 
 
 def boundary(keys: Keys, errors: WireProtocol) -> Middleware:

@@ -65,6 +65,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "request_timeout": ErrorCode(408, _CLIENT, "the request came too slowly: `server.head_s`, `server.body_s`"),
     "request_too_large": ErrorCode(413, _CLIENT, "the body is larger than `limits.body_bytes`"),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
+    "expectation_failed": ErrorCode(417, _CLIENT, "the header `Expect` asks for something else than `100-continue`"),
     "rate_limit_exceeded": ErrorCode(
         429, "rate_limit_error", "a limit of the key, of the route or of the model server is reached; see `Retry-After`"
     ),

@@ -7,6 +7,8 @@ same result.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +26,12 @@ SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
 USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
+_GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
+
+
+def request_id(given: str | None) -> str:
+    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
+    return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
 
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:

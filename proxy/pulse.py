@@ -4,6 +4,7 @@ when the gateway stops (R17.5)."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from typing import Final
@@ -12,8 +13,17 @@ from aiohttp import web
 
 from .errors import GatewayError
 
-TICK_S: Final = 0.25
+TICK_S: Final = 0.1
 """How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""
+
+PROBE_S: Final = 0.6
+"""When a client has ended its side of the connection, so long is waited before it is asked whether it listens."""
+
+PROBE_AGAIN_S: Final = 10.0
+"""And so long before it is asked again."""
+
+INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""Says nothing: a client has to be ready for it at any time before its answer (RFC 9110, 15.2)."""
 
 
 class Pulse:
@@ -30,6 +40,7 @@ class Pulse:
         self._on_stop: Callable[[GatewayError], None] | None = None
         self._beat = 0.0
         self._reason: GatewayError | None = None
+        self._probed: float | None = None
         self.last = 0.0
         """When something was said last; signs of life do not count."""
 
@@ -43,15 +54,36 @@ class Pulse:
     def tick(self) -> bool:
         """Look after the exchange; False if there is no more to do, because the client is gone."""
         transport = self._request.transport
-        if transport is None or transport.is_closing():
+        now = time.monotonic()
+        if transport is None or transport.is_closing() or self._has_left(transport, now):
             if self._task is not None:
                 self._task.cancel()
             return False
-        now = time.monotonic()
         if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
             self._beat = now
             self._on_silence()
         return True
+
+    def _has_left(self, transport: asyncio.Transport, now: float) -> bool:
+        """Whether a client that will say no more does not listen either.
+
+        A client that has ended its side of the connection and one that has gone look the same, until something is sent to it: who
+        has gone answers with a reset. So before the answer an interim one is sent, and in a stream a sign of life.
+        """
+        ended_at: float | None = getattr(self._request.protocol, "ended_at", None)
+        if ended_at is None:
+            return False
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            transport.abort()  # nothing is read any more, so nobody else sees the reset
+            return True
+        if now >= (ended_at + PROBE_S if self._probed is None else self._probed + PROBE_AGAIN_S):
+            self._probed = now
+            if not self._request.writer.output_size:
+                transport.write(INTERIM)
+            elif self._on_silence is not None:
+                self._on_silence()
+        return False
 
     def stop(self, reason: GatewayError) -> None:
         """End the exchange with `reason`: a stream in its protocol's own form. Else its task is cancelled, which finds the

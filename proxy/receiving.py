@@ -23,11 +23,10 @@ from .bodies import LARGE_BYTES
 from .codings import Decoder, coding_of, supported
 from .config import LimitsConfig
 from .errors import ClientFault, Unavailable
+from .pulse import INTERIM
 
 BODY_RATE: Final = 16 * 1024
 """Bytes a second: a body that comes as fast as this is never too slow."""
-
-CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Inflated:
@@ -63,6 +62,8 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
     """
     limit = limits.body_bytes
     content = request.content
+    if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+        raise ClientFault("Of `Transfer-Encoding` only `chunked` is known.", code="malformed_request", headers=_CLOSE)
     length = request.content_length
     if length is not None and length > limit:
         raise _too_large(limit)
@@ -122,7 +123,7 @@ async def _invite(request: web.Request) -> None:
     if request.content.total_bytes or request.content.is_eof() or request.version != HttpVersion11:
         return
     if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(CONTINUE)
+        await request.writer.write(INTERIM)
         request.writer.output_size = 0  # the answer has not begun
 
 

@@ -2,15 +2,18 @@
 
 aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of connections, the
 size of a whole head, the time for it, clients that do not take their answer, and answers in the gateway's own form. The time for
-a body is kept where bodies are read (`proxy.delivery`).
+a body is kept where bodies are read (`proxy.receiving`).
 
 Rules of this module:
 
-1. An answer to what is not a request yet is the OpenAI error envelope: no path says which protocol was meant. After it nothing
-   more is read, and the connection stays for `LINGER_S`, so that the answer is not lost to a reset.
+1. An answer to what is not a request yet is the OpenAI error envelope: no path says which protocol was meant. After it, and after
+   an answer to a request whose body has not come, nothing more is taken for a request, and the connection stays for `LINGER_S`, so
+   that the answer is not lost to a reset.
 2. A client is stuck when the system has taken nothing of what was written for it for `server.write_stall_s`. It is cut off;
    its exchange ends as that of a client that went away.
 3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
+4. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
+   `proxy.pulse` to find out.
 """
 
 from __future__ import annotations
@@ -18,26 +21,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from http import HTTPStatus
+import time
 from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ..config import LimitsConfig, ServerConfig
-from ..errors import ClientFault, Defect, GatewayError, Unavailable
+from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from ..heads import request_id
 from ..observability.logs import log_fields
 from ..observability.metrics import Counter, Gauge
 from ..protocols.wire import dump
+from .farewell import LINGER_S, Refusal, answer, malformed
+from .parsing import SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
 
 PATROL_S: Final = 1.0
 """How often all connections are looked at, at least; four times as often as the shortest limit passes."""
-
-LINGER_S: Final = 2.0
-"""How long a client that was refused is given to read why."""
 
 REFUSALS: Final = 256
 """So many may linger at once; further ones are reset without a word."""
@@ -66,6 +69,7 @@ class ClientServer(web.Server):
         self.head_bytes = limits.head_bytes
         self.head_s = server.head_s
         self.write_stall_s = server.write_stall_s
+        self.body_bytes = limits.body_bytes
         self._most = limits.connections
         self._options: dict[str, Any] = {
             "access_log": None,  # the gateway writes its own record of each exchange
@@ -83,9 +87,9 @@ class ClientServer(web.Server):
         """The protocol of a new connection."""
         if len(self.open) < self._most:
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
-        self.note_refused("connections", None)
+        ident = self.note_refused("connections", None)
         full = Unavailable(f"The gateway has {self._most} connections open, and takes no more.")
-        return Refusal(full, self._refusals, LINGER_S if len(self._refusals) < REFUSALS else 0.0)
+        return self._farewell(answer(full, ident))
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """Close all connections."""
@@ -106,19 +110,40 @@ class ClientServer(web.Server):
             self.open.remove(connection)
             self._gauge.inc(by=-1)
 
-    def refuse(self, connection: ClientConnection, transport: asyncio.Transport, cause: str, why: GatewayError) -> None:
-        """Answer a connection on which there is no request, and be done with it."""
-        self.note_refused(cause, transport)
+    def refuse(
+        self,
+        connection: ClientConnection,
+        transport: asyncio.Transport,
+        cause: str,
+        why: GatewayError,
+        ident: str | None = None,
+    ) -> None:
+        """Answer a connection on which there is no request, and be done with it. `ident` is the request id, if one is known."""
         connection.forget()
-        refusal = Refusal(why, self._refusals, LINGER_S if len(self._refusals) < REFUSALS else 0.0)
-        transport.set_protocol(refusal)
-        refusal.connection_made(transport)
+        self._part(transport, answer(why, self.note_refused(cause, transport, ident)))
 
-    def note_refused(self, cause: str, transport: asyncio.Transport | None) -> None:
-        """Count a client that overstepped, and log its address if it is known."""
+    def leave(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
+        """Be done with a connection whose last answer has been written, although its client goes on sending."""
+        connection.forget()
+        self._part(transport, b"")
+
+    def note_refused(self, cause: str, transport: asyncio.Transport | None, ident: str | None = None) -> str:
+        """Count a client that overstepped, and log its address if it is known; the request id."""
         self._refused.inc(cause)
+        ident = ident or request_id(None)
         address = transport.get_extra_info("peername") if transport is not None else None
-        log_fields(LOG, "client refused", {"cause": cause, **({"client": address[0]} if address else {})})
+        known = {"client": address[0]} if address else {}
+        log_fields(LOG, "client refused", {"request_id": ident, "cause": cause, **known})
+        return ident
+
+    def _part(self, transport: asyncio.Transport, words: bytes) -> None:
+        farewell = self._farewell(words)
+        transport.set_protocol(farewell)
+        farewell.connection_made(transport)
+
+    def _farewell(self, words: bytes) -> Refusal:
+        linger_s = LINGER_S if len(self._refusals) < REFUSALS else 0.0
+        return Refusal(words, self._refusals, linger_s, self.body_bytes)
 
     def _patrol(self) -> None:
         loop = asyncio.get_running_loop()
@@ -128,23 +153,25 @@ class ClientServer(web.Server):
         self._timer = loop.call_later(self._patrol_s, self._patrol) if self.open else None
 
 
-class ClientConnection(web.RequestHandler):
+class ClientConnection(SlicingHandler):
     """One connection, from its first byte to its last; aiohttp's protocol, watched.
 
     It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, and that what is no
     request is put into `_messages` as an error.
     """
 
-    __slots__ = ("_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent")
+    __slots__ = ("_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
 
     def __init__(self, clients: ClientServer, **options: Any) -> None:
-        super().__init__(clients, **options)
+        super().__init__(clients, barren_bytes=clients.head_bytes, **options)
         self._clients = clients
         self._socket: asyncio.Transport  # aiohttp forgets its own when it closes it
         self._head_bytes = 0
         self._head_since = 0.0
         self._unsent = 0
         self._moved = 0.0
+        self.ended_at: float | None = None
+        """When the client ended its side of the connection, on the monotonic clock."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -157,25 +184,38 @@ class ClientConnection(web.RequestHandler):
         self._clients.closed(self)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's never wants to keep it open
+        """The client says no more; whether it may wait for an answer, because it has asked.
+
+        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.pulse`)."""
+        self.ended_at = time.monotonic()
+        if self.newest is None or self.newest[0].version != HttpVersion11:
+            return False
+        if self.newest[1].is_eof():
+            return True
+        self.break_body("the client ended it")
+        # Half a request: nobody waits, unless another came before it.
+        return bool(self._messages) and (self._request_in_progress or len(self._messages) > 1)
+
     def forget(self) -> None:
         """Stop serving, and leave the connection open: it belongs to somebody else."""
         self.transport = None
         self.connection_lost(None)
 
-    def data_received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         """Take the next bytes, and see to it that a head stays within its bounds."""
         waiter = self._waiter
         if waiter is None or waiter.done():
-            super().data_received(data)  # a body, or a request that waits for its turn
+            super().take(data)  # a body, or a request that waits for its turn
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
-                self._break_body()
+                self.break_body("it breaks the rules of HTTP")
             return
         room = self._clients.head_bytes - self._head_bytes
-        super().data_received(data if len(data) <= room else data[:room])
+        super().take(data if len(data) <= room else data[:room])
         if waiter.done():
             self._head_bytes = 0
             if len(data) > room:
-                super().data_received(data[room:])
+                super().take(data[room:])
             return
         if len(data) > room:
             size = self._clients.head_bytes
@@ -186,11 +226,26 @@ class ClientConnection(web.RequestHandler):
             self._head_since = self._loop.time()
         self._head_bytes += len(data)
 
-    def _break_body(self) -> None:
-        """What came is no body: whoever reads it is told, whom aiohttp 3.14 would let wait for the rest."""
-        request = self._current_request
-        if request is not None and not request.content.is_eof():
-            request.content.set_exception(web.RequestPayloadError("the body breaks the rules of HTTP"))
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send what is left of an answer. It is the last one if the client goes on with a body that nobody wants, or has said
+        that it will say no more."""
+        unread = not request.content.is_eof()
+        self._close_after(resp, last=unread)
+        answered = await super().finish_response(request, resp, start_time)
+        self.note_newest()
+        self._close_after(answered[0], last=False)
+        if unread and self.transport is not None and not self.transport.is_closing():
+            self._task_handler = None  # it ends by itself, with this answer
+            self._clients.leave(self, self._socket)
+        return answered
+
+    def _close_after(self, answer: object, *, last: bool) -> None:
+        """See to it that the connection closes after this answer, if it is the last one."""
+        last = last or (self.ended_at is not None and not self._messages)
+        if last and isinstance(answer, web.StreamResponse):  # of others aiohttp makes an error
+            answer.force_close()
 
     def look(self, now: float) -> None:
         """Look for limits that have passed."""
@@ -221,90 +276,44 @@ class ClientConnection(web.RequestHandler):
         """The answer to what is not HTTP, or to a failure outside of the gateway's own handlers."""
         if request.writer.output_size > 0 or self.transport is None or self.transport.is_closing():
             raise ConnectionError("the answer has begun, or nobody is there to read it")
-        if isinstance(exc, HttpProcessingError):
-            fault = _malformed(exc)
+        ident = request_id(request.headers.get("X-Request-Id"))
+        if isinstance(exc, HttpProcessingError | GatewayError):
+            fault = malformed(exc) if isinstance(exc, HttpProcessingError) else exc
             cause = "head_too_large" if fault.code == "headers_too_large" else "malformed"
-            self._clients.refuse(self, self._socket, cause, fault)
+            self._clients.refuse(self, self._socket, cause, fault, ident)
             raise ConnectionError(fault.message)
-        LOG.error("%s %s failed", request.method, request.path, exc_info=exc)
-        fault = Defect("The gateway failed.", hint="The log has the reason.")
+        LOG.error("%s %s failed (%s)", request.method, request.path, ident, exc_info=exc)
+        fault = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         response = web.Response(status=fault.status, body=dump(fault.envelope()), content_type="application/json")
+        response.headers["X-Request-Id"] = ident
         response.force_close()
         return response
 
 
-def _malformed(error: HttpProcessingError) -> GatewayError:
-    text = error.message or ""
-    if isinstance(error, LineTooLong) or "Too many headers" in text:
-        return ClientFault(
-            "The request's head is too large: a line, or the number of its fields.", code="headers_too_large"
+def check_head(request: web.BaseRequest) -> None:
+    """Raise `GatewayError` for a head that the parser takes and the gateway does not.
+
+    Another major version is refused with 400 and not with 505, which RFC 9110 (2.5) leaves open: clients repeat what was
+    answered with 5xx.
+    """
+    version = request.version
+    if version == HttpVersion11:
+        expected = request.headers.get("Expect")
+        if expected is not None and expected.strip().lower() != "100-continue":
+            raise ClientFault(
+                f"The gateway cannot do what {quote(expected)} expects.",
+                code="expectation_failed",
+                hint="Of `Expect` it knows `100-continue`.",
+            )
+    elif version != HttpVersion10:
+        raise ClientFault(
+            f"HTTP/{version.major}.{version.minor} is not spoken here.", code="malformed_request", hint="Use HTTP/1.1."
         )
-    reason = text.partition("\n")[0].strip(" :.")[:200]
-    return ClientFault(f"The request is not valid HTTP: {reason}.", code="malformed_request")
-
-
-class Refusal(asyncio.Protocol):
-    """Says one thing, listens to nothing, and is gone after `linger_s`; with 0 it does not even say it. In `alive` meanwhile."""
-
-    def __init__(self, why: GatewayError, alive: set[Refusal], linger_s: float) -> None:
-        self._why = why
-        self._alive = alive
-        self._linger_s = linger_s
-        self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say it."""
-        self._transport = socket = cast(asyncio.Transport, transport)
-        if not self._linger_s:
-            socket.abort()
-            return
-        self._alive.add(self)
-        self._timer = asyncio.get_running_loop().call_later(self._linger_s, self.end)
-        if not socket.is_reading():
-            socket.resume_reading()
-        socket.write(_answer(self._why))
-        if socket.can_write_eof():
-            socket.write_eof()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """The client has gone, or time is up."""
-        self._alive.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def end(self) -> None:
-        """Close."""
-        self._transport.abort()
-
-
-def _answer(fault: GatewayError) -> bytes:
-    body = dump(fault.envelope())
-    fields = {
-        **fault.headers,
-        "Content-Type": "application/json",
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-    }
-    lines = [f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}", *(f"{k}: {v}" for k, v in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode() + body
+    elif "Transfer-Encoding" in request.headers:  # RFC 9112, 6.1: its end cannot be trusted
+        raise ClientFault("A request of HTTP/1.0 has no `Transfer-Encoding`.", code="malformed_request")
 
 
 def bound_unsent(listener: socket.socket) -> None:
     """Have the system keep little for clients that do not read; the connections of `listener` inherit it."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-
-
-def allow_files() -> None:
-    """Raise the number of files that this process may have open to what the system allows: a connection is one."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError) as error:
-            LOG.warning("only %d files may be open at once: %s", soft, error)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http import HttpVersion11
 
 from ..checks import check_values
 from ..config import GatewayConfig
@@ -26,7 +27,7 @@ from ..errors import GatewayError
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pulse import PULSES, Pulses
-from .clients import ClientServer
+from .clients import ClientServer, check_head
 from .dispatch import Dispatch
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -130,6 +131,8 @@ class Host:
         await self._current.close()
 
     def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        if request.version is not HttpVersion11 or "Expect" in request.headers:
+            check_head(request)
         return self._current.dispatch(request)
 
     def _request(self, *args: Any) -> web.BaseRequest:

@@ -36,7 +36,8 @@ from ..conversion import ConfigError
 from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
-from .clients import allow_files, bound_unsent
+from .clients import bound_unsent
+from .descriptors import allow_files
 from .hosting import AppFactory, Host, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
 

@@ -279,6 +279,7 @@ ELSEWHERE = {
 LEFT_OUT = {
     "malformed_request": "not a request: tests/e2e/test_clients.py",
     "headers_too_large": "not a request: tests/e2e/test_clients.py",
+    "expectation_failed": "not a request: tests/e2e/test_clients.py",
     "request_timeout": "in tests/e2e/test_clients.py, with the server's own limits",
     "tool_not_allowed": "of a middleware: tests/chain/test_tool_filter.py",
     "origin_not_allowed": "not a request of an exchange: tests/e2e/test_cors.py",

@@ -1,0 +1,140 @@
+"""What a client sends, given to aiohttp's parser in pieces that are small enough, and end where they have to.
+
+Rules of this module:
+
+1. aiohttp's parser calls back for every chunk of a body, in Python. Of a read with very many of them a slice is parsed in a turn of
+   the event loop, so that a million chunks of one byte do not stop it.
+2. What stands between the chunks of a body, or behind them, is bounded as a head is: it counts for no limit of a body.
+3. A wish to upgrade to another protocol is not heard (RFC 9110, 7.8), and what comes behind it is the next request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
+
+SLICE_BYTES: Final = 8 * 1024
+"""Of a read with more than `MANY_LINES` line ends so much is parsed at once: 1,300 chunks of one byte, in about 3 ms."""
+
+MANY_LINES: Final = 4096
+"""A chunk has two line ends."""
+
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class SlicingHandler(web.RequestHandler):
+    """aiohttp's protocol of a connection, which gets its bytes from `take`.
+
+    It knows of aiohttp's that what has been parsed waits in `_messages`, and by which method reading is resumed.
+    """
+
+    __slots__ = ("_barren", "_barren_bytes", "_grown", "_held", "_last", "_slicing", "newest")
+
+    def __init__(self, manager: Any, *, barren_bytes: int, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.newest: tuple[Any, StreamReader] | None = None
+        """The head and the body of the last request that has come, until it has been answered."""
+        self._barren_bytes = barren_bytes
+        self._barren = 0
+        """Bytes in a row that brought nothing of the newest body."""
+        self._grown = 0
+        """What has come of it."""
+        self._held = b""
+        """What has been read, and not been parsed yet."""
+        self._slicing = False
+        """The next slice of it is due."""
+        self._last: bytes | None = None
+        """What stands before the next bytes, once somebody has spoken of an upgrade."""
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End."""
+        self._held = b""
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next bytes, in slices if there is much to do for them."""
+        if not data:
+            super().data_received(data)  # aiohttp goes on with what its parser has
+        elif self._held:
+            self._held += data
+        elif len(data) > SLICE_BYTES and data.count(b"\r\n") > MANY_LINES:
+            self._held = data
+            self._pause_transport_reading()
+            self._slice()
+        else:
+            self.take(data)
+
+    def take(self, data: bytes) -> None:
+        """Parse these bytes, which are the next ones."""
+        if self._last is None and (b"pgrade" in data or b"PGRADE" in data):
+            self._last = b""
+        if self._last is None:
+            super().data_received(data)
+            self._look_at_body(len(data))
+            return
+        while data:
+            cut = self._next_cut(self._last, data)
+            self._last = (self._last + data[:cut])[-3:]
+            super().data_received(data[:cut])
+            self._look_at_body(cut)
+            data = data[cut:]
+
+    def note_newest(self) -> None:
+        """A request has been answered: see which is the newest now."""
+        self.newest = self._messages[-1] if self._messages else None
+
+    def break_body(self, why: str) -> None:
+        """Nothing more will come of the newest body: whoever reads it is told, whom aiohttp 3.14 would let wait."""
+        if self.newest is not None and not self.newest[1].is_eof():
+            self.newest[1].set_exception(web.RequestPayloadError(why))
+
+    def _slice(self) -> None:
+        self._slicing = False
+        if self._is_paused():
+            return  # until aiohttp wants more
+        data, self._held = self._held[:SLICE_BYTES], self._held[SLICE_BYTES:]
+        if data:
+            self.take(data)
+        if not self._is_paused():
+            self._resume_transport_reading()
+
+    def _is_paused(self) -> bool:
+        """aiohttp has enough for now. A method, because it changes between two lines."""
+        return self._reading_paused or self._buffer_paused
+
+    def _resume_transport_reading(self) -> None:
+        """As aiohttp's, but what has been read goes first."""
+        if not self._held:
+            super()._resume_transport_reading()
+        elif not self._slicing:
+            self._slicing = True
+            self._loop.call_soon(self._slice)
+
+    def _next_cut(self, last: bytes, data: bytes) -> int:
+        """Where in `data` a request may end. aiohttp 3.14 throws away what it is given together with the end of a request that wishes
+        to go on in a protocol that it does not know, such as `h2c`: it is given nothing together with the end of a request."""
+        if self.newest is not None:
+            message, body = self.newest
+            if not (body.is_eof() or message.chunked):
+                return min(len(data), int(message.headers["Content-Length"]) - body.total_bytes)
+        found = (last + data).find(_HEAD_END)  # heads end so, and bodies in chunks
+        return len(data) if found < 0 else found + len(_HEAD_END) - len(last)
+
+    def _look_at_body(self, size: int) -> None:
+        """Bytes were parsed, so many: see what they brought."""
+        if self._messages and self._messages[-1] is not self.newest:
+            newest = self._messages[-1]
+            if isinstance(newest[0], RawRequestMessage):
+                self.newest = newest
+                self._barren, self._grown = 0, newest[1].total_bytes
+            return
+        if self.newest is None or not self.newest[0].chunked:
+            return
+        body = self.newest[1]
+        self._barren = 0 if body.total_bytes != self._grown or body.is_eof() else self._barren + size
+        self._grown = body.total_bytes
+        if self._barren > self._barren_bytes:
+            self.break_body(f"more than {self._barren_bytes} bytes of it are not the body's")
