@@ -71,7 +71,8 @@ class Keys:
         return iter(self._by_digest.values())
 
     def check(self, authorization: str | None, api_key: str | None) -> ApiKey | None:
-        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed.
+        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed. A bearer counts if both
+        are there: Anthropic's SDK sends both when it knows both, and the bearer is the one that is meant for a gateway.
 
         Raises `ClientFault` `invalid_api_key`.
         """

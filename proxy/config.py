@@ -137,7 +137,10 @@ class CorsConfig:
 class LimitsConfig:
     """Upper bounds. Each says what happens beyond it."""
 
-    connections: int = doc("Open connections of clients, of each worker; beyond: 503.", default=10_000)
+    connections: int = doc(
+        "Open connections of clients, of each worker; beyond: 503. Fewer if the system allows too few open files (`ulimit -n`).",
+        default=10_000,
+    )
     head_bytes: int = doc("Request line and header fields together; beyond: 431.", default=64 * 1024)
     header_fields: int = doc("Header fields of a request; beyond: 431.", default=128)
     body_bytes: int = doc("Request body, also what a compressed one holds; beyond: 413.", default=32 * 1024 * 1024)

@@ -60,13 +60,14 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
         request[OWNER] = ""
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
         try:
+            authorization, api_key = _only(request, "Authorization"), _only(request, "x-api-key")
             if keys and request.path not in _OPEN_PATHS:
-                key = keys.check(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+                key = keys.check(authorization, api_key)
                 if key is not None:
                     request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            fault = ClientFault(
+            fault: GatewayError = ClientFault(
                 f"{request.method} is not allowed here.",
                 code="method_not_allowed",
                 hint=f"Allowed: {error.headers['Allow']}.",
@@ -74,11 +75,28 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
             )
         except web.HTTPNotFound:
             fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            fault = _of_http(raised)
         except GatewayError as error:
-            return error_response(error, errors, ident)
+            fault = error
         return error_response(fault, errors, ident)
 
     return outermost
+
+
+def _only(request: web.Request, name: str) -> str | None:
+    """The value of a header field that says who somebody is. If it is there twice, whoever stands in between may have read the
+    other one."""
+    given = request.headers.getall(name, None)
+    if given is None:
+        return None
+    if len(given) > 1:
+        raise ClientFault(
+            f"The header `{name}` is there {len(given)} times.", code="malformed_request", hint="Send one."
+        )
+    return given[0]
 
 
 def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> web.Response:

@@ -6,6 +6,7 @@ It takes the proxy variables of the environment, and serves without `httptools`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from io import BytesIO
@@ -27,6 +28,7 @@ from .connections import (
     unreachable,
     untrusted,
 )
+from .tls import log_untrusted, tls_context
 
 PIECEWISE_BYTES: Final = 1024 * 1024
 """Larger request bodies are sent in pieces."""
@@ -48,7 +50,7 @@ class SessionClient:
                 idle_connections=config.pool.idle_connections,
                 limit=config.pool.connections,
                 keepalive_timeout=config.pool.idle_s,
-                ssl=config.verify_tls,
+                ssl=tls_context(verify=config.verify_tls) if url.scheme == "https" else True,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect_s),
             headers=headers,
@@ -271,6 +273,8 @@ def payload(body: bytes) -> bytes | BytesIO:
 def broken(error: Exception) -> BackendFault:
     """The error for a connection that failed, or an answer that is not HTTP."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        if isinstance(error.__cause__, ssl.SSLError):
+            log_untrusted(error.host, error.__cause__)
         return untrusted()
     if isinstance(error, aiohttp.ClientConnectorError):
         return unreachable()

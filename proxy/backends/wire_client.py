@@ -28,6 +28,7 @@ from yarl import URL
 from ..config import BackendConfig
 from ..errors import BackendFault
 from .connections import CONNECTING, disconnected, shortest, timed_out, unreachable, untrusted
+from .tls import log_untrusted, tls_context
 from .wire_answer import WireAnswer
 from .wire_connection import READ_BYTES, Connection
 
@@ -195,7 +196,8 @@ class WireClient:
         try:
             async with asyncio.timeout(limit) as connecting:
                 connection = await self._dial()
-        except ssl.SSLError:
+        except ssl.SSLError as error:
+            log_untrusted(self._url.host, error)
             raise untrusted() from None
         except (OSError, UnicodeError):  # the latter for names that cannot be looked up
             raise (timed_out(CONNECTING, limit) if connecting.expired() else unreachable()) from None
@@ -270,13 +272,3 @@ def further_fields(headers: Mapping[str, str]) -> bytes:
 def _check(name: str, value: str) -> None:
     if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
         raise ValueError(f"not an HTTP header: {name!r}")
-
-
-def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """The system's defaults; without `verify` any certificate is taken. Reads files."""
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import time
 from typing import Any, Final, cast
@@ -34,6 +35,7 @@ from ..heads import request_id
 from ..observability.logs import log_fields
 from ..observability.metrics import Counter, Gauge
 from ..protocols.wire import dump
+from .descriptors import files_allowed, room
 from .farewell import LINGER_S, Refusal, answer, malformed
 from .parsing import SlicingHandler
 
@@ -43,7 +45,7 @@ PATROL_S: Final = 1.0
 """How often all connections are looked at, at least; four times as often as the shortest limit passes."""
 
 REFUSALS: Final = 256
-"""So many may linger at once; further ones are reset without a word."""
+"""So many may linger at once, if there are files for them; further ones are reset without a word."""
 
 NEVER_S: Final = 365 * 86_400.0
 """What aiohttp calls no limit, 0, closes a connection after its first answer."""
@@ -62,6 +64,8 @@ class ClientServer(web.Server):
         self._refusals: set[Refusal] = set()
         self._gauge = open
         self._refused = refused
+        self._full_said = -math.inf
+        self._full_unsaid = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def configure(self, server: ServerConfig, limits: LimitsConfig) -> None:
@@ -70,7 +74,7 @@ class ClientServer(web.Server):
         self.head_s = server.head_s
         self.write_stall_s = server.write_stall_s
         self.body_bytes = limits.body_bytes
-        self._most = limits.connections
+        self._room = room(files_allowed(), limits.connections, REFUSALS)
         self._options: dict[str, Any] = {
             "access_log": None,  # the gateway writes its own record of each exchange
             "auto_decompress": False,
@@ -85,10 +89,10 @@ class ClientServer(web.Server):
 
     def __call__(self) -> Any:
         """The protocol of a new connection."""
-        if len(self.open) < self._most:
+        if len(self.open) < self._room.clients:
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
-        ident = self.note_refused("connections", None)
-        full = Unavailable(f"The gateway has {self._most} connections open, and takes no more.")
+        ident = self._note_full()
+        full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
         return self._farewell(answer(full, ident))
 
     async def shutdown(self, timeout: float | None = None) -> None:
@@ -127,13 +131,27 @@ class ClientServer(web.Server):
         connection.forget()
         self._part(transport, b"")
 
-    def note_refused(self, cause: str, transport: asyncio.Transport | None, ident: str | None = None) -> str:
+    def note_refused(self, cause: str, transport: asyncio.Transport, ident: str | None = None) -> str:
         """Count a client that overstepped, and log its address if it is known; the request id."""
         self._refused.inc(cause)
         ident = ident or request_id(None)
-        address = transport.get_extra_info("peername") if transport is not None else None
+        address = transport.get_extra_info("peername")
         known = {"client": address[0]} if address else {}
         log_fields(LOG, "client refused", {"request_id": ident, "cause": cause, **known})
+        return ident
+
+    def _note_full(self) -> str:
+        """As `note_refused`, for a connection too many. The log tells of one in a second, and how many came before it."""
+        now = asyncio.get_running_loop().time()
+        ident = request_id(None)
+        self._refused.inc("connections")
+        if now - self._full_said < 1.0:
+            self._full_unsaid += 1
+        else:
+            log_fields(
+                LOG, "client refused", {"request_id": ident, "cause": "connections", "others": self._full_unsaid}
+            )
+            self._full_said, self._full_unsaid = now, 0
         return ident
 
     def _part(self, transport: asyncio.Transport, words: bytes) -> None:
@@ -142,7 +160,7 @@ class ClientServer(web.Server):
         farewell.connection_made(transport)
 
     def _farewell(self, words: bytes) -> Refusal:
-        linger_s = LINGER_S if len(self._refusals) < REFUSALS else 0.0
+        linger_s = LINGER_S if len(self._refusals) < self._room.refused else 0.0
         return Refusal(words, self._refusals, linger_s, self.body_bytes)
 
     def _patrol(self) -> None:

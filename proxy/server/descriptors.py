@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -33,20 +33,18 @@ NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """What asyncio calls it."""
 
 
-def allow_files() -> int | None:
-    """Have as many files at once as the system allows; how many these are, None for no limit."""
+def allow_files() -> None:
+    """Have as many files at once as the system allows."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return None
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
         except (ValueError, OSError) as error:
             LOG.warning("only %d files may be open at once: %s", soft, error)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def files_allowed() -> int | None:
@@ -59,13 +57,35 @@ def files_allowed() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def room_for_clients(files: int | None, wanted: int, refusals: int) -> tuple[int, int]:
-    """How many connections of clients there may be, and how many more that are just being refused, of those that are wanted."""
+class Room(NamedTuple):
+    """How many connections there may be: of clients, and of others that are just told that there are too many."""
+
+    clients: int
+    refused: int
+
+
+def room(files: int | None, clients: int, refused: int) -> Room:
+    """What `files` leave room for, of the connections that are wanted."""
     if files is None:
-        return wanted, refusals
+        return Room(clients, refused)
     spare = max(files - KEPT, 0)
-    refusals = min(refusals, spare // 8)
-    return min(wanted, max((spare - refusals) // 2, FEWEST)), refusals
+    refused = min(refused, spare // 8)
+    return Room(min(clients, max((spare - refused) // 2, FEWEST)), refused)
+
+
+def log_room(wanted: int) -> None:
+    """Say in the log if there is no room for all connections that are wanted."""
+    files = files_allowed()
+    clients = room(files, wanted, 0).clients
+    if clients < wanted:
+        LOG.log(
+            logging.WARNING if clients < wanted / 2 else logging.INFO,
+            "only %d files may be open at once: a worker takes about %d connections, not %d (`limits.connections`). Allow more "
+            "(ulimit -n, LimitNOFILE), or lower it",
+            files,
+            clients,
+            wanted,
+        )
 
 
 class Shortage:

@@ -41,8 +41,11 @@ class Refusal(asyncio.Protocol):
         if not socket.is_reading():
             socket.resume_reading()
         socket.write(self._words)
-        if socket.can_write_eof():
-            socket.write_eof()
+        try:
+            if socket.can_write_eof():
+                socket.write_eof()
+        except OSError:  # it has gone already
+            socket.abort()
 
     def data_received(self, data: bytes) -> None:
         """Throw it away."""

@@ -28,6 +28,7 @@ from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pulse import PULSES, Pulses
 from .clients import ClientServer, check_head
+from .descriptors import log_room
 from .dispatch import Dispatch
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -166,6 +167,8 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
         kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
         config = replace(config, server=replace(config.server, **kept))
         check_values(config)  # whether keys are needed depends on the address
+    if config.limits.connections != running.limits.connections:
+        log_room(config.limits.connections)
     return config
 
 

@@ -37,7 +37,7 @@ from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
 from .clients import bound_unsent
-from .descriptors import allow_files
+from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, Host, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
 
@@ -73,6 +73,7 @@ def serve(
     server = config.server
     set_up_logging(server.log_format, server.log_level)
     allow_files()
+    log_room(config.limits.connections)
     create = create or _gateway()
     announce = announce or _print
     share = server.workers > 1
@@ -237,6 +238,7 @@ class _Serving:
     async def run(self, sockets: Sequence[socket.socket], ready: Callable[[], None]) -> None:
         """Serve until it is to stop."""
         host = self._host
+        asyncio.get_running_loop().set_exception_handler(Shortage())
         self._heed_signals()
         await host.start(self._config)
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
@@ -256,7 +258,8 @@ class _Serving:
     ) -> None:
         for sock in sockets:
             bound_unsent(sock)
-            await web.SockSite(runner, sock, backlog=BACKLOG).start()
+            await web.SockSite(runner, sock, backlog=ACCEPTED_AT_ONCE).start()  # asyncio takes one number for both
+            sock.listen(BACKLOG)
         with _rare_collections():
             ready()
             following = asyncio.create_task(self._follow_orders())

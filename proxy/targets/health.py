@@ -15,6 +15,9 @@ LOG: Final = logging.getLogger("toolwire.health")
 LIMIT_S: Final = 2.0
 """A server that does not answer for so long is down."""
 
+FRESH_S: Final = 1.0
+"""What was found out is an answer to whoever asks within so long: `/ready` needs no key, and must not be a way to flood servers."""
+
 Report = Callable[[bool, str], None]
 """Is told whether a server is up, and its name."""
 
@@ -26,6 +29,8 @@ class Health:
         self._targets = targets
         self._report = report
         self._tasks: list[asyncio.Task[None]] = []
+        self._asking: asyncio.Task[dict[str, bool]] | None = None
+        self._asked_at = 0.0
 
     async def __aenter__(self) -> Health:
         for target in self._targets.values():
@@ -35,23 +40,30 @@ class Health:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._asking is None else [self._asking])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
     async def states(self) -> dict[str, bool]:
-        """Which can be reached. Those that are asked regularly are not asked again."""
-        known = self._targets.values()
-        up = await asyncio.gather(*(self._look(target) for target in known))
-        return {target.name: ok for target, ok in zip(known, up, strict=True)}
+        """Which can be reached. Those that are asked regularly are not asked again, others once in `FRESH_S` and not while an answer is
+        awaited, however many want to know."""
+        unknown = [target for target in self._targets.values() if not (target.config.health_check_s and target.checked)]
+        now = asyncio.get_running_loop().time()
+        if unknown and (self._asking is None or (self._asking.done() and now - self._asked_at >= FRESH_S)):
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._ask(unknown))
+        # One who goes does not spoil it for the others.
+        found = {} if self._asking is None else await asyncio.shield(self._asking)
+        known = {target.name: target.healthy for target in self._targets.values() if target not in unknown}
+        return {name: known[name] if name in known else found[name] for name in self._targets}
 
-    async def _look(self, target: Target) -> bool:
-        if target.config.health_check_s and target.checked:
-            return target.healthy
-        ok = await _answers(target)
-        self._report(ok, target.name)
-        return ok
+    async def _ask(self, targets: list[Target]) -> dict[str, bool]:
+        answers = await asyncio.gather(*map(_answers, targets))
+        for target, up in zip(targets, answers, strict=True):
+            self._report(up, target.name)
+        return {target.name: up for target, up in zip(targets, answers, strict=True)}
 
     async def _regularly(self, target: Target, every_s: float) -> None:
         while True:
