@@ -28,6 +28,7 @@ from proxy.events import Event, Finish, Folding, Kind, Start
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply
+from proxy.offload import OFFLOAD_MESSAGES, is_large, offload
 from proxy.protocols.responses_ids import new_response_id, response_of
 from proxy.protocols.responses_items import PROTOCOL, input_items, own_items, whole_items
 from proxy.protocols.responses_reply import broken_off, finished
@@ -59,7 +60,8 @@ class Conversation(Middleware):
         if not isinstance(response, Reply):
             return response
         if conversations.keeps and exchange.body.get("store") is not False:
-            keeper = Keeper(exchange, conversations, response, ancestors)
+            large = is_large(exchange.received)
+            keeper = await offload(large, Keeper, exchange, conversations, response, ancestors)
             if await keeper.begin():
                 keeper.follow()
                 return response
@@ -75,7 +77,7 @@ async def _load(exchange: Exchange, conversations: Conversations) -> tuple[str, 
     """
     body = exchange.body
     previous = body.get("previous_response_id")
-    now = list(whole_items(own_items(body)))
+    now = await offload(is_large(exchange.received), lambda: list(whole_items(own_items(body))))
     refers = any(item["type"] == "item_reference" for item in now)
     if previous is None and not refers:
         return ()
@@ -87,7 +89,9 @@ async def _load(exchange: Exchange, conversations: Conversations) -> tuple[str, 
             exchange.body = {**body, "input": now}
     except StoreUnavailable as error:
         raise away(error) from error
-    exchange.request = replace(exchange.request, messages=read_messages(body, [*earlier, *now]))
+    items = [*earlier, *now]
+    messages = await offload(len(items) > OFFLOAD_MESSAGES, read_messages, body, items)
+    exchange.request = replace(exchange.request, messages=messages)
     return tuple(turn.id for turn in chain)
 
 

@@ -20,6 +20,8 @@ from proxy.events import Delta, Event, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply, ModelRequest, Text, Usage
+from proxy.offload import is_large
+from proxy.protocols.wire import dump_in_pieces
 from proxy.reply import Reply
 from proxy.targets.attempts import Attempts
 from proxy.targets.targets import Member
@@ -95,7 +97,8 @@ def _passes(exchange: Exchange) -> bool:
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
     if sent is not exchange.received:
-        return orjson.dumps({**exchange.body, "model": sent.model})
+        body = {**exchange.body, "model": sent.model}
+        return dump_in_pieces(body) if is_large(sent) else orjson.dumps(body)
     assert exchange.received.origin is not None
     return exchange.received.origin.body
 

@@ -7,11 +7,10 @@ written as text (R5). What was taught is noted as the exchange's offer, so that 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from proxy.backends.presets import SCHEMA_CONSTRAINTS
 from proxy.config import PromptConfig
@@ -22,13 +21,11 @@ from proxy.formats.rendering import as_taught
 from proxy.gbnf.grammar import Bounds, Inexpressible
 from proxy.middleware import Middleware
 from proxy.model import Constraint, ModelRequest
+from proxy.offload import is_large, offload
 from proxy.prompt import TextCache, content_key, form_sentence, segment
 from proxy.routing import Route
 from proxy.toolset import ToolSet, note, note_of
 from proxy.transcript import Flatten, inject
-
-OFFLOAD_BYTES: Final = 64 * 1024
-"""Larger requests, and those that may need a new grammar, are prepared in a thread: other requests go on being served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +68,15 @@ class Injection(Middleware):
         route = exchange.route
         if route.options.mode == "native":
             return request
-        large = request.origin is not None and len(request.origin.body) > OFFLOAD_BYTES
-        slow = large or request.tool_choice.forces
+        # A new grammar takes as long as a large request.
+        slow = is_large(request) or request.tool_choice.forces
         prepare = self._prepare
         flatten = route.options.flatten if route.options.flatten != "auto" else exchange.protocol.flatten
         form = _form_in_words(exchange, request)
         if form is not None:
             request = replace(request, response_format=None)
         args = (request, route, route.format_for(request.model), flatten, form)
-        changed, exchange.offer = await asyncio.to_thread(prepare, *args) if slow else prepare(*args)
+        changed, exchange.offer = await offload(slow, prepare, *args)
         return changed
 
     def _prepare(

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from proxy.events import Close, Delta, Event, Kind, Open
 from proxy.exchange import Exchange
 from proxy.middleware import Middleware
 from proxy.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from proxy.offload import is_large, offload
 from proxy.patterns import Patterns, Replacing, replaced
 from proxy.reply import Reply
 
@@ -52,9 +52,6 @@ KINDS: Final[Mapping[KindName, tuple[str, ...]]] = {
     ),
 }
 """What is built in. Patterns of what things look like: some numbers that are no card look like one."""
-
-OFFLOAD_BYTES: Final = 64 * 1024
-"""Larger requests are looked through in a thread."""
 
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(?P<key>\s*:)?', re.DOTALL)
 
@@ -96,9 +93,8 @@ class Redact(Middleware):
         if self.options.where == "answer":
             return request
         prompt = _Prompt(self._patterns, self.options.by)
-        large = request.origin is not None and len(request.origin.body) > OFFLOAD_BYTES
         look = prompt.messages
-        messages = await asyncio.to_thread(look, request.messages) if large else look(request.messages)
+        messages = await offload(is_large(request), look, request.messages)
         if not prompt.found:
             return request
         exchange.record.count("redacted", prompt.found)

@@ -25,14 +25,13 @@ from proxy.exchange import Exchange
 from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
+from proxy.offload import is_large, offload
 from proxy.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
 from proxy.toolset import note, note_of
 
 LOG: Final = logging.getLogger("toolwire.validation")
 
 MAX_CALL_ID_CHARS: Final = 256
-OFFLOAD_BYTES: Final = 64 * 1024
-"""Of larger requests the conversation is checked in a thread: other requests go on being served."""
 _CONTENT: Final = frozenset({"input_file", "input_image", "input_audio", "file"})
 """Content parts that hold something to read, which must not be left out in silence."""
 NAME_CHARS: Final[Mapping[str, int]] = {"chat": 64}
@@ -82,16 +81,7 @@ class Validation(Middleware):
         _check_choice(exchange, request, paths)
         if options.validation == "strict":
             _check_strict_parallel(exchange.body, request)
-        if all(type(part) is Text for message in request.messages for part in message.parts):
-            return request  # nothing below finds anything in text
-        if not exchange.protocol.whole_history:
-            pass  # a result may answer a call that only the client or the store knows (R8.4)
-        elif request.origin is not None and len(request.origin.body) > OFFLOAD_BYTES:
-            await asyncio.to_thread(_check_conversation, exchange, request, paths)
-        else:
-            _check_conversation(exchange, request, paths)
-        _check_images(exchange, request, paths)
-        _check_files(exchange, request, paths)
+        await offload(is_large(request), _check_messages, exchange, request, paths)
         return request
 
     # --- tools ------------------------------------------------------------------------------------------------------
@@ -159,6 +149,17 @@ class Validation(Middleware):
             if self._schemas.compiles > compiles:
                 await asyncio.sleep(0)  # A compile may take tens of milliseconds; others go on between two.
         return schemas
+
+
+def _check_messages(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+    if all(type(part) is Text for message in request.messages for part in message.parts):
+        return  # nothing below finds anything in text
+    if (
+        exchange.protocol.whole_history
+    ):  # else a result may answer a call that only the client or the store knows (R8.4)
+        _check_conversation(exchange, request, paths)
+    _check_images(exchange, request, paths)
+    _check_files(exchange, request, paths)
 
 
 def _tool_fault(message: str, param: str) -> ClientFault:

@@ -25,6 +25,7 @@ import orjson
 
 from .config import LimitsConfig
 from .errors import ClientFault, quote
+from .offload import OFFLOAD_BYTES, offload
 from .toolset import KnownTools
 
 SLICE_BYTES: Final = 256 * 1024
@@ -67,14 +68,22 @@ async def _read_small(body: bytes, limits: LimitsConfig) -> Any:
     if openers + body.count(b",") >= limits.json_values:
         await _count(body, Structure(limits))
     try:
-        value = _parse(body)
+        value, deep = await offload(
+            len(body) > OFFLOAD_BYTES, _parse_and_look, body, limits.json_depth if openers > limits.json_depth else None
+        )
     except ClientFault:
         if openers > limits.json_depth:  # The parser has a limit of its own; ours has better words.
             await _count(body, Structure(limits))
         raise
-    if openers > limits.json_depth and _is_deep(value, limits.json_depth):
+    if deep:
         await _count(body, Structure(limits))
     return value
+
+
+def _parse_and_look(body: bytes, most: int | None) -> tuple[Any, bool]:
+    """The value, and whether it is nested more than `most` levels deep, if that is asked."""
+    value = _parse(body)
+    return value, most is not None and _is_deep(value, most)
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
@@ -216,8 +225,7 @@ async def _read_large(body: bytes, limits: LimitsConfig) -> Any:
         done = end
     rest.append(body[done:])
     # In a thread others get their turn between the copy, the parser, and what describes an error in megabytes.
-    value = await asyncio.to_thread(lambda: _parse(b"".join(rest), None if spans else 0))
-    return _put_back(value, mark, strings)
+    return await asyncio.to_thread(lambda: _put_back(_parse(b"".join(rest), None if spans else 0), mark, strings))
 
 
 async def _read_string(body: bytes, start: int, end: int) -> str:

@@ -28,6 +28,7 @@ from .heads import REQUEST_ID, request_id
 from .middleware import Handler
 from .observability.observing import Observe
 from .observability.telemetry import AccessRecord, Metrics
+from .offload import OFFLOAD_BYTES, offload
 from .protocols.base import WireProtocol
 from .pulse import Pulse, Pulses
 from .receiving import Inflated, read_body, release
@@ -41,8 +42,6 @@ OWNER: Final = web.RequestKey("toolwire.owner", str)
 """Whose key was presented, as a hash; empty without keys."""
 API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
-OFFLOAD_BYTES: Final = 64 * 1024
-"""Larger bodies are read in a thread."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
@@ -218,8 +217,7 @@ class Delivery:
             key.require(route.config.model, model)
             record.note("key", key.name)
         read = self._protocol.read_request
-        # Thousands of messages take a while; in a thread others are served meanwhile.
-        received = await asyncio.to_thread(read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        received = await offload(len(raw) > OFFLOAD_BYTES, read, body, raw)
         record.stream = received.stream
         record.note("route", route.config.model)
         record.note("backend", route.targets.name)

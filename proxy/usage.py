@@ -24,6 +24,7 @@ from typing import Any, Final
 import orjson
 
 from .model import Image, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse, Usage
+from .offload import is_large
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
@@ -95,9 +96,13 @@ class Estimator:
 
     async def count_request(self, request: ModelRequest) -> int:
         """Tokens of the prompt that `request` amounts to: every text as it is sent, and the markers around messages."""
-        images = sum(_images(message.parts) for message in request.messages)
-        fixed = MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
-        return fixed + await self.count("\n".join(request_texts(request)))
+        if is_large(request):
+            await self.count(" ")  # loads what counts
+            return await asyncio.to_thread(self._count_large, request)
+        return _fixed(request) + await self.count("\n".join(request_texts(request)))
+
+    def _count_large(self, request: ModelRequest) -> int:
+        return _fixed(request) + sum(map(self._safely, _text_pieces(request_texts(request))))
 
     def _load(self) -> Callable[[str], int]:
         if cached_file(self.encoding) is not None:
@@ -139,6 +144,25 @@ def pieces(text: str) -> Iterator[str]:
             end = space if space > 0 else end
         yield text[start:end]
         start = end
+
+
+def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, a line each, in pieces of about `PIECE_CHARS`: short ones together, long ones cut."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text) + 1
+        if size > PIECE_CHARS:
+            yield from pieces("\n".join(held))
+            held, size = [""], 0  # the line end that belongs between the pieces
+    yield from pieces("\n".join(held))
+
+
+def _fixed(request: ModelRequest) -> int:
+    """Tokens for what is no text."""
+    images = sum(_images(message.parts) for message in request.messages)
+    return MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
 
 
 def request_texts(request: ModelRequest) -> Iterator[str]:

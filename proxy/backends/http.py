@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import orjson
@@ -28,8 +28,9 @@ from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, fold, unfold
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
+from ..offload import is_large, offload
 from ..protocols.base import WireProtocol, WriteOptions
-from ..protocols.wire import dump
+from ..protocols.wire import dump, dump_in_pieces
 from .connections import Answer, Client, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
@@ -103,7 +104,8 @@ class HttpBackend:
         if client is None:
             raise self._not_started()
         if body is None:
-            body = dump(self.wire.write_request(request))
+            large = is_large(request)
+            body = await offload(large, self._written, request, dump_in_pieces if large else dump)
         if observer is None:
             answer = await client.post(body, stream=request.stream, request_id=request_id)
         else:
@@ -118,6 +120,9 @@ class HttpBackend:
             raise await self._refusal(answer)
         finally:
             await answer.close()
+
+    def _written(self, request: ModelRequest, dump: Callable[[Any], bytes]) -> bytes:
+        return dump(self.wire.write_request(request))
 
     async def ready(self) -> bool:
         """Any answer below 500 on the health path, or on the model list."""

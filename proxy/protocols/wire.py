@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import orjson
 
+PIECE_CHARS: Final = 128 * 1024
+"""Written at once by `dump_in_pieces`: 1 ms where every character has to be escaped."""
+
 MAX_MESSAGE_CHARS: Final = 500
 """A backend's error message is shortened to this many characters (R10.8)."""
 
@@ -36,6 +39,73 @@ def dump(value: Any) -> bytes:
     except orjson.JSONEncodeError:
         # Whole numbers beyond 64 bits and half characters: the standard library writes both.
         return whole(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
+
+
+def dump_in_pieces(value: Any) -> bytes:
+    """As `dump`, for megabytes in a thread: no more than about `PIECE_CHARS` characters are written without others having their turn,
+    since what writes JSON keeps the interpreter."""
+    weights: dict[int, int] = {}
+    _weigh(value, weights)
+    pieces: list[bytes] = []
+    _dump_into(pieces, value, weights)
+    return b"".join(pieces)
+
+
+def _weigh(value: Any, weights: dict[int, int]) -> int:
+    """About how long the JSON of `value` is; of each object and array in it `weights` has that by its identity."""
+    if isinstance(value, str):
+        return len(value) + 3
+    if isinstance(value, dict):
+        weight = sum(len(key) + _weigh(item, weights) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        weight = sum(_weigh(item, weights) for item in value)
+    else:
+        return 8
+    weights[id(value)] = weight
+    return weight + 3
+
+
+def _dump_into(pieces: list[bytes], value: Any, weights: dict[int, int]) -> None:
+    if isinstance(value, str):
+        _dump_text_into(pieces, value)
+    elif weights.get(id(value), 0) <= PIECE_CHARS:
+        pieces.append(dump(value))
+    elif isinstance(value, dict):
+        between = b"{"
+        for key, item in value.items():
+            pieces.append(b"%b%b:" % (between, dump(key)))
+            _dump_into(pieces, item, weights)
+            between = b","
+        pieces.append(b"}")
+    else:
+        between = b"["
+        light: list[Any] = []  # neighbours that are written together
+        weight = 0
+        for item in value:
+            more = len(item) if isinstance(item, str) else weights.get(id(item), 0)
+            if light and weight + more > PIECE_CHARS:
+                pieces.append(between + dump(light)[1:-1])
+                between, light, weight = b",", [], 0
+            if more > PIECE_CHARS:
+                pieces.append(between)
+                _dump_into(pieces, item, weights)
+                between = b","
+            else:
+                light.append(item)
+                weight += more + 3
+        pieces.append((between + dump(light)[1:-1] if light else b"") + b"]")
+
+
+def _dump_text_into(pieces: list[bytes], text: str) -> None:
+    pieces.append(b'"')
+    start = 0
+    while start < len(text):
+        end = start + PIECE_CHARS
+        if "\ud800" <= text[end - 1 : end] <= "\udbff":
+            end += 1  # two halves of a character stay together
+        pieces.append(dump(text[start:end])[1:-1])
+        start = end
+    pieces.append(b'"')
 
 
 def whole(text: str) -> str:

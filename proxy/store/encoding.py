@@ -13,7 +13,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-from ..protocols.wire import dump, load
+from ..offload import is_long, offload
+from ..protocols.wire import dump_in_pieces, load
 from .base import StoreUnavailable, Turn
 
 MAX_TURNS: Final = 10_000
@@ -29,9 +30,14 @@ class TurnTooLarge(StoreUnavailable):
         super().__init__(f"the response and its input have {size} bytes, the store keeps at most {limit}")
 
 
+async def encoded(turn: Turn, limit: int) -> bytes:
+    """As `encode`, for stores that live on the event loop: large turns in a thread."""
+    return await offload(is_long((turn.input, turn.resource)), encode, turn, limit)
+
+
 def encode(turn: Turn, limit: int) -> bytes:
     """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot."""
-    text = dump(
+    text = dump_in_pieces(
         {
             "id": turn.id,
             "owner": turn.owner,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .base import ResponseStore, StoreUnavailable, Turn
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -49,7 +49,7 @@ class MemoryStore(ResponseStore):
 
     async def put(self, turn: Turn) -> None:
         self._check_open()
-        text = encode(turn, self._max_turn_bytes)
+        text = await encoded(turn, self._max_turn_bytes)
         key = key_of(turn.id, turn.owner)
         self._drop(key)
         self._turns[key] = (turn.expires, text)

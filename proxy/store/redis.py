@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ..redis_client import FAILURES, connect, described
 from .base import ResponseStore, StoreUnavailable, Turn
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
 
 TIMEOUT_S: Final = 2.0
 PRUNED_AT_ONCE: Final = 500
@@ -115,7 +115,7 @@ class RedisStore(ResponseStore):
             await self._redis.aclose()
 
     async def put(self, turn: Turn) -> None:
-        text = encode(turn, self._max_turn_bytes)
+        text = await encoded(turn, self._max_turn_bytes)
         lives_ms = max(1, int((turn.expires - self._now()) * 1000))
         keys = (self._key(turn.id, turn.owner), self._order, self._expiry, self._last)
         values = (text, lives_ms, repr(turn.expires), self._max_turns)

@@ -30,6 +30,7 @@ from ..errors import GatewayError
 from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver, observe_call
+from ..offload import is_large, offload
 from .targets import Member, is_failure
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Attempts:
     async def _ask(self, member: Member) -> None:
         """Ask `member`, and whoever is next if it does not accept."""
         while True:
-            request, body = self._prepare(member)
+            request, body = await offload(is_large(self._exchange.request), self._prepare, member)
             self._enter(member, request)
             try:
                 opening = member.target.backend.open(
