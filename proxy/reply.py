@@ -20,7 +20,7 @@ from typing import TypeVar, cast
 
 from aiohttp import web
 
-from .backends.base import Source
+from .backends.base import Source, fold_batches
 from .events import (
     Event,
     Fault,
@@ -185,7 +185,7 @@ class Reply(web.StreamResponse):
         chain = None if self.streamed else self.chain()
         if chain is None:
             async with aclosing(self.events()) as batches:
-                return fold([event async for batch in batches for event in batch])
+                return await fold_batches(batches)
         reply = await self._source_reply()
         first = chain.first_concerned(reply)
         if first == len(chain.stages) and not any(choice.extra for choice in reply.choices):  # events do not carry it

@@ -30,6 +30,10 @@ from .events import (
 from .model import ModelReply, Reasoning, Refusal, Text, ToolUse
 from .model import Opaque as OpaquePart
 
+MERGED: Final = 256
+"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand fragments, which
+all go on at once in the end, others must not have to wait for each."""
+
 HELD_CHARS: Final = 16 * 1024 * 1024
 """Arguments of calls that are held until they are whole; more ends the answer."""
 
@@ -183,7 +187,7 @@ class MapStage:
     """Runs one `on_event` over a stream, only for the kinds it wants.
 
     With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
-    object comes back the held events go on unchanged. For `live` see `Reply.map`. An unexpected exception in the function is reported under the name of
+    object comes back the held events go on as they came (very many fragments as fewer). For `live` see `Reply.map`. An unexpected exception in the function is reported under the name of
     the middleware and ends the stream with a `Fault`, or switches the stage off (`on_failure: skip`).
     """
 
@@ -194,6 +198,7 @@ class MapStage:
         self._kinds: dict[int, Kind] = {}
         self._held: dict[int, list[Event]] = {}
         self._held_chars = 0
+        self._single: dict[int, int] = {}  # fragments of a held call since some were made one
         self._passes = live
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
@@ -256,11 +261,17 @@ class MapStage:
         match event:
             case Open():
                 self._held[event.block] = [event]
+                self._single[event.block] = 0
                 if self._passes and is_live(event):
                     self._passed.add(event.block)
                     out.append(event)
             case Delta():
-                self._held[event.block].append(event)
+                held = self._held[event.block]
+                held.append(event)
+                self._single[event.block] += 1
+                if self._single[event.block] == MERGED:
+                    self._single[event.block] = 0
+                    _merge(held)
                 self._held_chars += len(event.text)
                 if self._held_chars > HELD_CHARS:
                     raise BackendFault(
@@ -297,6 +308,13 @@ class MapStage:
         else:
             for event in result:
                 self._give(event, out)
+
+
+def _merge(held: list[Event]) -> None:
+    """Make one fragment of the last `MERGED`, if they are nothing but text."""
+    last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
+    if len(last) == MERGED:
+        held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
 
 
 def _finished(held: list[Event], closed: Close) -> Call:

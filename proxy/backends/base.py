@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..events import Event
+from ..events import Event, Folding
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
@@ -112,3 +112,15 @@ class Backend(Protocol):
 
     async def models(self) -> list[str]:
         """The model names that it knows; empty if it cannot say. For `/v1/models`; must answer within two seconds."""
+
+
+async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:
+    """The whole reply that a stream amounts to, added up as it comes: of a million events none is kept. Raises the error of a
+    `Fault`."""
+    folding = Folding()
+    async for batch in batches:
+        for event in batch:
+            folding.feed(event)
+    if folding.fault is not None:
+        raise folding.fault.error
+    return folding.reply()

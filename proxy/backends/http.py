@@ -25,12 +25,13 @@ from yarl import URL
 from .._version import __version__
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
-from ..events import Event, Fault, Finish, fold, unfold
+from ..events import Event, Fault, Finish, unfold
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
 from ..offload import is_large, offload
 from ..protocols.base import WireProtocol, WriteOptions
 from ..protocols.wire import dump, dump_in_pieces
+from .base import fold_batches
 from .connections import Answer, Client, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
@@ -253,7 +254,7 @@ class HttpSource:
     async def reply(self) -> ModelReply:
         """The whole answer."""
         if self._streams:
-            return fold([event async for batch in self.batches() for event in batch])
+            return await fold_batches(self.batches())
         try:
             return self._wire.read_reply(await self.body())
         except (BackendFault, ClientFault) as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-INFLATED_BYTES: Final = 8 * 1024 * 1024
-"""So much may come out of the bytes of one read; more is taken for an attack."""
+INFLATED_BYTES: Final = 128
+"""So many may come out of each byte of a read, on average, and `SPARED_BYTES` besides; more is taken for an attack."""
+
+SPARED_BYTES: Final = 64 * 1024
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Inflater:
     """A body with this `Content-Encoding` (lower case). Raises `ValueError` if the encoding is not known, or the body is
-    broken, cut off, or swells beyond `INFLATED_BYTES` in one read."""
+    broken, cut off, or swells beyond what `INFLATED_BYTES` allows in one read."""
 
     def __init__(self, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):
@@ -24,7 +26,7 @@ class Inflater:
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, cut anywhere, and give what can be known of the body."""
         out: list[bytes] = []
-        room = INFLATED_BYTES
+        room = SPARED_BYTES + INFLATED_BYTES * len(data)
         while data:
             if self._member is None:
                 self._member = zlib.decompressobj(self._window(data))

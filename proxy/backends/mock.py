@@ -40,10 +40,11 @@ import yaml
 
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
-from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, fold
+from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
 from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
+from .base import fold_batches
 from .presets import capabilities
 from .refusals import read_refusal
 
@@ -242,7 +243,7 @@ class MockSource:
 
     async def reply(self) -> ModelReply:
         """The turn at once."""
-        return fold([event async for batch in self.batches() for event in batch])
+        return await fold_batches(self.batches())
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -25,8 +25,9 @@ from .inflate import Inflater
 if TYPE_CHECKING:
     from .wire_connection import Connection
 
-INBOX_BYTES: Final = 128 * 1024
-"""If so much waits for a reader, the connection is not read for a while."""
+INBOX_BYTES: Final = 32 * 1024
+"""If so much waits for a reader, the connection is not read for a while. The reader gets it at once, and may have a thousand frames in
+it to work on."""
 
 
 class Keeper(Protocol):

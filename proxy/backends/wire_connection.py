@@ -4,11 +4,14 @@ Rules:
 
 1. `httptools` (llhttp) does all parsing; what it refuses ends the answer with a fault, at once.
 2. Bytes that are neither head nor body (interim answers, chunk extensions, trailers) are bounded, as is the head.
+3. What a read brought is worked on within its callback, so a read is as large as that takes few milliseconds for: a kilobyte may hold
+   twenty frames that are read, judged and written, or one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -20,7 +23,15 @@ if TYPE_CHECKING:
     from .wire_answer import Keeper, WireAnswer
 
 READ_BYTES: Final = 64 * 1024
-"""Size of one read."""
+"""Size of one read, at most."""
+
+FIRST_READ_BYTES: Final = 8 * 1024
+"""Of the first one of a connection: nobody knows yet what its bytes cost."""
+
+LEAST_READ_BYTES: Final = 2 * 1024
+
+LONG_S: Final = 0.004
+"""What took longer makes the next read half as large, if it was a full one; what took less than a quarter of it, twice as large."""
 
 HEAD_BYTES: Final = 64 * 1024
 """So many bytes may come in a row, within a read, that bring nothing of a body."""
@@ -42,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         """How long whoever uses it waited for one of the connections that are in use."""
         self._keeper = keeper
         self._scratch = scratch
+        self._read_bytes = min(FIRST_READ_BYTES, len(scratch))
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         self._fields: dict[bytes, bytes] = {}
@@ -90,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
-        return self._scratch
+        return self._scratch[: self._read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what one read brought."""
@@ -100,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
             return
         answer.touched = True
+        full = nbytes == self._read_bytes
+        before = perf_counter() if full else 0.0
         fault: BackendFault | None = None
         try:
             self._parser.feed_data(self._scratch[:nbytes])
@@ -121,6 +135,15 @@ class Connection(asyncio.BufferedProtocol):
             answer.end()
         elif fault is not None:
             answer.fail(fault)
+        if full:
+            self._adapt(perf_counter() - before)
+
+    def _adapt(self, took_s: float) -> None:
+        """Choose the size of the next read: there is more to read, and this is what a full one took."""
+        if took_s > LONG_S:
+            self._read_bytes = max(self._read_bytes // 2, LEAST_READ_BYTES)
+        elif took_s < LONG_S / 4:
+            self._read_bytes = min(self._read_bytes * 2, len(self._scratch))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is closed; an answer without a stated length ends with it."""
