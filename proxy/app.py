@@ -45,6 +45,7 @@ from .stored import CONVERSATIONS, Conversations, add_routes
 from .targets.health import Health
 from .targets.targets import Target, targets_of
 from .toolset import KnownTools
+from .warming import warm_up
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
@@ -142,6 +143,7 @@ def create_app(
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
+    app.on_startup.append(partial(_warm_up, protocols))
     observers = [*observe, *_configured_observers(app, config, lasting, metrics)]
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
@@ -229,6 +231,10 @@ class Chains:
         finally:
             for middleware in reversed(started):
                 await middleware.close()
+
+
+async def _warm_up(protocols: Sequence[WireProtocol], app: web.Application) -> None:
+    await warm_up(protocols, app[ROUTER].routes)
 
 
 async def _running_backends(app: web.Application) -> AsyncIterator[None]:
