@@ -18,6 +18,7 @@ from ._version import __version__
 from .auth import Keys
 from .backends.base import Backend
 from .checks import chain_of, check_names, effective_routes, has_limits
+from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
 from .cors import Cors
 from .delivery import API_KEY, Delivery, boundary
@@ -148,9 +149,10 @@ def create_app(
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
     most = config.limits.inflated_bytes
+    collecting = app[COLLECTING] = lasting.take(COLLECTING, None, Collecting)
     inflated = app[INFLATED] = lasting.take(INFLATED, most, partial(Inflated, most))
     for protocol in protocols:
-        serve = Delivery(config, protocol, router, metrics, known, pulses, inflated, observers)
+        serve = Delivery(config, protocol, router, metrics, known, pulses, inflated, collecting, observers)
         for prefix in ("/v1", ""):
             app.router.add_post(prefix + protocol.path, serve.__call__, expect_handler=later)
     add_routes(app.router)

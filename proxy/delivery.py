@@ -21,6 +21,7 @@ from aiohttp.typedefs import Middleware
 
 from .auth import ApiKey, Keys
 from .bodies import read_json
+from .collecting import Collecting
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
@@ -123,6 +124,7 @@ class Delivery:
         known: KnownTools,
         pulses: Pulses,
         inflated: Inflated,
+        collecting: Collecting,
         observe: Sequence[Observe] = (),
     ) -> None:
         self._config = config
@@ -133,6 +135,7 @@ class Delivery:
         self._observe = observe
         self._pulses = pulses
         self._inflated = inflated
+        self._collecting = collecting
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = AccessRecord()
@@ -154,6 +157,7 @@ class Delivery:
         finally:
             self._pulses.end(pulse)
             release(request, self._inflated)
+            self._collecting.release(request)
             self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
             for observer in record.observers:
@@ -201,6 +205,7 @@ class Delivery:
             )
         limits = self._config.limits
         raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
+        self._collecting.hold(request, raw)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:

@@ -111,7 +111,8 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
 
 def release(request: web.Request, inflated: Inflated) -> None:
     """The request has been answered: its body counts no more."""
-    inflated.bytes -= request.get(_TAKEN, 0)
+    if inflated.bytes:
+        inflated.bytes -= request.get(_TAKEN, 0)
 
 
 async def later(request: web.Request) -> None:

@@ -1,0 +1,50 @@
+"""Python's collector of circles, while a request is worked on that has tens of thousands of values.
+
+A full collection looks at everything that is alive, and nothing else happens meanwhile: with such a request 100 ms and more, which others
+would wait. It has nothing to find there, since values of JSON and what is made of them have no circles. So it comes more rarely
+until the request is over, and not never: other requests do leave circles.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+from aiohttp import web
+
+HUGE_VALUES: Final = 4096
+"""Objects in a body that make it such a one."""
+
+RARELY: Final = 50
+"""Collections of the middle generation between two full ones meanwhile; see `gc.set_threshold`."""
+
+_HELD: Final = web.RequestKey("toolwire.collecting", bool)
+
+
+class Collecting:
+    """Whether full collections are rare now. The thresholds are the process's; applications that follow each other share this."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._usual = 0
+
+    def hold(self, request: web.Request, body: bytes) -> None:
+        """`request` has this body, and begins."""
+        if len(body) < HUGE_VALUES or body.count(b"{") < HUGE_VALUES:
+            return
+        request[_HELD] = True
+        self._requests += 1
+        if self._requests == 1:
+            young, middle, self._usual = gc.get_threshold()
+            gc.set_threshold(young, middle, max(RARELY, self._usual))
+
+    def release(self, request: web.Request) -> None:
+        """`request` is over."""
+        if self._requests and request.get(_HELD):
+            self._requests -= 1
+            if not self._requests:
+                young, middle, _ = gc.get_threshold()
+                gc.set_threshold(young, middle, self._usual)
+
+
+COLLECTING: Final = web.AppKey("toolwire.collecting", Collecting)
