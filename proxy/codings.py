@@ -94,7 +94,7 @@ class BrotliMember:
         """See `Member`."""
         piece = self._take(data, output_buffer_limit=PIECE_BYTES)
         self.ended = self._inner.is_finished()
-        self.full = not (self.ended or self._inner.can_accept_more_data())
+        self.full = bool(piece) and not self.ended  # it says of itself that it can take more while it still has some
         return piece
 
 

@@ -3,137 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aiohttp import web
 
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.observability.telemetry import Metrics
-from proxy.server.clients import REFUSALS, ClientConnection, bound_unsent
-from proxy.server.hosting import Host
+from proxy.server.clients import REFUSALS, ClientConnection
 from proxy.testing import Answer, Say, Upstream, chunk, frame
-from tests.e2e.conftest import CHAT, read_config
-
-HANGS_S = 10.0
-"""Nothing here may take so long."""
-
-BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
-STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
-
-
-def head(length: int, *fields: str, path: str = CHAT) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}", *fields]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-class Gateway:
-    """The real server in this process."""
-
-    def __init__(self, host: Host, metrics: Metrics, port: int) -> None:
-        self.host = host
-        self.metrics = metrics
-        self.port = port
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()
-
-    @contextmanager
-    def asking(self, request: bytes, buffer: int = 65536) -> Iterator[socket.socket]:
-        """A connection whose request is there before the gateway accepts it, so that no limit passes before."""
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-            client.connect(("127.0.0.1", self.port))
-            client.sendall(request)
-            client.setblocking(False)
-            yield client
-
-    async def said(self, *pieces: bytes) -> bytes:
-        """All that one connection gets until the gateway closes it."""
-        async with self.connection() as (reader, writer):
-            for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0)
-            return await reader.read()
-
-    def number(self, name: str, *labels: str) -> float:
-        """A metric's value."""
-        page, _ = self.metrics.page()
-        wanted = [f'"{label}"' for label in labels]
-        lines = [
-            line for line in page.decode().splitlines() if line.startswith(name) and all(w in line for w in wanted)
-        ]
-        return sum(float(line.split()[-1]) for line in lines)
-
-
-Start = Callable[..., Any]
+from tests.e2e.conftest import CHAT
+from tests.e2e.edge import BODY, HANGS_S, STREAMED, Start, answered, check, eventually, head, starting
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """`await start(server={...}, limits={...})`: a gateway in front of the mock, or of `url`."""
-    async with AsyncExitStack() as stack:
-
-        async def starting(*, url: str | None = None, **sections: Any) -> Gateway:
-            backend = {"kind": "mock", "script": ["Hello."]} if url is None else {"url": url}
-            return await stack.enter_async_context(running(read_config({"backends": {"b": backend}, **sections})))
-
-        yield starting
-
-
-@asynccontextmanager
-async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
-    metrics = Metrics()
-    host = Host(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
-    await host.start(config)
-    runner = web.ServerRunner(host.server, shutdown_timeout=1)
-    await runner.setup()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        bound_unsent(listener)
-        await web.SockSite(runner, listener).start()
-        try:
-            yield Gateway(host, metrics, listener.getsockname()[1])
-        finally:
-            await runner.cleanup()
-            await host.close()
-            assert not host.server.open
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANGS_S):
-        while not true():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.005)
-
-
-async def answered(reader: asyncio.StreamReader) -> int:
-    """Read one whole answer; its status."""
-    fields = await reader.readuntil(b"\r\n\r\n")
-    await reader.readexactly(int(fields.lower().partition(b"content-length:")[2].partition(b"\r")[0]))
-    return int(fields.split()[1])
-
-
-def check(answer: bytes, status: int, code: str) -> None:
-    first, _, rest = answer.partition(b"\r\n")
-    fields, _, body = rest.partition(b"\r\n\r\n")
-    assert first.startswith(b"HTTP/1.1 %d " % status), answer[:300]
-    assert b"connection: close" in fields.lower()
-    error = json.loads(body)["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert error["code"] == code
-    assert error["message"]
+    """See `tests.e2e.edge.starting`."""
+    async with starting() as begin:
+        yield begin
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,420 @@
+"""Compressed bodies, and bodies that nobody wants: what is inflated, when and how much, and what becomes of the connection. Real sockets
+and the real server; an application in somebody else's server has the same rules."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from proxy import receiving
+from proxy.app import create_app
+from proxy.codings import PIECE_BYTES, Decoder
+from proxy.testing import Answer, Asked, Say, Upstream
+from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
+from tests.e2e.edge import BODY, HANGS_S, Start, answered, check, eventually, head, starting
+
+MIB = 1024 * 1024
+KEYS = {"auth": {"keys": ["right"]}}
+
+
+def gzipped(megabytes: int) -> bytes:
+    """A gzip of so many megabytes of blanks in front of a good body, made without making them."""
+    writer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    return b"".join([*(writer.compress(b" " * MIB) for _ in range(megabytes)), writer.compress(BODY), writer.flush()])
+
+
+def bare(data: bytes) -> bytes:
+    writer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return writer.compress(data) + writer.flush()
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """See `tests.e2e.edge.starting`."""
+    async with starting() as begin:
+        yield begin
+
+
+class Seen(list[int]):
+    """How much came out of each step of inflating."""
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Watches every step of inflating."""
+    seen = Seen()
+
+    class Watched(Decoder):
+        def feed(self, data: bytes) -> Iterator[bytes]:
+            for piece in super().feed(data):
+                seen.append(len(piece))
+                yield piece
+
+    monkeypatch.setattr(receiving, "Decoder", Watched)
+    return seen
+
+
+# --- what is taken --------------------------------------------------------------------------------------------------
+
+GOOD = {
+    "gzip": ("gzip", gzip.compress(BODY)),
+    "x-gzip": ("X-GZip", gzip.compress(BODY)),
+    "two members": ("gzip", gzip.compress(BODY[:9]) + gzip.compress(BODY[9:])),
+    "deflate": ("deflate", zlib.compress(BODY)),
+    "bare deflate": ("deflate", bare(BODY)),
+    "identity": ("identity", BODY),
+    "nothing": ("", BODY),
+    "identity and gzip": ("identity, gzip", gzip.compress(BODY)),
+}
+BAD = {
+    "cut off": ("gzip", gzip.compress(BODY)[:-20]),
+    "without its trailer": ("gzip", gzip.compress(BODY)[:-8]),
+    "without its last byte": ("gzip", gzip.compress(BODY)[:-1]),
+    "a wrong checksum": ("gzip", gzip.compress(BODY)[:-8] + bytes(8)),
+    "garbage behind it": ("gzip", gzip.compress(BODY) + b"x"),
+    "padding behind it": ("gzip", gzip.compress(BODY) + bytes(512)),
+    "deflate and garbage": ("deflate", zlib.compress(BODY) + b"x"),
+    "deflate twice": ("deflate", zlib.compress(BODY) * 2),
+    "deflate cut off": ("deflate", zlib.compress(BODY)[:-1]),
+    "not compressed": ("gzip", BODY),
+    "the other one": ("gzip", zlib.compress(BODY)),
+    "unknown": ("foo", BODY),
+    "compress": ("compress", BODY),
+    "twice": ("gzip, gzip", gzip.compress(gzip.compress(BODY))),
+    "two names": ("deflate, gzip", gzip.compress(zlib.compress(BODY))),
+}
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["at once", "in two pieces"])
+@pytest.mark.parametrize("name", GOOD)
+async def test_what_is_taken(start: Start, name: str, apart: bool) -> None:
+    coding, wire = GOOD[name]
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(2):  # the connection goes on
+            request = head(len(wire), f"Content-Encoding: {coding}") + wire
+            for piece in (request[:-5], request[-5:]) if apart else (request,):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            assert await answered(reader) == 200
+    assert gateway.inflated == 0
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_is_refused(start: Start, name: str) -> None:
+    coding, wire = BAD[name]
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(wire), f"Content-Encoding: {coding}") + wire)
+        fields, error = await refused(reader)
+    assert (fields["status"], error["code"]) == ("400", "malformed_request")
+    assert "encoding" in error["message"].lower()
+    if name in ("unknown", "compress", "twice", "two names"):
+        assert "gzip" in fields["accept-encoding"]
+    assert gateway.inflated == 0
+
+
+async def test_an_empty_body_is_an_empty_body(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(0, "Content-Encoding: gzip"))
+        _, error = await refused(reader)
+    assert (error["code"], "empty" in error["message"]) == ("invalid_json", True)
+
+
+@pytest.mark.parametrize("module", ["brotli", "backports.zstd"])
+async def test_codings_of_libraries_that_are_installed(start: Start, module: str) -> None:
+    library: Any = pytest.importorskip(module)
+    wire = library.compress(BODY)
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(wire), f"Content-Encoding: {'br' if module == 'brotli' else 'zstd'}") + wire)
+        assert await answered(reader) == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+async def test_in_chunks(start: Start, path: str) -> None:
+    body = BODY if path == CHAT else b'{"model":"m","input":"hi"}'
+    wire = gzip.compress(body)
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", "Transfer-Encoding: chunked"]
+        writer.write("\r\n".join([*lines, "Content-Encoding: gzip", "", ""]).encode())
+        for byte in wire:
+            writer.write(b"1\r\n%c\r\n" % byte)
+        writer.write(b"0\r\n\r\n")
+        assert await answered(reader) == 200
+
+
+# --- how much -------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_inflated_without_a_key(start: Start, steps: Seen) -> None:
+    gateway = await start(**KEYS)
+    bomb = gzipped(100)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
+        assert await answered(reader) == 401
+        fields = ("Content-Encoding: gzip", "Authorization: Bearer wrong")
+        check(await gateway.said(head(50 * MIB, *fields) + bomb), 401, "invalid_api_key")
+    assert steps == []
+
+
+@pytest.mark.parametrize(
+    ("request_line", "fields"),
+    [
+        ("POST /v1/nothing HTTP/1.1", ""),
+        ("PUT /v1/chat/completions HTTP/1.1", ""),
+        ("GET /health HTTP/1.1", ""),
+        ("POST /v1/chat/completions HTTP/1.1", "Content-Type: text/plain\r\n"),
+    ],
+)
+async def test_nothing_is_inflated_for_nobody(start: Start, steps: Seen, request_line: str, fields: str) -> None:
+    gateway = await start()
+    bomb = gzipped(20)
+    head = f"{request_line}\r\nHost: x\r\n{fields}Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head.encode() + bomb)
+        assert await answered(reader) in (200, 404, 405, 415)
+    assert steps == []
+
+
+async def test_no_more_than_the_limit_comes_out(start: Start, steps: Seen) -> None:
+    gateway = await start(limits={"body_bytes": 3 * MIB})
+    bomb = gzipped(200)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
+        assert (await refused(reader))[1]["code"] == "request_too_large"
+    assert 3 * MIB < sum(steps) <= 3 * MIB + PIECE_BYTES
+    assert max(steps) <= PIECE_BYTES
+    assert gateway.inflated == 0
+
+
+async def test_just_the_limit(start: Start) -> None:
+    wire = gzip.compress(BODY)
+    for limit, status in ((len(BODY), 200), (len(BODY) - 1, 413)):
+        gateway = await start(limits={"body_bytes": max(limit, len(wire))} if status == 200 else {"body_bytes": limit})
+        async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
+            assert await answered(reader) == status
+
+
+async def test_others_have_their_turn_between_two_steps(start: Start, steps: Seen) -> None:
+    """Of many bodies that are inflated at once, one step is taken in a turn of the loop."""
+    gateway = await start()
+    wire = gzipped(4)
+    turns = 0
+    done = False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def ask() -> int:
+        async with gateway.connection() as (reader, writer):
+            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
+            return await answered(reader)
+
+    async with asyncio.timeout(HANGS_S):
+        looking = asyncio.create_task(other())
+        assert await asyncio.gather(*(ask() for _ in range(5))) == [200] * 5
+        done = True
+        await looking
+    assert len(steps) >= 5 * 4 * MIB // PIECE_BYTES
+    assert turns >= len(steps)
+
+
+async def test_all_together_are_bounded(start: Start) -> None:
+    """A body counts until its request has been answered, and a refused one never."""
+    limits = {"inflated_bytes": 5 * MIB}
+    wire = gzipped(2)
+    request = head(len(wire), "Content-Encoding: gzip") + wire
+    gate = asyncio.Event()
+
+    def later(asked: Asked) -> Answer:
+        return replace(Say("Hello.")(asked), wait=gate)
+
+    async with asyncio.timeout(HANGS_S), Upstream([later]) as up, AsyncExitStack() as stack:
+        gateway = await start(url=up.url, limits=limits)
+        asking = [await stack.enter_async_context(gateway.connection()) for _ in range(2)]
+        for _, writer in asking:
+            writer.write(request)
+            await up.next_request()
+        assert gateway.inflated == 2 * (2 * MIB + len(BODY))
+        reader, writer = await stack.enter_async_context(gateway.connection())
+        writer.write(request)
+        fields, error = await refused(reader)
+        assert (fields["status"], error["code"], fields["retry-after"]) == ("503", "overloaded", "1")
+        assert "limits.inflated_bytes" in error["message"]
+        assert gateway.inflated == 2 * (2 * MIB + len(BODY))
+        writer.write(head(len(BODY)) + BODY)  # what is not compressed is not concerned
+        await up.next_request()
+        gate.set()
+        for answer in [reader, *(one for one, _ in asking)]:
+            assert await answered(answer) == 200
+        await eventually(lambda: gateway.inflated == 0)
+
+
+async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
+    gateway = await start(limits={"inflated_bytes": MIB})
+    wire = gzipped(2)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
+        fields, error = await refused(reader)
+    assert (fields["status"], "limits.inflated_bytes" in error["message"]) == ("413", True)
+
+
+async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
+    wire = gzipped(2)
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (_, writer):
+        writer.write(head(len(wire) + 10, "Content-Encoding: gzip") + wire)
+        await eventually(lambda: gateway.inflated > 0)
+        writer.close()
+        await eventually(lambda: gateway.inflated == 0)
+
+
+# --- bodies that nobody wants ---------------------------------------------------------------------------------------
+
+UNWANTED = {
+    "401": (head(5 * MIB, "Authorization: Bearer wrong"), "invalid_api_key"),
+    "404": (head(5 * MIB, "Authorization: Bearer right", path="/v1/nothing"), "not_found"),
+    "405": (head(5 * MIB, "Authorization: Bearer right", path="/v1/models"), "method_not_allowed"),
+    "413": (head(50 * MIB, "Authorization: Bearer right"), "request_too_large"),
+    "415": (
+        head(5 * MIB, "Authorization: Bearer right").replace(b"application/json", b"text/plain"),
+        "unsupported_media_type",
+    ),
+    "417": (head(5 * MIB, "Authorization: Bearer right", "Expect: foo"), "expectation_failed"),
+    "400": (head(5 * MIB, "Authorization: Bearer right", "Content-Encoding: foo"), "malformed_request"),
+    "400 two keys": (head(5 * MIB, "Authorization: Bearer right", "Authorization: Bearer right"), "malformed_request"),
+    "401 in chunks": (
+        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"400000\r\n",
+        "invalid_api_key",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNWANTED)
+async def test_a_refused_body_ends_the_connection(start: Start, name: str) -> None:
+    """The client reads why, and that it is over, while it still sends."""
+    request, code = UNWANTED[name]
+    gateway = await start(**KEYS)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(request + b"x" * 100_000)
+        check(await reader.read(), int(name[:3]), code)
+    await eventually(lambda: not gateway.host.server.open)
+
+
+async def test_a_client_that_sends_all_before_it_reads_gets_its_answer(start: Start) -> None:
+    """It is not reset in the middle of its body, as long as the body is not too large."""
+    gateway = await start(**KEYS)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(20 * MIB) + bytes(MIB))
+        for _ in range(19):
+            await writer.drain()
+            writer.write(bytes(MIB))
+        await writer.drain()
+        check(await reader.read(), 401, "invalid_api_key")
+
+
+async def test_a_body_that_goes_on_for_ever_is_not_listened_to(start: Start) -> None:
+    gateway = await start(**KEYS, limits={"body_bytes": MIB})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(10_000 * MIB))
+        check(await reader.read(), 401, "invalid_api_key")
+
+        async def go_on() -> None:
+            while True:
+                writer.write(bytes(MIB))
+                await writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await go_on()
+
+
+@pytest.mark.parametrize("fields", ["Authorization: Bearer wrong", "Content-Type: text/plain\r\nA: b"])
+async def test_a_body_that_has_come_costs_no_connection(start: Start, fields: str) -> None:
+    gateway = await start(**KEYS)
+    request = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{fields}\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(3):
+            writer.write(request)
+            assert await answered(reader) == 401
+
+
+@pytest.mark.parametrize("name", ["401", "413", "415", "400"])
+async def test_nobody_who_is_refused_is_told_to_send(start: Start, name: str) -> None:
+    request = UNWANTED[name][0].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+    gateway = await start(**KEYS)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(request)
+        got = await reader.read()
+    assert got.count(b"HTTP/1.1 ") == 1, got
+    assert got.startswith(b"HTTP/1.1 " + name.encode())
+
+
+async def test_who_waits_to_be_told_is_told(start: Start) -> None:
+    wire = gzip.compress(BODY)
+    gateway = await start(**KEYS)
+    fields = ("Authorization: Bearer right", "Content-Encoding: gzip", "Expect: 100-Continue")
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(2):
+            writer.write(head(len(wire), *fields))
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(wire)
+            assert await answered(reader) == 200
+        writer.write(head(len(wire), *fields) + wire)  # it did not wait: nobody needs to be told
+        assert await answered(reader) == 200
+
+
+# --- in another server ----------------------------------------------------------------------------------------------
+
+
+async def test_an_application_in_aiohttps_own_server(gateway: Gateway, steps: Seen) -> None:
+    server = await gateway(read_config({"backends": {"m": {"kind": "mock", "script": ["hi"]}}, **KEYS}))
+    bomb = gzipped(50)
+    answer = await post(server, bomb, headers={"Content-Encoding": "gzip"})
+    assert (answer.status, steps) == (401, [])
+    answer = await post(server, bomb, headers={"Content-Encoding": "gzip", "Authorization": "Bearer right"})
+    assert answer.status == 413
+    right = {"Authorization": "Bearer right", "Content-Encoding": "gzip"}
+    assert (await post(server, gzip.compress(BODY), headers=right)).status == 200
+
+
+async def test_a_part_of_another_application() -> None:
+    """Whose server inflates bodies by itself: they are not inflated again."""
+    outer = web.Application()
+    outer.add_subapp("/inner", create_app(mock_config(["hi"])))
+    server = TestServer(outer)
+    await server.start_server()
+    try:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        async with aiohttp.ClientSession() as session:
+            url = server.make_url(f"/inner{CHAT}")
+            async with session.post(url, data=gzip.compress(BODY), headers=headers) as answer:
+                assert answer.status == 200
+    finally:
+        await server.close()
+
+
+async def refused(reader: asyncio.StreamReader) -> tuple[dict[str, str], dict[str, Any]]:
+    """Read one answer: its status and fields, and the error in it."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
+    body = await reader.readexactly(int(fields["content-length"]))
+    return {**fields, "status": lines[0].split()[1]}, json.loads(body)["error"]
