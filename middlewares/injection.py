@@ -76,7 +76,7 @@ class Injection(Middleware):
         if form is not None:
             request = replace(request, response_format=None)
         args = (request, route, route.format_for(request.model), flatten, form)
-        changed, exchange.offer = await offload(slow, prepare, *args)
+        changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
     def _prepare(

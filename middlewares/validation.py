@@ -81,7 +81,10 @@ class Validation(Middleware):
         _check_choice(exchange, request, paths)
         if options.validation == "strict":
             _check_strict_parallel(exchange.body, request)
-        await offload(is_large(request), _check_messages, exchange, request, paths)
+        if is_large(request):
+            await offload(True, _check_messages, exchange, request, paths)
+        else:
+            _check_messages(exchange, request, paths)
         return request
 
     # --- tools ------------------------------------------------------------------------------------------------------

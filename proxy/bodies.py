@@ -68,9 +68,10 @@ async def _read_small(body: bytes, limits: LimitsConfig) -> Any:
     if openers + body.count(b",") >= limits.json_values:
         await _count(body, Structure(limits))
     try:
-        value, deep = await offload(
-            len(body) > OFFLOAD_BYTES, _parse_and_look, body, limits.json_depth if openers > limits.json_depth else None
-        )
+        if len(body) > OFFLOAD_BYTES:
+            value, deep = await offload(True, _parse_and_look, body, openers, limits)
+        else:
+            value, deep = _parse_and_look(body, openers, limits)
     except ClientFault:
         if openers > limits.json_depth:  # The parser has a limit of its own; ours has better words.
             await _count(body, Structure(limits))
@@ -80,10 +81,10 @@ async def _read_small(body: bytes, limits: LimitsConfig) -> Any:
     return value
 
 
-def _parse_and_look(body: bytes, most: int | None) -> tuple[Any, bool]:
-    """The value, and whether it is nested more than `most` levels deep, if that is asked."""
+def _parse_and_look(body: bytes, openers: int, limits: LimitsConfig) -> tuple[Any, bool]:
+    """The value, and whether it is nested too deep, which takes so many `openers`."""
     value = _parse(body)
-    return value, most is not None and _is_deep(value, most)
+    return value, openers > limits.json_depth and _is_deep(value, limits.json_depth)
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:

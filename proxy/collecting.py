@@ -25,24 +25,25 @@ class Collecting:
     """Whether full collections are rare now. The thresholds are the process's; applications that follow each other share this."""
 
     def __init__(self) -> None:
-        self._requests = 0
+        self.requests = 0
+        """Such requests that run."""
         self._usual = 0
 
     def hold(self, request: web.Request, body: bytes) -> None:
         """`request` has this body, and begins."""
-        if len(body) < HUGE_VALUES or body.count(b"{") < HUGE_VALUES:
+        if body.count(b"{") < HUGE_VALUES:
             return
         request[_HELD] = True
-        self._requests += 1
-        if self._requests == 1:
+        self.requests += 1
+        if self.requests == 1:
             young, middle, self._usual = gc.get_threshold()
             gc.set_threshold(young, middle, max(RARELY, self._usual))
 
     def release(self, request: web.Request) -> None:
         """`request` is over."""
-        if self._requests and request.get(_HELD):
-            self._requests -= 1
-            if not self._requests:
+        if request.get(_HELD):
+            self.requests -= 1
+            if not self.requests:
                 young, middle, _ = gc.get_threshold()
                 gc.set_threshold(young, middle, self._usual)
 

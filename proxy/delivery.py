@@ -45,6 +45,7 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
+_NONE: Final = (None,)
 _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
 
@@ -60,9 +61,12 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
         request[OWNER] = ""
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
         try:
-            authorization, api_key = _only(request, "Authorization"), _only(request, "x-api-key")
+            headers = request.headers
+            authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
+            if len(authorization) > 1 or len(api_key) > 1:
+                raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
             if keys and request.path not in _OPEN_PATHS:
-                key = keys.check(authorization, api_key)
+                key = keys.check(authorization[0], api_key[0])
                 if key is not None:
                     request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
@@ -86,17 +90,9 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
     return outermost
 
 
-def _only(request: web.Request, name: str) -> str | None:
-    """The value of a header field that says who somebody is. If it is there twice, whoever stands in between may have read the
-    other one."""
-    given = request.headers.getall(name, None)
-    if given is None:
-        return None
-    if len(given) > 1:
-        raise ClientFault(
-            f"The header `{name}` is there {len(given)} times.", code="malformed_request", hint="Send one."
-        )
-    return given[0]
+def _ambiguous(name: str) -> ClientFault:
+    """A header field that says who somebody is, twice: whoever stands in between may have read the other one."""
+    return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
 
 
 def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> web.Response:
@@ -156,8 +152,10 @@ class Delivery:
             raise
         finally:
             self._pulses.end(pulse)
-            release(request, self._inflated)
-            self._collecting.release(request)
+            if self._inflated.bytes:
+                release(request, self._inflated)
+            if self._collecting.requests:
+                self._collecting.release(request)
             self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
             for observer in record.observers:
@@ -205,7 +203,8 @@ class Delivery:
             )
         limits = self._config.limits
         raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
-        self._collecting.hold(request, raw)
+        if len(raw) > OFFLOAD_BYTES:
+            self._collecting.hold(request, raw)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:
@@ -222,7 +221,7 @@ class Delivery:
             key.require(route.config.model, model)
             record.note("key", key.name)
         read = self._protocol.read_request
-        received = await offload(len(raw) > OFFLOAD_BYTES, read, body, raw)
+        received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         record.stream = received.stream
         record.note("route", route.config.model)
         record.note("backend", route.targets.name)

@@ -47,5 +47,6 @@ def is_long(value: object) -> bool:
 
 
 async def offload(large: bool, work: Callable[..., T], *args: object) -> T:
-    """What `work` gives for `args`: from a thread if it is `large`."""
+    """What `work` gives for `args`: from a thread if it is `large`. (Where every request comes by, the question is asked before: so much
+    does a coroutine cost that only calls.)"""
     return await asyncio.to_thread(work, *args) if large else work(*args)

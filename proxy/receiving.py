@@ -62,10 +62,10 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
     """
     limit = limits.body_bytes
     content = request.content
-    if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
-        raise ClientFault("Of `Transfer-Encoding` only `chunked` is known.", code="malformed_request", headers=_CLOSE)
     length = request.content_length
-    if length is not None and length > limit:
+    if length is None:
+        _check_transfer(request)
+    elif length > limit:
         raise _too_large(limit)
     decoder = _decoder(request) if "Content-Encoding" in request.headers else None
     if content.is_eof() and decoder is None:  # a small body came with its head
@@ -111,8 +111,7 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
 
 def release(request: web.Request, inflated: Inflated) -> None:
     """The request has been answered: its body counts no more."""
-    if inflated.bytes:
-        inflated.bytes -= request.get(_TAKEN, 0)
+    inflated.bytes -= request.get(_TAKEN, 0)
 
 
 async def later(request: web.Request) -> None:
@@ -126,6 +125,11 @@ async def _invite(request: web.Request) -> None:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(INTERIM)
         request.writer.output_size = 0  # the answer has not begun
+
+
+def _check_transfer(request: web.Request) -> None:
+    if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+        raise ClientFault("Of `Transfer-Encoding` only `chunked` is known.", code="malformed_request", headers=_CLOSE)
 
 
 def _decoder(request: web.Request) -> Decoder | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import orjson
@@ -105,8 +105,10 @@ class HttpBackend:
         if client is None:
             raise self._not_started()
         if body is None:
-            large = is_large(request)
-            body = await offload(large, self._written, request, dump_in_pieces if large else dump)
+            if is_large(request):
+                body = await offload(True, lambda: dump_in_pieces(self.wire.write_request(request)))
+            else:
+                body = dump(self.wire.write_request(request))
         if observer is None:
             answer = await client.post(body, stream=request.stream, request_id=request_id)
         else:
@@ -121,9 +123,6 @@ class HttpBackend:
             raise await self._refusal(answer)
         finally:
             await answer.close()
-
-    def _written(self, request: ModelRequest, dump: Callable[[Any], bytes]) -> bytes:
-        return dump(self.wire.write_request(request))
 
     async def ready(self) -> bool:
         """Any answer below 500 on the health path, or on the model list."""

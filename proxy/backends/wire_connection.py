@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         """How long whoever uses it waited for one of the connections that are in use."""
         self._keeper = keeper
         self._scratch = scratch
-        self._read_bytes = min(FIRST_READ_BYTES, len(scratch))
+        self._room = scratch[:FIRST_READ_BYTES]
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         self._fields: dict[bytes, bytes] = {}
@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
-        return self._scratch[: self._read_bytes]
+        return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what one read brought."""
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
             return
         answer.touched = True
-        full = nbytes == self._read_bytes
+        full = nbytes == len(self._room)
         before = perf_counter() if full else 0.0
         fault: BackendFault | None = None
         try:
@@ -140,10 +140,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _adapt(self, took_s: float) -> None:
         """Choose the size of the next read: there is more to read, and this is what a full one took."""
+        size = len(self._room)
         if took_s > LONG_S:
-            self._read_bytes = max(self._read_bytes // 2, LEAST_READ_BYTES)
+            self._room = self._scratch[: max(size // 2, LEAST_READ_BYTES)]
         elif took_s < LONG_S / 4:
-            self._read_bytes = min(self._read_bytes * 2, len(self._scratch))
+            self._room = self._scratch[: size * 2]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is closed; an answer without a stated length ends with it."""

@@ -37,7 +37,7 @@ from ..observability.metrics import Counter, Gauge
 from ..protocols.wire import dump
 from .descriptors import files_allowed, room
 from .farewell import LINGER_S, Refusal, answer, malformed
-from .parsing import SlicingHandler
+from .parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
 
@@ -49,6 +49,9 @@ REFUSALS: Final = 256
 
 NEVER_S: Final = 365 * 86_400.0
 """What aiohttp calls no limit, 0, closes a connection after its first answer."""
+
+ENDED_S: Final = 0.05
+"""How often it is looked whether a client that has ended its side of the connection has its answer."""
 
 UNSENT_BYTES: Final = 128 * 1024
 """The system keeps so much for a client that it could not send yet: without a bound it is megabytes, and a client that
@@ -206,34 +209,67 @@ class ClientConnection(SlicingHandler):
         """The client says no more; whether it may wait for an answer, because it has asked.
 
         With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.pulse`)."""
-        self.ended_at = time.monotonic()
-        if self.newest is None or self.newest[0].version != HttpVersion11:
+        waiter = self._waiter
+        newest = self.newest
+        if newest is None or (waiter is not None and not waiter.done()):
             return False
-        if self.newest[1].is_eof():
-            return True
-        self.break_body("the client ended it")
-        # Half a request: nobody waits, unless another came before it.
-        return bool(self._messages) and (self._request_in_progress or len(self._messages) > 1)
+        if not newest[1].is_eof():
+            self.break_body("the client ended it")
+            # Half a request: nobody waits, unless another came before it.
+            if not self._messages or (len(self._messages) == 1 and not self._request_in_progress):
+                return False
+        if newest[0].version != HttpVersion11:
+            return False
+        self.ended_at = time.monotonic()
+        self._loop.call_later(ENDED_S, self._close_when_answered)
+        return True
+
+    def _close_when_answered(self) -> None:
+        """Close the connection of a client that has ended its side, once it has all of its answers."""
+        if self.transport is None:
+            return
+        if self._waiter is not None and not self._waiter.done():
+            self.force_close()
+        else:
+            self._loop.call_later(ENDED_S, self._close_when_answered)
 
     def forget(self) -> None:
         """Stop serving, and leave the connection open: it belongs to somebody else."""
         self.transport = None
         self.connection_lost(None)
 
+    def close(self) -> None:
+        """As aiohttp's, which calls this after an answer to a request whose body has not come, and would reset the client."""
+        body = None if self.newest is None else self.newest[1]
+        unread = body is not None and not body.is_eof()
+        if not unread or self._current_request is not None or self._messages or self.transport is None:
+            super().close()
+        elif not self.transport.is_closing():
+            self._task_handler = None  # it ends by itself
+            self._clients.leave(self, self._socket)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if not data:
+            super().data_received(data)  # aiohttp goes on with what its parser has
+        elif not (self.held or len(data) > SLICE_BYTES) or not self.hold(data):
+            self.take(data)
+
     def take(self, data: bytes) -> None:
-        """Take the next bytes, and see to it that a head stays within its bounds."""
+        """Parse the next bytes, and see to it that a head stays within its bounds."""
         waiter = self._waiter
         if waiter is None or waiter.done():
-            super().take(data)  # a body, or a request that waits for its turn
+            self.parse(data)  # a body, or a request that waits for its turn
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
                 self.break_body("it breaks the rules of HTTP")
+            self.look_at_body(len(data))
             return
         room = self._clients.head_bytes - self._head_bytes
-        super().take(data if len(data) <= room else data[:room])
+        self.parse(data if len(data) <= room else data[:room])
         if waiter.done():
             self._head_bytes = 0
             if len(data) > room:
-                super().take(data[room:])
+                self.parse(data[room:])
             return
         if len(data) > room:
             size = self._clients.head_bytes
@@ -243,27 +279,6 @@ class ClientConnection(SlicingHandler):
         if not self._head_bytes:
             self._head_since = self._loop.time()
         self._head_bytes += len(data)
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Send what is left of an answer. It is the last one if the client goes on with a body that nobody wants, or has said
-        that it will say no more."""
-        unread = not request.content.is_eof()
-        self._close_after(resp, last=unread)
-        answered = await super().finish_response(request, resp, start_time)
-        self.note_newest()
-        self._close_after(answered[0], last=False)
-        if unread and self.transport is not None and not self.transport.is_closing():
-            self._task_handler = None  # it ends by itself, with this answer
-            self._clients.leave(self, self._socket)
-        return answered
-
-    def _close_after(self, answer: object, *, last: bool) -> None:
-        """See to it that the connection closes after this answer, if it is the last one."""
-        last = last or (self.ended_at is not None and not self._messages)
-        if last and isinstance(answer, web.StreamResponse):  # of others aiohttp makes an error
-            answer.force_close()
 
     def look(self, now: float) -> None:
         """Look for limits that have passed."""

@@ -10,6 +10,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,69 +23,92 @@ SLICE_BYTES: Final = 8 * 1024
 MANY_LINES: Final = 4096
 """A chunk has two line ends."""
 
+UPGRADE_BYTES: Final = 1024
+"""So far into what comes it is looked for a wish to upgrade: whoever has one asks with a short head, and writes its name as everybody does. Else
+it is noticed too late to save what follows, and the connection ends with the answer."""
+
+_NO_REQUEST: Final = SimpleNamespace(upgrade=False)
 _HEAD_END: Final = b"\r\n\r\n"
 
 
 class SlicingHandler(web.RequestHandler):
-    """aiohttp's protocol of a connection, which gets its bytes from `take`.
+    """aiohttp's protocol of a connection. Whoever inherits gives it bytes by `parse`, and gets them by `take`.
 
     It knows of aiohttp's that what has been parsed waits in `_messages`, and by which method reading is resumed.
     """
 
-    __slots__ = ("_barren", "_barren_bytes", "_grown", "_held", "_last", "_slicing", "newest")
+    __slots__ = ("_barren", "_barren_bytes", "_grown", "_last", "_slicing", "held", "newest")
 
     def __init__(self, manager: Any, *, barren_bytes: int, **options: Any) -> None:
         super().__init__(manager, **options)
         self.newest: tuple[Any, StreamReader] | None = None
-        """The head and the body of the last request that has come, until it has been answered."""
+        """The head and the body of the last request that has come."""
+        self.held = b""
+        """What has been read, and not been parsed yet."""
         self._barren_bytes = barren_bytes
         self._barren = 0
         """Bytes in a row that brought nothing of the newest body."""
         self._grown = 0
         """What has come of it."""
-        self._held = b""
-        """What has been read, and not been parsed yet."""
         self._slicing = False
-        """The next slice of it is due."""
+        """The next slice of what is held is due."""
         self._last: bytes | None = None
         """What stands before the next bytes, once somebody has spoken of an upgrade."""
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
-        self._held = b""
+        self.held = b""
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Take the next bytes, in slices if there is much to do for them."""
-        if not data:
-            super().data_received(data)  # aiohttp goes on with what its parser has
-        elif self._held:
-            self._held += data
-        elif len(data) > SLICE_BYTES and data.count(b"\r\n") > MANY_LINES:
-            self._held = data
+    def take(self, data: bytes) -> None:
+        """Work on these bytes, which are the next ones."""
+        raise NotImplementedError
+
+    def parse(self, data: bytes) -> None:
+        """Give these bytes to aiohttp."""
+        if self._last is None and data.find(b"pgrade", 0, UPGRADE_BYTES) < 0 > data.find(b"PGRADE", 0, UPGRADE_BYTES):
+            super().data_received(data)
+            if self._messages and self._note_newest().upgrade:
+                self._close = True
+            return
+        last = self._last or b""
+        while data:
+            cut = self._next_cut(last, data)
+            self._last = last = (last + data[:cut])[-3:]
+            super().data_received(data[:cut])
+            if self._messages:
+                self._note_newest()
+            data = data[cut:]
+
+    def _note_newest(self) -> Any:
+        newest = self._messages[-1]
+        if not isinstance(newest[0], RawRequestMessage):
+            return _NO_REQUEST
+        self.newest = newest
+        return newest[0]
+
+    def hold(self, data: bytes) -> bool:
+        """Keep bytes of which there is too much to do at once, or that have to wait for those; whether that is so."""
+        if self.held:
+            self.held += data
+        elif data.count(b"\r\n") > MANY_LINES:
+            self.held = data
             self._pause_transport_reading()
             self._slice()
         else:
-            self.take(data)
+            return False
+        return True
 
-    def take(self, data: bytes) -> None:
-        """Parse these bytes, which are the next ones."""
-        if self._last is None and (b"pgrade" in data or b"PGRADE" in data):
-            self._last = b""
-        if self._last is None:
-            super().data_received(data)
-            self._look_at_body(len(data))
+    def look_at_body(self, size: int) -> None:
+        """So many bytes were parsed, of a body: see whether they brought anything of it."""
+        if self.newest is None or not self.newest[0].chunked:
             return
-        while data:
-            cut = self._next_cut(self._last, data)
-            self._last = (self._last + data[:cut])[-3:]
-            super().data_received(data[:cut])
-            self._look_at_body(cut)
-            data = data[cut:]
-
-    def note_newest(self) -> None:
-        """A request has been answered: see which is the newest now."""
-        self.newest = self._messages[-1] if self._messages else None
+        body = self.newest[1]
+        came = body.total_bytes
+        self._barren = 0 if came != self._grown or body.is_eof() else self._barren + size
+        self._grown = came
+        if self._barren > self._barren_bytes:
+            self.break_body(f"more than {self._barren_bytes} bytes of it are not the body's")
 
     def break_body(self, why: str) -> None:
         """Nothing more will come of the newest body: whoever reads it is told, whom aiohttp 3.14 would let wait."""
@@ -95,7 +119,7 @@ class SlicingHandler(web.RequestHandler):
         self._slicing = False
         if self._is_paused():
             return  # until aiohttp wants more
-        data, self._held = self._held[:SLICE_BYTES], self._held[SLICE_BYTES:]
+        data, self.held = self.held[:SLICE_BYTES], self.held[SLICE_BYTES:]
         if data:
             self.take(data)
         if not self._is_paused():
@@ -107,8 +131,8 @@ class SlicingHandler(web.RequestHandler):
 
     def _resume_transport_reading(self) -> None:
         """As aiohttp's, but what has been read goes first."""
-        if not self._held:
-            super()._resume_transport_reading()
+        if not self.held:
+            web.RequestHandler._resume_transport_reading(self)  # several times for each request: `super` costs more
         elif not self._slicing:
             self._slicing = True
             self._loop.call_soon(self._slice)
@@ -122,19 +146,3 @@ class SlicingHandler(web.RequestHandler):
                 return min(len(data), int(message.headers["Content-Length"]) - body.total_bytes)
         found = (last + data).find(_HEAD_END)  # heads end so, and bodies in chunks
         return len(data) if found < 0 else found + len(_HEAD_END) - len(last)
-
-    def _look_at_body(self, size: int) -> None:
-        """Bytes were parsed, so many: see what they brought."""
-        if self._messages and self._messages[-1] is not self.newest:
-            newest = self._messages[-1]
-            if isinstance(newest[0], RawRequestMessage):
-                self.newest = newest
-                self._barren, self._grown = 0, newest[1].total_bytes
-            return
-        if self.newest is None or not self.newest[0].chunked:
-            return
-        body = self.newest[1]
-        self._barren = 0 if body.total_bytes != self._grown or body.is_eof() else self._barren + size
-        self._grown = body.total_bytes
-        if self._barren > self._barren_bytes:
-            self.break_body(f"more than {self._barren_bytes} bytes of it are not the body's")

@@ -192,7 +192,10 @@ class Attempts:
     async def _ask(self, member: Member) -> None:
         """Ask `member`, and whoever is next if it does not accept."""
         while True:
-            request, body = await offload(is_large(self._exchange.request), self._prepare, member)
+            if is_large(self._exchange.request):
+                request, body = await offload(True, self._prepare, member)
+            else:
+                request, body = self._prepare(member)
             self._enter(member, request)
             try:
                 opening = member.target.backend.open(
