@@ -95,7 +95,6 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
             f"The body did not come in time: {size} bytes came.", code="request_timeout", headers=_CLOSE
         ) from None
     except web.RequestPayloadError as error:
-        content.feed_eof()  # nothing more can be read, and nobody must try
         raise ClientFault(
             "The body's transfer encoding is broken, or it was cut off.", code="malformed_request", headers=_CLOSE
         ) from error

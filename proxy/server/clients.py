@@ -240,9 +240,10 @@ class ClientConnection(SlicingHandler):
 
     def close(self) -> None:
         """As aiohttp's, which calls this after an answer to a request whose body has not come, and would reset the client."""
-        body = None if self.newest is None else self.newest[1]
-        unread = body is not None and not body.is_eof()
-        if not unread or self._current_request is not None or self._messages or self.transport is None:
+        newest = self.newest
+        unread = newest is not None and not newest[1].is_eof()
+        waits = bool(self._messages) and self._messages[-1] is newest
+        if not unread or waits or self._current_request is not None or self.transport is None:
             super().close()
         elif not self.transport.is_closing():
             self._task_handler = None  # it ends by itself

@@ -174,11 +174,14 @@ def vigilant(peer: Peer, **config: Any) -> WireClient:
     return client
 
 
-def self_signed(folder: Path, host: str = "localhost") -> tuple[ssl.SSLContext, Path]:
-    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself."""
+def self_signed(folder: Path, host: str = "localhost", *, named: bool = True) -> tuple[ssl.SSLContext, Path]:
+    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself. Without `named` its
+    name stands in the subject only, as it did decades ago."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName(host)])
+    usage = x509.KeyUsage(True, False, False, False, False, True, False, False, False)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -187,7 +190,7 @@ def self_signed(folder: Path, host: str = "localhost") -> tuple[ssl.SSLContext, 
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(names if named else usage, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

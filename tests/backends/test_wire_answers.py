@@ -14,7 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.backends.wire_answer import INBOX_BYTES, WireAnswer
-from proxy.backends.wire_connection import HEAD_BYTES, READ_BYTES, Connection
+from proxy.backends.wire_connection import (
+    FIRST_READ_BYTES,
+    HEAD_BYTES,
+    LEAST_READ_BYTES,
+    LONG_S,
+    READ_BYTES,
+    Connection,
+)
 from proxy.config import Pool, Timeouts
 from proxy.errors import BackendFault
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
@@ -132,6 +139,46 @@ class Reads:
 
     def lost(self, connection: Connection) -> None:
         """Nothing is kept."""
+
+
+async def test_a_read_is_as_large_as_it_takes_few_milliseconds_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kilobyte costs is known only when it has been worked on; what did not fill its read says nothing."""
+    took_s = 0.0
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    monkeypatch.setattr("proxy.backends.wire_connection.perf_counter", clock)
+    reads = Reads()
+    connection = reads.connection
+
+    def sink(data: bytes) -> None:
+        nonlocal now
+        now += took_s
+
+    reads.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+    reading = asyncio.create_task(reads.answer.pump(sink))
+    await asyncio.sleep(0)
+
+    def size() -> int:
+        return len(connection.get_buffer(-1))
+
+    def read(cost_s: float, full: bool = True) -> int:
+        nonlocal took_s
+        took_s = cost_s
+        reads.feed(b"x" * (size() if full else size() - 1))
+        return size()
+
+    assert size() == FIRST_READ_BYTES
+    assert [read(0.0001) for _ in range(5)] == [16384, 32768, READ_BYTES, READ_BYTES, READ_BYTES]
+    assert read(LONG_S / 2) == READ_BYTES
+    assert [read(2 * LONG_S) for _ in range(7)] == [32768, 16384, 8192, 4096, 2048, LEAST_READ_BYTES, LEAST_READ_BYTES]
+    assert read(2 * LONG_S, full=False) == LEAST_READ_BYTES
+    assert read(0.0001, full=False) == LEAST_READ_BYTES
+    assert read(0.0001) == 2 * LEAST_READ_BYTES
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
 
 
 class Transport:

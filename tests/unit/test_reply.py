@@ -31,7 +31,7 @@ from proxy.events import (
 from proxy.middleware import Guard
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.reply import Batches, Given, Reply, RewriteFunction
-from proxy.stages import MapStage
+from proxy.stages import MERGED, MapStage
 from tests.strategies import streams
 
 START = Start("id", "m", 1)
@@ -396,6 +396,23 @@ def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
         assert stage.feed([event]) == [event]  # the function gave None, which drops other calls
     assert seen == [Call(1, ToolUse("c", "f", '{"a":1}'), source="", status=status)]
     assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, MERGED - 1, MERGED, MERGED + 1, 5 * MERGED, 2000])
+@pytest.mark.parametrize("at", [0, 100, 1999])
+def test_very_many_fragments_of_a_held_call_go_on_as_fewer(number: int, at: int) -> None:
+    """Nobody has to wait for each of them; a fragment that carries more than its text stays as it is."""
+    texts = [f"{index}," for index in range(number)]
+    fragments: list[Event] = [Delta(1, text, {"x": 1} if index == at else None) for index, text in enumerate(texts)]
+    events = [START, Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), *fragments, Close(1), Finish("tool_calls")]
+    stage = MapStage(lambda event: event, Kind.FINISHED_CALL, None)
+    out = [given for event in events for given in stage.feed([event])]
+    deltas = [event for event in out if isinstance(event, Delta)]
+    assert "".join(delta.text for delta in deltas) == "".join(texts)
+    assert len(deltas) <= number // MERGED + 3 * MERGED
+    assert [delta.text for delta in deltas if delta.extra] == texts[at : at + 1]
+    if number < MERGED:
+        assert deltas == fragments
 
 
 def test_who_only_looks_may_still_end_the_answer() -> None:

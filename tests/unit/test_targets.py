@@ -344,6 +344,58 @@ async def test_a_server_that_cannot_be_asked_is_down() -> None:
     assert told == [(False, "s")]
 
 
+async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an answer is awaited, and for a second after the question; who goes meanwhile spoils nothing."""
+    server = Fake("s")
+    asked = 0
+    answers: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def ready() -> bool:
+        nonlocal asked
+        asked += 1
+        return await asyncio.shield(answers)
+
+    server.ready = ready  # type: ignore[attr-defined]
+    told: list[tuple[bool, str]] = []
+    async with asyncio.timeout(20.0), Health({"s": target(server)}, lambda up, name: told.append((up, name))) as health:
+        asking = [asyncio.create_task(health.states()) for _ in range(50)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        await asyncio.sleep(0)
+        answers.set_result(True)
+        assert await asyncio.gather(*asking[1:]) == [{"s": True}] * 49
+        monkeypatch.setattr("proxy.targets.health.FRESH_S", 3600.0)
+        for _ in range(10):
+            assert await health.states() == {"s": True}
+        assert (asked, told) == (1, [(True, "s")])
+        monkeypatch.setattr("proxy.targets.health.FRESH_S", 0.0)
+        assert await health.states() == {"s": True}
+        assert asked == 2
+
+
+async def test_those_that_are_asked_regularly_are_known() -> None:
+    known, unknown = Fake("known"), Fake("unknown")
+    asked: list[str] = []
+
+    def answering(name: str, up: bool) -> Any:
+        async def ready() -> bool:
+            asked.append(name)
+            return up
+
+        return ready
+
+    known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
+    servers = {"known": target(known, health_check_s=3600.0), "unknown": target(unknown)}
+    async with asyncio.timeout(20.0), Health(servers, lambda up, name: None) as health:
+        while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0)
+        assert await health.states() == {"known": False, "unknown": True}
+        servers["known"].found(True)
+        assert await health.states() == {"known": True, "unknown": True}
+    assert sorted(asked) == ["known", "unknown"]
+
+
 # --- Retry-After ----------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,409 @@
+"""What a client may write on a connection, before and around its requests: versions, expectations, upgrades, many small chunks, and an
+end of its own side. Real sockets and the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from proxy.pulse import Pulse
+from proxy.server.clients import ClientConnection
+from proxy.server.parsing import SLICE_BYTES
+from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
+from tests.e2e.conftest import CHAT
+from tests.e2e.edge import BODY, HANGS_S, STREAMED, Gateway, Start, answered, check, eventually, head, starting
+
+KEYS = {"auth": {"keys": ["right", "other"]}}
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """See `tests.e2e.edge.starting`."""
+    async with starting() as begin:
+        yield begin
+
+
+# --- refused before anybody is asked --------------------------------------------------------------------------------
+
+
+def line(version: str, *fields: str) -> bytes:
+    return head(len(BODY), *fields).replace(b"HTTP/1.1", version.encode()) + BODY
+
+
+REFUSED = {
+    "HTTP/2.0": (line("HTTP/2.0"), 400, "malformed_request"),
+    "HTTP/0.9": (line("HTTP/0.9"), 400, "malformed_request"),
+    "HTTP/1.2": (line("HTTP/1.2"), 400, "malformed_request"),
+    "HTTP/3.0": (line("HTTP/3.0"), 400, "malformed_request"),
+    "no version": (b"GET /health\r\n\r\n", 400, "malformed_request"),
+    "HTTP/2 taken for granted": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed_request"),
+    "an unknown expectation": (head(len(BODY), "Expect: foo") + BODY, 417, "expectation_failed"),
+    "at a path that is none": (head(len(BODY), "Expect: foo", path="/none") + BODY, 417, "expectation_failed"),
+    "two expectations": (head(len(BODY), "Expect: 100-continue, foo") + BODY, 417, "expectation_failed"),
+    "chunks in HTTP/1.0": (
+        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0")
+        + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
+        400,
+        "malformed_request",
+    ),
+    "chunks and a length in HTTP/1.0": (line("HTTP/1.0", "Transfer-Encoding: chunked"), 400, "malformed_request"),
+    "another transfer coding": (
+        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
+        400,
+        "malformed_request",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_is_refused(start: Start, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In the envelope, with a request id, in words of HTTP/1.1, and it is the connection's end."""
+    request, status, code = REFUSED[name]
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        got = await gateway.said(request)
+    check(got, status, code)
+    assert re.search(rb"\r\nX-Request-Id: req_[0-9a-f]{32}\r\n", got)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_the_clients_own_id_is_kept(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        got = await gateway.said(head(len(BODY), "Expect: foo", "X-Request-Id: mine.1") + BODY)
+    assert b"X-Request-Id: mine.1\r\n" in got
+
+
+async def test_what_came_before_is_answered_first(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(head(len(BODY)) + BODY + line("HTTP/2.0"))
+        assert await answered(reader) == 200
+        check(await reader.read(), 400, "malformed_request")
+
+
+async def test_http_1_0_is_spoken(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        got = await gateway.said(line("HTTP/1.0", "Expect: foo"))  # which is nothing in HTTP/1.0
+    assert got.startswith(b"HTTP/1.0 200 OK\r\n")
+
+
+@pytest.mark.parametrize("keys", [{}, KEYS])
+@pytest.mark.parametrize("path", [CHAT, "/none"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("Authorization: Bearer right", "Authorization: Bearer other"),
+        ("Authorization: Bearer right", "authorization: Bearer right"),
+        ("x-api-key: right", "X-Api-Key: other"),
+    ],
+)
+async def test_who_somebody_is_is_said_once(
+    start: Start, keys: dict[str, Any], path: str, fields: tuple[str, ...]
+) -> None:
+    gateway = await start(**keys)
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for _ in range(2):  # it is well-formed, so the connection goes on
+            writer.write(head(len(BODY), *fields, path=path) + BODY)
+            fields_of_answer = await reader.readuntil(b"\r\n\r\n")
+            size = int(fields_of_answer.lower().partition(b"content-length:")[2].partition(b"\r")[0])
+            error = json.loads(await reader.readexactly(size))["error"]
+            assert fields_of_answer.startswith(b"HTTP/1.1 400 ")
+            assert (error["code"], "more than once" in error["message"]) == ("malformed_request", True)
+
+
+# --- upgrades -------------------------------------------------------------------------------------------------------
+
+UPGRADE = ("Connection: Upgrade", "Upgrade: {}")
+
+
+def upgrading(to: str, first: str) -> bytes:
+    fields = tuple(field.format(to) for field in UPGRADE)
+    match first:
+        case "POST":
+            return head(len(BODY), *fields) + BODY
+        case "chunks":
+            fields = tuple(f for f in (*fields, "Transfer-Encoding: chunked"))
+            begin = head(0, *fields).replace(b"Content-Length: 0\r\n", b"")
+            return begin + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+        case _:
+            return HEALTH[:-2] + "".join(f"{field}\r\n" for field in fields).encode() + b"\r\n"
+
+
+@pytest.mark.parametrize("cut", ["at once", "in two", "byte by byte"])
+@pytest.mark.parametrize("first", ["GET", "POST", "chunks"])
+@pytest.mark.parametrize("to", ["h2c", "websocket", "TLS/1.0, HTTP/1.1", "nothing"])
+async def test_what_follows_an_upgrade_is_the_next_request(start: Start, to: str, first: str, cut: str) -> None:
+    gateway = await start()
+    follows = head(len(BODY)) + BODY
+    request = upgrading(to, first)
+    whole = request + follows + upgrading(to, first) + follows
+    cuts = {"at once": [], "in two": [len(request) + 20], "byte by byte": list(range(1, len(whole)))}[cut]
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for a, b in pairwise([0, *cuts, len(whole)]):
+            writer.write(whole[a:b])
+            if cut == "in two":
+                await asyncio.sleep(0.01)
+            elif a % 50 == 0:
+                await asyncio.sleep(0)
+        for _ in range(4):
+            assert await answered(reader) == 200
+
+
+async def test_an_upgrade_that_is_noticed_late_ends_the_connection(start: Start) -> None:
+    """Its name is written oddly, so what follows is lost; but the client is not left waiting for it."""
+    gateway = await start()
+    request = upgrading("h2c", "POST").replace(b"pgrade", b"pGrAdE")
+    async with asyncio.timeout(HANGS_S):
+        got = await gateway.said(request + head(len(BODY)) + BODY)
+    assert got.count(b"HTTP/1.1 200") in (1, 2)
+
+
+# --- many small chunks ----------------------------------------------------------------------------------------------
+
+
+async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one read brings: what is parsed in a turn of the loop is bounded, and others have their turn in between."""
+    sizes: list[int] = []
+    turns: list[int] = []
+    turn = 0
+    real = web.RequestHandler.data_received
+
+    def watched(self: web.RequestHandler, data: bytes) -> None:
+        if data:
+            sizes.append(len(data))
+            turns.append(turn)
+        real(self, data)
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", watched)
+    gateway = await start()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 60_000}]}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    request = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + chunks
+    counting = True
+
+    async def count() -> None:
+        nonlocal turn
+        while counting:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(HANGS_S):
+        counter = asyncio.create_task(count())
+        (connection,) = [await _connected(gateway)]
+        reader, writer = connection
+        accepted = next(iter(gateway.host.server.open))
+        accepted.data_received(request)  # as one read
+        assert await answered(reader) == 200
+        accepted.data_received(request + HEALTH)  # and what follows is not lost
+        assert await answered(reader) == 200
+        assert await answered(reader) == 200
+        counting = False
+        await counter
+        writer.transport.abort()
+    assert max(sizes) <= SLICE_BYTES
+    assert len(sizes) >= 2 * len(request) // SLICE_BYTES
+    assert len(set(turns)) > len(sizes) // 2
+
+
+async def _connected(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    connection = await asyncio.open_connection("127.0.0.1", gateway.port)
+    await eventually(lambda: len(gateway.host.server.open) == 1)
+    return connection
+
+
+async def test_aiohttp_may_pause_a_body_in_slices(start: Start) -> None:
+    """More chunks than it keeps, before anybody reads: the rest waits, and comes."""
+    gateway = await start()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 100_000}]}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(begin + chunks + HEALTH)
+        assert await answered(reader) == 200
+        assert await answered(reader) == 200
+
+
+@pytest.mark.parametrize(
+    "filling",
+    [b"1;" + b"x" * 20_000, b"1;a=" + b"y" * 700_000, b"0\r\n" + b"A: b\r\n" * 100 + b"C: " + b"d" * 20_000],
+    ids=["an extension", "a long one", "a trailer"],
+)
+async def test_what_stands_between_chunks_is_bounded(start: Start, filling: bytes) -> None:
+    gateway = await start(limits={"head_bytes": 2000})
+    begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"3\r\n{  \r\n"
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        writer.write(begin)
+        await writer.drain()
+        for at in range(0, len(filling), 900):
+            writer.write(filling[at : at + 900])
+            await asyncio.sleep(0.001)
+        got = await reader.readuntil(b'"}}')
+    check(got, 400, "malformed_request")
+
+
+# --- clients that end their side ------------------------------------------------------------------------------------
+
+
+def half_closed(gateway: Gateway, request: bytes) -> socket.socket:
+    """A client that has asked, and said that it will say no more."""
+    client = socket.create_connection(("127.0.0.1", gateway.port))
+    client.sendall(request)
+    client.shutdown(socket.SHUT_WR)
+    client.setblocking(False)
+    return client
+
+
+async def all_of(client: socket.socket) -> bytes:
+    got = b""
+    while piece := await asyncio.get_running_loop().sock_recv(client, 65536):
+        got += piece
+    return got
+
+
+def later(gate: asyncio.Event) -> Any:
+    def answer(asked: Asked) -> Answer:
+        return replace(Say("Hello.")(asked), wait=gate)
+
+    return answer
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("slow", [False, True], ids=["at once", "after a while"])
+async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, stream: bool, slow: bool) -> None:
+    gate = asyncio.Event()
+    body = STREAMED if stream else BODY
+    async with asyncio.timeout(HANGS_S), Upstream([later(gate)]) as up:
+        gateway = await start(url=up.url)
+        with half_closed(gateway, head(len(body)) + body) as client:
+            asked = await up.next_request()
+            if slow:
+                await asyncio.sleep(1.0)  # so that it has been looked whether it is still there
+            assert not asked.dropped.is_set()
+            gate.set()
+            got = await all_of(client)
+    interim, _, rest = got.rpartition(b"HTTP/1.1 200 OK\r\n")
+    assert interim in (b"", b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
+    assert b"Hello." in rest
+    await eventually(lambda: not gateway.host.server.open)
+
+
+async def test_a_stream_that_has_begun_goes_on(start: Start) -> None:
+    gate = asyncio.Event()
+    steps = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
+    turn = Answer([*steps, frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as up:
+        gateway = await start(url=up.url)
+        with half_closed(gateway, head(len(STREAMED)) + STREAMED) as client:
+            got = await asyncio.get_running_loop().sock_recv(client, 65536)
+            await asyncio.sleep(0.9)
+            gate.set()
+            got += await all_of(client)
+    assert b"Hel" in got
+    assert b"lo." in got
+    assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def test_all_that_was_asked_is_answered(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        with half_closed(gateway, (head(len(BODY)) + BODY) * 3 + HEALTH) as client:
+            assert (await all_of(client)).count(b"HTTP/1.1 200 OK\r\n") == 4
+    await eventually(lambda: not gateway.host.server.open)
+
+
+@pytest.mark.parametrize(
+    "request_", [b"", b"GET /he", HEALTH[:-2], head(len(BODY)) + BODY[:-3]], ids=["none", "begun", "no end", "no body"]
+)
+async def test_who_has_not_asked_is_gone(start: Start, request_: bytes) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S):
+        with half_closed(gateway, request_) as client:
+            assert await all_of(client) == b""
+    await eventually(lambda: not gateway.host.server.open)
+
+
+@pytest.mark.parametrize("when", ["whole", "streamed", "begun"])
+async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, when: str) -> None:
+    """It ended its side, and closed the other one without a word: the same to the gateway, until it writes."""
+    gate = asyncio.Event()
+    steps = [frame(chunk({"content": "Hel"})), gate]
+    begun = Answer(steps, headers={"Content-Type": "text/event-stream"})
+    body = BODY if when == "whole" else STREAMED
+    async with asyncio.timeout(HANGS_S), Upstream([begun if when == "begun" else later(gate)]) as up:
+        gateway = await start(url=up.url)
+        client = half_closed(gateway, head(len(body)) + body)
+        asked = await up.next_request()
+        if when == "begun":
+            await asyncio.get_running_loop().sock_recv(client, 65536)
+        client.close()
+        await asked.dropped.wait()
+        await eventually(lambda: gateway.number("toolwire_requests_total", "499") == 1)
+        await eventually(lambda: not gateway.host.server.open)
+
+
+class Client:
+    """The transport and the connection of a client that has ended its side, for a `Pulse`."""
+
+    def __init__(self) -> None:
+        self.error = 0
+        self.wrote: list[bytes] = []
+        self.aborted = False
+        self.ended_at: float | None = 100.0
+
+    def getsockopt(self, level: int, name: int) -> int:
+        return self.error
+
+    def get_extra_info(self, name: str) -> Client:
+        return self
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self.wrote.append(data)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    request: Any = type("R", (), {"transport": client, "protocol": client, "writer": type("W", (), {"output_size": 0})})
+    now = 100.0
+    monkeypatch.setattr("proxy.pulse.time.monotonic", lambda: now)
+    pulse = Pulse(cast(web.Request, request), 10.0)
+    pulse._task = None
+    asked = {}
+    for tick in range(300):
+        now = 100.0 + tick / 10
+        assert pulse.tick()
+        asked[tick / 10] = len(client.wrote)
+    assert (asked[0.5], asked[0.7], asked[10.5], asked[11.0], asked[29.0]) == (0, 1, 1, 2, 3)
+    assert set(client.wrote) == {b"HTTP/1.1 100 Continue\r\n\r\n"}
+    client.error = 32  # it answered with a reset
+    assert not pulse.tick()
+    assert client.aborted
+
+
+async def test_many_that_end_their_side_leave_nothing(start: Start) -> None:
+    gateway = await start()
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        clients = [stack.enter_context(half_closed(gateway, head(len(BODY)) + BODY)) for _ in range(20)]
+        for client in clients:
+            assert (await all_of(client)).startswith(b"HTTP/1.1 200 OK\r\n")
+        await eventually(lambda: not gateway.host.server.open)
+    assert issubclass(ClientConnection, web.RequestHandler)

@@ -1,0 +1,106 @@
+"""File descriptors: how many connections there is room for, and what happens when there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.config import LimitsConfig, ServerConfig
+from proxy.observability.telemetry import Metrics
+from proxy.server import clients, descriptors
+from proxy.server.clients import ClientServer
+from proxy.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
+from tests.e2e.processes import GUARD_S, running
+
+
+@pytest.mark.parametrize("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])
+def test_there_is_a_descriptor_for_every_connection_and_its_server(files: int | None) -> None:
+    clients, refused = room(files, 10_000, 256)
+    assert clients <= 10_000
+    assert refused <= 256
+    if files is None or files >= 1_000_000:
+        assert (clients, refused) == (10_000, 256)
+    elif clients > FEWEST:
+        assert 2 * clients + refused + KEPT <= files
+        assert 2 * (clients + 1) + refused + KEPT > files - 2
+
+
+def test_fewer_than_there_is_room_for_stay_as_they_are() -> None:
+    assert room(256, 10, 4) == (10, 4)
+
+
+async def test_the_limit_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "files_allowed", lambda: 256)
+    metrics = Metrics()
+    server = ClientServer(lambda request: None, metrics.connections, metrics.refused)
+    server.configure(ServerConfig(), LimitsConfig())
+    taken = 0
+    while isinstance(connection := server(), clients.ClientConnection):
+        server.open.add(connection)
+        taken += 1
+    assert taken == room(256, 10_000, clients.REFUSALS).clients < 100
+
+
+@pytest.mark.parametrize(("files", "level"), [(256, logging.WARNING), (15_000, logging.INFO), (1_000_000, None)])
+def test_it_is_said_once(
+    files: int, level: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(descriptors, "files_allowed", lambda: files)
+    log_room(10_000)
+    assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
+    assert all("limits.connections" in record.getMessage() for record in caplog.records)
+
+
+def test_a_shortage_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    class Loop:
+        now = 0.0
+        other = 0
+
+        def time(self) -> float:
+            return self.now
+
+        def default_exception_handler(self, context: dict[str, Any]) -> None:
+            self.other += 1
+
+    loop: Any = Loop()
+    handler = Shortage()
+    for _ in range(1000):
+        handler(loop, {"message": NO_DESCRIPTORS, "exception": OSError(24, "Too many open files")})
+    handler(loop, {"message": "something else"})
+    loop.now = REPEAT_S
+    handler(loop, {"message": NO_DESCRIPTORS, "exception": OSError(24, "Too many open files")})
+    assert len(caplog.records) == 2
+    assert not any(record.exc_info for record in caplog.records)
+    assert loop.other == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+async def test_connections_wait_until_there_are_descriptors_again(tmp_path: Path) -> None:
+    import resource
+
+    async with running(tmp_path, {"backends": {"m": {"kind": "mock"}}}) as process:
+        port = int(process.url.rpartition(":")[2])
+        pid = process.process.pid
+        async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
+            async with session.get(process.url + "/health") as answer:
+                assert answer.status == 200
+            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (process.files(), before[1]))
+            waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+            await process.logged("no file descriptors are left")
+            async with session.get(process.url + "/health") as answer:  # who is there is served
+                assert answer.status == 200
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            for reader, writer in waiting:
+                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+                writer.close()
+    assert process.log.count("no file descriptors are left") == 1
+    assert "Traceback" not in process.log

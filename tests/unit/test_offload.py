@@ -1,0 +1,285 @@
+"""Large requests: what grows with them happens in threads, and nothing there keeps the interpreter for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy import bodies
+from proxy.backends.base import fold_batches
+from proxy.collecting import HUGE_VALUES, RARELY, Collecting
+from proxy.config import LimitsConfig
+from proxy.errors import BackendFault
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.model import Message, ModelRequest, Origin, Text
+from proxy.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long
+from proxy.protocols import wire
+from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
+from proxy.testing import Say, Upstream
+from proxy.usage import Estimator
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+
+# --- JSON in pieces -------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=30),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=6), inner, max_size=5) | st.tuples(inner, inner)
+    ),
+    max_leaves=30,
+)
+
+
+@given(value=VALUES)
+def test_law_the_pieces_are_what_would_be_written_at_once(value: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 7, 30):
+            patch.setattr(wire, "PIECE_CHARS", size)
+            assert dump_in_pieces(value) == orjson.dumps(value)
+
+
+@pytest.mark.parametrize("half", [0xD83D, 0xDE00, None])
+def test_halves_of_characters(half: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a text is cut, the two halves of a character stay together, and single ones become what they always do."""
+    text = "xxx" + (chr(0xD83D) + chr(0xDE00) if half is None else chr(half)) + "yyy"
+    for size in range(1, 6):
+        monkeypatch.setattr(wire, "PIECE_CHARS", size)
+        assert orjson.loads(dump_in_pieces({"a": text})) == orjson.loads(dump({"a": text}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"messages": [{"role": "user", "content": "\\" * 3_000_000}]},
+        {"messages": [{"role": "user", "content": "short"}] * 20_000},
+        {str(number): "x" for number in range(50_000)},
+        [[["<" * 200_000]] * 5, "a" * 200_000],
+    ],
+    ids=["one text", "messages", "keys", "nested"],
+)
+def test_no_call_writes_more_than_a_piece(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 0
+    real = orjson.dumps
+
+    def watched(piece: Any) -> bytes:
+        nonlocal longest
+        written = real(piece)
+        longest = max(longest, len(written))
+        return written
+
+    monkeypatch.setattr(wire.orjson, "dumps", watched)
+    assert dump_in_pieces(value) == real(value)
+    assert longest <= 2 * PIECE_CHARS + 10_000
+
+
+# --- what is large --------------------------------------------------------------------------------------------------
+
+
+def request_of(messages: int, size: int) -> ModelRequest:
+    said = tuple(Message("user", (Text("hello there"),)) for _ in range(messages))
+    return ModelRequest("m", said, origin=Origin("chat", b" " * size))
+
+
+def test_large_are_long_bodies_and_long_conversations() -> None:
+    assert not is_large(request_of(1, OFFLOAD_BYTES))
+    assert is_large(request_of(1, OFFLOAD_BYTES + 1))
+    assert not is_large(request_of(OFFLOAD_MESSAGES, 10))
+    assert is_large(request_of(OFFLOAD_MESSAGES + 1, 10))
+
+
+def test_long_values() -> None:
+    assert not is_long({"a": ["b" * 1000] * 10, "c": None})
+    assert is_long({"a": ["b" * 1000] * 100})
+    assert is_long([{}] * 100_000)
+    assert is_long({"a": {"b": ({"c": "d" * OFFLOAD_BYTES},)}, "e": "f" * 100})
+
+
+# --- where it happens -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Of every step that looks at all of a request: whether it happened in the thread of the event loop."""
+    seen: dict[str, bool] = {}
+    loop = threading.current_thread()
+
+    def watch(place: str) -> None:
+        name = place.rpartition(".")[2]
+        real: Callable[..., Any] = _resolve(place)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            seen[name] = seen.get(name, False) or threading.current_thread() is loop
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(place, watched)
+
+    for place in (
+        "proxy.bodies._parse",
+        "proxy.protocols.chat_request._read_messages",
+        "middlewares.validation._check_messages",
+        "middlewares.injection.inject",
+        "middlewares.forwarding.adapt",
+        "proxy.backends.http.dump_in_pieces",
+        "proxy.usage._text_pieces",
+        "middlewares.conversation.input_items",
+        "proxy.store.memory.encoded",
+        "proxy.store.encoding.dump_in_pieces",
+    ):
+        watch(place)
+    return seen
+
+
+def _resolve(place: str) -> Any:
+    from importlib import import_module
+
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+MANY = [{"role": "user" if number % 2 == 0 else "assistant", "content": f"number {number}"} for number in range(3000)]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool], path: str) -> None:
+    tool = function("look", at="string")
+    chat = {"messages": MANY, "tools": [tool]}
+    responses = {"input": MANY, "tools": [{"type": "function", **tool["function"]}]}
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
+    threads.pop("encoded", None)  # asks whether it is large
+    wanted = {"_parse", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
+    wanted |= {"_read_messages"} if path == CHAT else {"input_items"}
+    assert set(threads) == wanted
+    assert not any(threads.values()), threads
+
+
+async def test_a_small_one_is_not(threads: dict[str, bool]) -> None:
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        assert (await post(server, {"messages": MANY[:5]})).status == 200
+    assert all(threads.values())
+
+
+async def test_another_models_name_in_a_large_body(threads: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own body, but for one word: it is written anew."""
+    async with Upstream([Say("Hello.")]) as up:
+        config = upstream_config(up.url, routes=[{"model": "*", "backend": "up", "upstream_model": "real"}])
+        async with serving(config) as server:
+            assert (await post(server, {"messages": MANY})).status == 200
+        assert up.requests[0].json == {"model": "real", "messages": MANY}
+
+
+async def test_estimates_do_not_depend_on_where_they_are_made() -> None:
+    small = ModelRequest("m", tuple(Message("user", (Text("word " * 3),)) for _ in range(400)))
+    large = ModelRequest("m", small.messages * 4)
+    estimator = Estimator("none")
+    one = await estimator.count_request(small)
+    assert is_large(large)
+    assert abs(await estimator.count_request(large) - 4 * one) <= 20
+
+
+def test_bodies_beyond_the_limit_are_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = threading.current_thread()
+    where: list[bool] = []
+    real = orjson.loads
+
+    def watched(text: bytes) -> Any:
+        where.append(threading.current_thread() is loop)
+        return real(text)
+
+    monkeypatch.setattr(bodies.orjson, "loads", watched)
+    for size, on_loop in ((10, True), (OFFLOAD_BYTES, False)):
+        where.clear()
+        asyncio.run(bodies.read_json(json.dumps({"a": "x" * size}).encode(), LimitsConfig()))
+        assert where == [on_loop]
+
+
+# --- what comes in very many pieces ---------------------------------------------------------------------------------
+
+
+async def test_of_very_many_events_none_is_kept() -> None:
+    class Noted(Delta):
+        alive = 0
+
+        def __init__(self) -> None:
+            super().__init__(0, "a")
+            Noted.alive += 1
+
+        def __del__(self) -> None:
+            Noted.alive -= 1
+
+    most = 0
+
+    async def batches() -> Any:
+        nonlocal most
+        yield [Start("r", "m", 1), Open(0, BlockKind.TEXT)]
+        for _ in range(50):
+            batch: list[Event] = [Noted() for _ in range(100)]
+            yield batch
+            del batch
+            most = max(most, Noted.alive)
+        yield [Close(0), Finish("stop")]
+
+    reply = await fold_batches(batches())
+    assert reply.choices[0].parts == (Text("a" * 5000),)
+    assert most <= 200
+
+
+async def test_a_fault_ends_it() -> None:
+    async def batches() -> Any:
+        yield [Start("r", "m", 1)]
+        yield [Fault(BackendFault("broken"))]
+
+    with pytest.raises(BackendFault, match="broken"):
+        await fold_batches(batches())
+
+
+# --- the collector --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def thresholds() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(10_000, 3, 7)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("thresholds")
+def test_full_collections_are_rare_while_huge_requests_run() -> None:
+    collecting = Collecting()
+    huge = [make_mocked_request("POST", "/") for _ in range(2)]
+    small = make_mocked_request("POST", "/")
+    body = b'{"a":[' + b"{}," * HUGE_VALUES + b"{}]}"
+    collecting.hold(small, b'{"a":[{}]}')
+    assert gc.get_threshold() == (10_000, 3, 7)
+    for request in huge:
+        collecting.hold(request, body)
+    assert gc.get_threshold() == (10_000, 3, RARELY)
+    collecting.release(small)
+    collecting.release(huge[0])
+    assert gc.get_threshold() == (10_000, 3, RARELY)
+    collecting.release(huge[1])
+    assert gc.get_threshold() == (10_000, 3, 7)
+    assert collecting.requests == 0
+
+
+@pytest.mark.usefixtures("thresholds")
+async def test_it_is_as_before_when_they_are_over() -> None:
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        for body in ({"messages": MANY * 2}, {"messages": MANY * 2, "n": "x"}):
+            await post(server, body)
+    assert gc.get_threshold() == (10_000, 3, 7)
