@@ -22,7 +22,7 @@ from proxy.exchange import Exchange
 from proxy.middleware import Middleware
 from proxy.testing import Answer, Asked, Step, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, read_config
-from tests.e2e.test_clients import HANGS_S, Gateway, eventually, head, running
+from tests.e2e.edge import HANGS_S, Gateway, eventually, head, running
 
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB
