@@ -2,7 +2,7 @@
 
 Every call is checked against its tool's schema (R9.4). A call that the scanner found was already judged by its form;
 one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
-of calls (R2.19). Arguments that are not JSON and cannot be repaired never leave as a call: no client survives them, so
+of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired never leave as a call: no client survives them, so
 what the model gave becomes visible text. An unknown name is only counted: clients know best what to do with a call that
 they do not expect. A demanded call that was not made is noticed at the end (R9.9). Calls that are given out while they come are not held
 for this (R6.13): their tools are not strict, so nothing follows from a schema that they break but a warning.
@@ -22,6 +22,7 @@ from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
+from proxy.judging.ids import CallIds
 from proxy.judging.judge import FailureCode, custom_input, settle_arguments, strict_failure
 from proxy.judging.repair import parses
 from proxy.middleware import Middleware
@@ -42,6 +43,7 @@ class _Answer:
     offered: Mapping[str, ToolSpec]
     known: Mapping[str, ToolSpec]
     schemas: ToolSchemas
+    ids: CallIds
     made: set[int] = field(default_factory=set)
     satisfied: set[int] = field(default_factory=set)
 
@@ -112,11 +114,10 @@ class Arguments(Middleware):
             if call.choice in answer.made and not exchange.received.parallel_tool_calls:
                 count("dropped_parallel")
                 return None
-            if call.status == "truncated":
-                if call.use.kind == "custom" or not parses(call.use.arguments):
-                    count("truncated_calls")
-                    return None
-                call = self._with_use(call, call.use)
+            if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
+                count("truncated_calls")
+                return None
+            call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
             return call  # given out while it came, and counted by the judge
         tool = answer.offered.get(taught_name(call.use))
@@ -238,5 +239,6 @@ def _answer(exchange: Exchange) -> _Answer:
         offered=by_taught_name(_offered(exchange, request)),
         known=by_taught_name(request.tools),
         schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
+        ids=CallIds(request.messages),
     )
     return answer

@@ -99,7 +99,7 @@ class Cache(Middleware):
 
     def _may_serve(self, exchange: Exchange) -> bool:
         # Without `conversation` outside, earlier turns would be in neither the request nor the key.
-        whole = exchange.protocol.whole_history or exchange.resumed
+        whole = exchange.protocol.whole_history or exchange.conversation is not None
         return whole and (self.options.when == "always" or exchange.request.sampling.temperature == 0)
 
     def keep(self, key: bytes, start: Start, events: list[Event], weight: int) -> None:

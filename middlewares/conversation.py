@@ -55,7 +55,7 @@ class Conversation(Middleware):
         exchange = request[EXCHANGE]
         conversations = request.app[CONVERSATIONS]
         ancestors = await _load(exchange, conversations)
-        exchange.resumed = True
+        exchange.conversation = exchange.request.messages
         response = await handler(request)
         if not isinstance(response, Reply):
             return response

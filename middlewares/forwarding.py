@@ -119,7 +119,7 @@ def _sticky_key(request: web.Request, exchange: Exchange) -> bytes:
 def _refuse_lost_turns(exchange: Exchange) -> None:
     """A chain without `conversation` must not answer as if nothing had been said before (R12.2)."""
     previous = exchange.body.get("previous_response_id")
-    if previous is not None and not exchange.resumed and not exchange.protocol.whole_history:
+    if previous is not None and exchange.conversation is None and not exchange.protocol.whole_history:
         raise ClientFault(
             f"Previous response with id {quote(previous)} not found: this route keeps no conversations.",
             code="previous_response_not_found",

@@ -24,7 +24,13 @@ class Transformation(Middleware):
             incremental = options.argument_streaming == "incremental" and exchange.received.stream
             record = exchange.record
             stage = ScanStage(
-                exchange.offer, options, route.limits, record.count, label=record.label, incremental=incremental
+                exchange.offer,
+                options,
+                route.limits,
+                record.count,
+                label=record.label,
+                incremental=incremental,
+                history=exchange.request.messages,
             )
             reply.scan(stage)
             record.note("format", exchange.offer.format.name)

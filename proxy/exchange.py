@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from .errors import GatewayError
-from .model import ModelRequest, ToolChoice, ToolSpec
+from .model import Message, ModelRequest, ToolChoice, ToolSpec
 from .observability.telemetry import AccessRecord
 from .protocols.base import WriteOptions
 
@@ -47,7 +47,8 @@ class Exchange:
 
     `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is the
     current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
-    a hash of its key (empty without keys), `key` what is known of it, `resumed` says that earlier turns were put before the request, `created` the answer's time in Unix seconds. `offer` is what the model was taught
+    a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
+    those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
     (None: nothing was injected). `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
     way, so that each is closed at the end whatever became of it. `failure` is the error with which a stream ended.
     """
@@ -61,7 +62,7 @@ class Exchange:
     record: AccessRecord
     owner: str = ""
     key: ApiKey | None = None
-    resumed: bool = False
+    conversation: tuple[Message, ...] | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     offer: Offer | None = None
     state: dict[type, Any] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Exchange:
         options = self.route.options
         return WriteOptions(
             request=self.received,
+            conversation=self.conversation,
             created=self.created,
             body=self.body,
             reasoning_field=options.reasoning.field,

@@ -6,14 +6,15 @@ scanner makes more blocks than it was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .config import LimitsConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
 from .fastparse import CallScanner
+from .judging.ids import CallIds
 from .judging.judge import Judge
-from .model import ModelReply, Text
+from .model import Message, ModelReply, Text
 from .scanner import build_scanner, triggers
 
 _PER_CHOICE = 1 << 32
@@ -21,7 +22,7 @@ _PER_CHOICE = 1 << 32
 
 
 class ScanStage:
-    """Finds calls in visible text.
+    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of length or
     by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`.
@@ -36,6 +37,7 @@ class ScanStage:
         *,
         label: Callable[[str, str], None] | None = None,
         incremental: bool = False,
+        history: Sequence[Message] = (),
     ) -> None:
         self._offer = offer
         self._options = options
@@ -43,6 +45,7 @@ class ScanStage:
         self._count = count
         self._label = label
         self._incremental = incremental
+        self._history = history
         self._calls: set[int] = set()
         self._scanners: dict[int, CallScanner] = {}
         self._choice_of: dict[int, int] = {}
@@ -127,6 +130,7 @@ class ScanStage:
             limits=self._limits,
             count=self._count,
             label=self._label,
+            ids=CallIds(self._history),
         )
         return build_scanner(
             offer.format.grammar,

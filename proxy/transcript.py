@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from .formats.base import ToolFormat
 from .formats.rendering import RESULT_MARKERS, Escaping, result_text, taught_arguments, taught_name
+from .judging.ids import is_given
 from .model import Image, Message, ModelRequest, Part, Role, Text, ToolChoice, ToolResult, ToolUse
 
 Placement = Literal["append", "prepend", "separate", "user"]
@@ -123,6 +124,8 @@ def flattened(messages: Sequence[Message], tool_format: ToolFormat, *, bracket: 
     """Calls and results as text: calls in their assistant message, results as user messages right after it."""
     writer = _writer(tool_format, bracket)
     answers, owner = _answers(messages)
+    own_id = None if bracket else tool_format.own_id
+    made = 0
     out: list[Message] = []
     for index, message in enumerate(messages):
         uses = [part for part in message.parts if isinstance(part, ToolUse)]
@@ -133,11 +136,20 @@ def flattened(messages: Sequence[Message], tool_format: ToolFormat, *, bracket: 
         ]
         rest = tuple(part for part in message.parts if not isinstance(part, ToolUse | ToolResult))
         if uses:
-            out += writer.calling(message, rest, uses)
+            shown = uses
+            if own_id is not None:
+                shown = [replace(use, call_id=own_id(use, number)) for number, use in enumerate(uses, made)]
+            made += len(uses)
+            out += writer.calling(message, rest, shown)
+            places = [place for place, part in enumerate(message.parts) if isinstance(part, ToolUse)]
             results = [
-                replace(result, name=result.name or taught_name(use))
-                for place, use in enumerate(message.parts)
-                if isinstance(use, ToolUse)
+                # An id that was given out in place of the model's own says nothing to it.
+                replace(
+                    result,
+                    call_id=own.call_id if is_given(result.call_id) else result.call_id,
+                    name=result.name or taught_name(own),
+                )
+                for place, own in zip(places, shown, strict=True)
                 for result in answers.get((index, place), ())
             ]
             out += writer.results(results)

@@ -36,7 +36,8 @@ class ToolFormat:
     `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
     llama.cpp's notation; None if the format has none. `alone`: calls count only where they are a whole message. `json_answer`:
     a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
-    enforce calls (R10.10).
+    enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
+    calls in the conversation before; the call's own if that has such a form.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ToolFormat:
     gbnf: AnswerGrammar | None = None
     alone: bool = False
     json_answer: bool = False
+    own_id: Callable[[ToolUse, int], str] | None = None
 
 
 VERBATIM: Final = (
@@ -80,6 +82,7 @@ def written(
         gbnf=partial(_answer, layout),
         alone=alone,
         json_answer=json_answer,
+        own_id=layout.own_id if layout.ids else None,
     )
 
 

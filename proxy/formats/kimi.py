@@ -41,6 +41,7 @@ K2: Final = written(
         opener=f"{_CALL}functions.",
         name="plain",
         numbered=":",
+        ids="functions.",
         middle=_ARGUMENTS,
         closer=_CALL_END,
         last="<|tool_calls_section_end|>",

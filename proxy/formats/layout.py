@@ -21,6 +21,7 @@ from .values import JSON, PYTHON, Syntax, escape_json, read_object
 
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.:/-]")
 _UNSAFE_IN_KEY: Final = re.compile(r"[<>\"'=|\uff5c\t\r\n\\]|^ | $")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
 
 
@@ -72,8 +73,8 @@ class Tagged:
 class Layout:
     """An answer is `first call (separator call)* last`, a call `opener name [numbered N] middle arguments closer`.
 
-    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells the calls of a conversation apart,
-    the first one `start`. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python
+    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an answer from `start`
+    on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id then. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python
     writes them; a `Syntax`, an object in that; or `Tagged`.
     """
 
@@ -86,6 +87,7 @@ class Layout:
     name: Literal["json", "plain"] = "json"
     numbered: str = ""
     start: int = 0
+    ids: str = ""
     arguments: Literal["object", "string", "keywords"] | Syntax | Tagged = "object"
 
     def calls(self, uses: Sequence[ToolUse]) -> str:
@@ -97,14 +99,18 @@ class Layout:
         """An answer with one call."""
         return self.calls((use,))
 
+    def own_id(self, use: ToolUse, number: int) -> str:
+        """See `ToolFormat.own_id`."""
+        name = f"{_plain(taught_name(use))}{self.numbered}"
+        _, known, digits = use.call_id.rpartition(name)
+        return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"
+
     def _call(self, use: ToolUse, number: int) -> str:
         name = taught_name(use)
-        plain = _short(_UNSAFE_IN_NAME.sub("_", name))
-        head = self.opener + (plain if self.name == "plain" else compact(name))
+        head = self.opener + (_plain(name) if self.name == "plain" else compact(name))
         if self.numbered:
-            # The id that was made of it, if the client sent that back.
-            known = re.search(rf"{re.escape(plain)}:([0-9]{{1,9}})\Z", use.call_id)
-            head += f"{self.numbered}{known[1] if known else number}"
+            own = self.own_id(use, number) if self.ids else str(number)
+            head += f"{self.numbered}{own.rpartition(self.numbered)[2]}"
         return f"{head}{self.middle}{self._arguments(taught_arguments(use))}{self.closer}"
 
     def _arguments(self, text: str) -> str:
@@ -123,6 +129,11 @@ class Layout:
             case Syntax():
                 return self.arguments.write(value)
         return ", ".join(f"{keyword(key)}={PYTHON.write(inner)}" for key, inner in value.items())
+
+
+def _plain(name: str) -> str:
+    """A name without anything that could end it."""
+    return _short(_UNSAFE_IN_NAME.sub("_", name))
 
 
 def _short(word: str) -> str:

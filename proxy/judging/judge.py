@@ -13,7 +13,6 @@ Schemas are not looked at here (R9.4): they concern calls of native backends as 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -25,10 +24,11 @@ from ..formats.rendering import by_taught_name, taught_parameters
 from ..model import CallKind, ModelRequest, ToolChoice, ToolSpec
 from ..toolset import note, note_of
 from .assembly import Assembly, Written, assemble, begun, member, settle_arguments, unread_arguments
+from .ids import CallIds
 from .repair import REPAIR_KINDS, compact_json, read_json
 from .untyped import ParameterTypes
 
-__all__ = ["FailureCode", "Judge", "custom_input", "new_call_id", "settle_arguments", "strict_failure"]
+__all__ = ["FailureCode", "Judge", "custom_input", "settle_arguments", "strict_failure"]
 
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
 
@@ -37,9 +37,6 @@ REPAIRS: Final = (*REPAIR_KINDS, "closer")
 
 PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
 """Why a block is no call: it has no end, it is not written as its format says, it is too large, its arguments are no JSON."""
-
-LONGEST_ID: Final = 256
-"""A longer call id that a model wrote is not handed on (C1)."""
 
 _UNTYPED: Final = ParameterTypes(None)
 
@@ -50,14 +47,6 @@ def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> Mod
     if options.strict_failure == "assistant_message":
         return f"[tool call rejected: {code}: {detail}]"
     return ModelFault(detail, code=code)
-
-
-def new_call_id() -> str:
-    """A fresh call id: `call_` and a UUID4 as 32 hex digits (C1)."""
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    return f"call_{raw.hex()}"
 
 
 @dataclass(slots=True)
@@ -102,7 +91,7 @@ class Judge:
     `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
     `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
     counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
-    (`PARSE_FAILURES`), the code of `strict_failures`. `new_id` makes call ids.
+    (`PARSE_FAILURES`), the code of `strict_failures`. `ids` gives the calls their ids.
     """
 
     def __init__(
@@ -115,7 +104,7 @@ class Judge:
         limits: LimitsConfig,
         count: Callable[[str], object] | None = None,
         label: Callable[[str, str], object] | None = None,
-        new_id: Callable[[], str] = new_call_id,
+        ids: CallIds | None = None,
     ) -> None:
         self.strict = True in [tool.strict for tool in tools or ()]
         self._tools = tools
@@ -126,10 +115,9 @@ class Judge:
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
-        self._new_id = new_id
+        self._ids = ids or CallIds()
         self._made = 0
         self._seen: set[tuple[str, str]] = set()
-        self._ids: set[str] = set()
         self._parameters = _UNTYPED  # of the call that was opened last
 
     def block(self, block: Block) -> Verdict:
@@ -157,7 +145,7 @@ class Judge:
             return None
         if strict or (tool is not None and tool.kind == "custom"):
             return None
-        call_id = self._settled_id(written.call_id)
+        call_id = self._ids.settle(written.call_id)
         self._parameters = ParameterTypes(None if tool is None else taught_parameters(tool))
         return Found(name, call_id, "") if tool is None else Found(tool.name, call_id, "", namespace=tool.namespace)
 
@@ -205,18 +193,11 @@ class Judge:
         if call.unwrapped:
             self._count("object_arguments")
         tool = call.tool
-        call_id = self._settled_id(call.call_id) if opened is None else opened.call_id
+        call_id = self._ids.settle(call.call_id) if opened is None else opened.call_id
         if tool is None:
             return Found(call.name, call_id, call.arguments, source=call.source)
         kind: CallKind = "custom" if tool.kind == "custom" else "function"
         return Found(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
-
-    def _settled_id(self, written: str | None) -> str:
-        """The id that the model wrote, if no other call of this answer has it; else a fresh one."""
-        if not written or written in self._ids or len(written) > LONGEST_ID:
-            return self._new_id()
-        self._ids.add(written)
-        return written
 
     def _wanted(self, calls: Sequence[_Candidate]) -> list[_Candidate]:
         """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from ..config import ResponsesConfig
 from ..errors import GatewayError
 from ..events import Event
-from ..model import ModelReply, ModelRequest
+from ..model import Message, ModelReply, ModelRequest
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -28,13 +28,14 @@ KEEPALIVE: Final = b": keep-alive\n\n"
 class WriteOptions:
     """How answers are written for one exchange.
 
-    `request` is the request as the client sent it (for echoes, `include_usage`, the model's name); `created` is Unix
-    seconds. `body` is the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning
+    `request` is the request as the client sent it (for echoes, `include_usage`, the model's name), `conversation` its messages with
+    those that a store put before them (None: no store was asked); `created` is Unix seconds. `body` is the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning
     under `reasoning_field="inline"`. `responses` says how the Responses protocol is written.
     """
 
     request: ModelRequest
     created: int
+    conversation: tuple[Message, ...] | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
     reasoning_field: str = "reasoning_content"
     named_stop: bool = False

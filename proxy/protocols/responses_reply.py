@@ -25,8 +25,8 @@ from ..errors import BackendFault, GatewayError
 from ..events import is_half
 from ..model import (
     EMPTY,
+    Message,
     ModelReply,
-    ModelRequest,
     Opaque,
     Part,
     Reasoning,
@@ -58,7 +58,8 @@ class CallNames:
     def __init__(self, options: WriteOptions, ident: str) -> None:
         self._ident = ident
         self._sequential = options.responses.ids == "sequential"
-        self._last = _highest(options.request) if self._sequential else 0
+        said = options.request.messages if options.conversation is None else options.conversation
+        self._last = _highest(said) if self._sequential else 0
         self._placed: dict[str, str] = {}
         groups: dict[str, set[str | None]] = {}
         for tool in options.request.tools:
@@ -82,11 +83,11 @@ class CallNames:
         return payload if placed is None else {**payload, "call_id": placed}
 
 
-def _highest(request: ModelRequest) -> int:
-    """The highest sequential id among the calls and results of a request, 0 if there is none."""
+def _highest(conversation: Iterable[Message]) -> int:
+    """The highest sequential id among the calls and results of a conversation, 0 if there is none."""
     ids = (
         ident
-        for message in request.messages
+        for message in conversation
         for part in message.parts
         if isinstance(part, ToolUse | ToolResult)
         for ident in (part.call_id, part.item_id if isinstance(part, ToolUse) else None)

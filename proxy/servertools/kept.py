@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import Final
 
 from ..exchange import Exchange
-from ..judging.judge import new_call_id
+from ..judging.ids import new_call_id
 from ..model import Message, Part, Text, ToolResult, ToolUse
 from ..protocols.responses_items import read_items, write_items
 from ..store.base import StoreUnavailable, Turn

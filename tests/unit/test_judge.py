@@ -18,7 +18,8 @@ from proxy._grammar import Judge as JudgeProtocol
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.errors import ModelFault
 from proxy.formats import fenced_json, hermes, sentinel
-from proxy.judging.judge import Judge, new_call_id, strict_failure
+from proxy.judging.ids import CallIds, new_call_id
+from proxy.judging.judge import Judge, strict_failure
 from proxy.judging.repair import compact_json
 from proxy.model import ToolChoice, ToolSpec
 
@@ -63,7 +64,7 @@ class Bench:
             options=RouteOptions(**options),
             limits=LimitsConfig(calls_per_response=most),
             count=lambda name: self.counts.update([name]),
-            new_id=lambda: f"call_{next(numbers)}",
+            ids=CallIds(new_id=lambda: f"call_{next(numbers)}"),
         )
 
     def block(self, body: str, closed: bool = True) -> Verdict:

@@ -1,0 +1,226 @@
+"""Models and servers whose ids begin anew in every turn: no id is given out twice in a conversation (C1, R2.7), and the model sees
+ids of its own form.
+
+The clients here do what every client does: they send back what they got, ids included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
+from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+
+TURNS = 4
+READ = function("read_file", path="string")
+FLAT = {"type": "function", "strict": False, **READ["function"]}
+WAYS = pytest.mark.parametrize(
+    ("stream", "streaming"),
+    [(False, "buffered"), (True, "buffered"), (True, "incremental")],
+    ids=["whole", "streamed", "incremental"],
+)
+
+
+def kimi(*numbers: int) -> str:
+    calls = "".join(
+        f'<|tool_call_begin|>functions.read_file:{n}<|tool_call_argument_begin|>{{"path":"{n}.txt"}}<|tool_call_end|>'
+        for n in numbers
+    )
+    return f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+
+
+def mistral(*ids: str) -> str:
+    return "".join(f'[TOOL_CALLS]read_file[CALL_ID]{id}[ARGS]{{"path":"a"}}' for id in ids)
+
+
+MODELS = {
+    "kimi_k2": (kimi(0), ["functions.read_file:0"]),
+    "kimi_k2 twice": (kimi(0, 1), ["functions.read_file:0", "functions.read_file:1"]),
+    "kimi_k2 the same": (kimi(0, 0), ["functions.read_file:0"]),
+    "mistral": (mistral("abc123def"), ["abc123def"]),
+    "mistral twice": (mistral("abc123def", "xyz"), ["abc123def", "xyz"]),
+}
+"""What the model says in every turn, and which of its ids a client gets, in the first one."""
+ALL = pytest.mark.parametrize("model", MODELS)
+
+
+async def chat(server: TestServer, messages: list[Any], stream: bool) -> list[str]:
+    """One turn of a Chat client, which runs what was called. Gives the ids."""
+    answer = await post(server, {"messages": messages, "tools": [READ], "stream": stream})
+    assert answer.status == 200, answer.body
+    if stream:
+        deltas = [frame["choices"][0]["delta"] for frame in answer.frames()[:-1]]
+        calls: list[Any] = []
+        for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
+            if call["index"] == len(calls):
+                calls.append({**call, "function": dict(call["function"])})
+            else:
+                calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+    else:
+        calls = answer.json()["choices"][0]["message"]["tool_calls"]
+    messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+    ids = [call["id"] for call in calls]
+    messages += [{"role": "tool", "tool_call_id": id, "content": f"result {len(messages)}"} for id in ids]
+    return ids
+
+
+class Items:
+    """A Responses client. `stored`: the gateway remembers what was said."""
+
+    def __init__(self, server: TestServer, stored: bool, stream: bool) -> None:
+        self.server = server
+        self.stored = stored
+        self.stream = stream
+        self.items: list[Any] = [{"role": "user", "content": "hi"}]
+        self.previous: str | None = None
+
+    async def turn(self) -> list[str]:
+        body = {"input": self.items, "tools": [FLAT], "previous_response_id": self.previous, "stream": self.stream}
+        answer = await post(self.server, body, path="/v1/responses")
+        assert answer.status == 200, answer.body
+        resource = answer.frames()[-1]["response"] if self.stream else answer.json()
+        assert resource["status"] == "completed"
+        calls = [item for item in resource["output"] if item["type"] == "function_call"]
+        results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "x"} for call in calls]
+        if self.stored:
+            self.previous, self.items = resource["id"], results
+        else:
+            self.items = [*self.items, *resource["output"], *results]
+        return [call["call_id"] for call in calls]
+
+
+def check(turns: Sequence[Sequence[str]], first: Sequence[str]) -> None:
+    """The first answer has the model's own ids where they differ, no other one has an id that was there before."""
+    assert [id for id in turns[0] if not id.startswith("call_")] == list(first)
+    every = [id for ids in turns for id in ids]
+    assert len(set(every)) == len(every)
+    assert all(re.fullmatch(r"call_[0-9a-f]{32}", id) for ids in turns[1:] for id in ids)
+
+
+@ALL
+@WAYS
+async def test_chat(gateway: Gateway, model: str, stream: bool, streaming: str) -> None:
+    said, first = MODELS[model]
+    server = await gateway(script=[said], format=model.split()[0], argument_streaming=streaming)
+    messages = list(USER)
+    check([await chat(server, messages, stream) for _ in range(TURNS)], first)
+
+
+@ALL
+@WAYS
+@pytest.mark.parametrize("stored", [False, True], ids=["echoed", "stored"])
+async def test_responses(gateway: Gateway, model: str, stream: bool, streaming: str, stored: bool) -> None:
+    said, first = MODELS[model]
+    server = await gateway(script=[said], format=model.split()[0], argument_streaming=streaming)
+    client = Items(server, stored, stream)
+    check([await client.turn() for _ in range(TURNS)], first)
+
+
+# --- what the model sees --------------------------------------------------------------------------------------------
+
+
+def text_of(asked: Asked) -> str:
+    return "\n".join(message["content"] for message in asked.json["messages"] if message["role"] != "system")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
+    """Kimi's numbers count the calls of a conversation, whatever the clients call them; results have the number of their call."""
+    async with Upstream([Say(kimi(0))]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+        messages = list(USER)
+        for _ in range(TURNS):
+            await chat(server, messages, stream)
+    shown = text_of(upstream.requests[-1])
+    numbers = re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown)
+    assert numbers == [str(n) for n in range(TURNS - 1)]
+    assert re.findall(r"call_id=(\S+) ", shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
+    results = [message["content"] for message in messages if message["role"] == "tool"][:-1]
+    assert re.findall(r"result \d+", shown) == results
+
+
+async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
+    """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows it."""
+    messages: list[Any] = list(USER)
+    for id in ("toolu_1", "functions.read_file:1", "read_file:2", "x"):
+        call = {"id": id, "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
+    async with Upstream([Say("ok")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+        assert (await post(server, {"messages": messages, "tools": [READ]})).status == 200
+    shown = text_of(upstream.requests[-1])
+    assert re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown) == ["0", "1", "2", "3"]
+    assert re.findall(r"call_id=(\S+) ", shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
+
+
+async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
+    """R1.2 of the format: the model's own ids are the client's as long as they are new."""
+    async with Upstream([Say(kimi(n)) for n in range(TURNS)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+        messages = list(USER)
+        ids = [id for _ in range(TURNS) for id in await chat(server, messages, False)]
+    assert ids == [f"functions.read_file:{n}" for n in range(TURNS)]
+
+
+# --- servers that call by themselves --------------------------------------------------------------------------------
+
+
+def calling(*ids: str) -> Any:
+    """A server that gives its calls these ids, in every answer."""
+
+    def answer(asked: Asked) -> Answer:
+        calls = [
+            {"id": id, "index": n, "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
+            for n, id in enumerate(ids)
+        ]
+        if asked.json.get("stream"):
+            frames = [
+                chunk({"role": "assistant", "content": ""}),
+                chunk({"tool_calls": calls}),
+                chunk({}, "tool_calls"),
+            ]
+            return Answer(
+                [*(frame(part) for part in frames), frame("[DONE]")], headers={"Content-Type": "text/event-stream"}
+            )
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
+        whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"})
+
+    return answer
+
+
+@pytest.mark.parametrize("ids", [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("",)])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_native_server_that_repeats_its_ids(gateway: Gateway, ids: tuple[str, ...], stream: bool) -> None:
+    async with Upstream([calling(*ids)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+        messages = list(USER)
+        given = [id for _ in range(TURNS) for id in await chat(server, messages, stream)]
+        assert len(set(given)) == len(given) == TURNS * len(ids)
+        client = Items(server, True, stream)
+        given = [id for _ in range(TURNS) for id in await client.turn()]
+    assert len(set(given)) == len(given) == TURNS * len(ids)
+    assert given[0] == (ids[0] if 0 < len(ids[0]) < 256 else given[0])
+
+
+# --- ids that the gateway counts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_sequential_ids_go_on_in_a_stored_conversation(gateway: Gateway, stream: bool) -> None:
+    """Also where the turn before held no result, so that the request does not name the ids that are taken."""
+    server = await gateway(script=[kimi(0)], format="kimi_k2", responses={"ids": "sequential"})
+    client = Items(server, True, stream)
+    given = [await client.turn()]
+    for _ in range(2):
+        client.items = [{"role": "user", "content": "again"}]
+        given.append(await client.turn())
+    assert given == [["fc_001"], ["fc_002"], ["fc_003"]]
