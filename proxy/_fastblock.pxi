@@ -11,7 +11,7 @@ cdef class BlockScanner(ProseScanner):
     cdef list _pieces
     cdef int _kind, _then
     cdef str _field
-    cdef Py_ssize_t _from, _mark, _word_at
+    cdef Py_ssize_t _from, _mark, _place_at, _word_at
     cdef int _word_size
     cdef unsigned char _word[WORDS]
     cdef bint _may_end, _fence, _fenced, _worded, _ended
@@ -45,7 +45,7 @@ cdef class BlockScanner(ProseScanner):
         self._kind = NOTHING
         self._field = ""
         self._then = END
-        self._from = self._mark = self._word_at = 0
+        self._from = self._mark = self._place_at = self._word_at = 0
         self._word_size = 0
         self._may_end = self._fence = self._fenced = self._worded = self._ended = False
         self._incremental = incremental
@@ -86,6 +86,7 @@ cdef class BlockScanner(ProseScanner):
 
     cdef Py_ssize_t _go_to(self, _Stop stop, Py_ssize_t pos) except -1:
         self._stop = stop
+        self._place_at = self._offset(pos)
         self._word_size = 0
         self._may_end = self._may_end or stop.free
         if stop.free and not stop.steps:
@@ -121,16 +122,23 @@ cdef class BlockScanner(ProseScanner):
                     self._word_size = 0
             if not fits:
                 self._steps += at - pos
-                return self._otherwise()
+                return self._otherwise(at)
         self._steps += end - pos
         return end
 
-    cdef Py_ssize_t _otherwise(self) except -1:
+    cdef Py_ssize_t _otherwise(self, Py_ssize_t at) except -1:
         cdef _Step step = self._stop.otherwise
+        cdef Py_ssize_t start
         if self._may_end:
             return self._closed(self._back_to(self._mark), self._mark)
         if step is None:
             return self._break() if self._pieces else self._mention()
+        if step.read == PROSE:
+            start = self._place_at
+            at = self._take(step, at)
+            self._overlap = self._between(start, self._from)
+            self._from = start
+            return at
         return self._take(step, self._back_to(self._word_at))
 
     cdef Py_ssize_t _back_to(self, Py_ssize_t offset) except -1:
@@ -219,7 +227,7 @@ cdef class BlockScanner(ProseScanner):
             self._pass_json(self._p + pos, after - pos)
         if mode == WHOLE:
             self._mark = self._offset(after)
-            self._pieces.append((self._field, self._from, self._mark))
+            self._keep(self._mark)
             if self._then == END:
                 return self._closed(after, self._mark)
             self._state = TAIL
@@ -228,13 +236,18 @@ cdef class BlockScanner(ProseScanner):
             return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
         return after
 
+    cdef int _keep(self, Py_ssize_t upto) except -1:
+        if self._field:
+            self._pieces.append((self._field, self._from, upto))
+
     cdef str _slice(self, Py_ssize_t start, Py_ssize_t stop):
+        return self._between(start, stop).decode()
+
+    cdef bytes _between(self, Py_ssize_t start, Py_ssize_t stop):
         cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._raw)
         if stop <= size:
-            return self._raw[start:stop].decode()
-        return (
-            bytes(self._raw[start:]) + self._bytes(self._start + max(0, start - size), self._start + stop - size)
-        ).decode()
+            return bytes(self._raw[start:stop])
+        return bytes(self._raw[start:]) + self._bytes(self._start + max(0, start - size), self._start + stop - size)
 
     cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef _Stop stop = self._stop
@@ -276,7 +289,7 @@ cdef class BlockScanner(ProseScanner):
         if step is not None:
             self._steps += step.size
             self._mark = self._offset(at)
-            self._pieces.append((self._field, self._from, self._mark))
+            self._keep(self._mark)
         else:
             self._overlap = PyBytes_FromStringAndSize(<const char *>p + size, rest)
         if self._followed:
@@ -367,7 +380,7 @@ cdef class BlockScanner(ProseScanner):
         if not self._closer:
             return self._release()
         if self._state == BODY:
-            self._pieces.append((self._field, self._from, TO_CLOSER))
+            self._keep(TO_CLOSER)
         elif self._pieces:  # what was taken for the end of its last field was none
             field, start, _ = self._pieces.pop()
             self._pieces.append((field, start, TO_CLOSER))
@@ -450,7 +463,7 @@ cdef class BlockScanner(ProseScanner):
             if self._stop.ends:
                 return self._closed(end, end)
             if self._may_end:
-                return self._otherwise()
+                return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
         if self._state == TAIL and self._stop.final:
@@ -459,7 +472,7 @@ cdef class BlockScanner(ProseScanner):
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
             found = toolwire_find(self._p + start, end - start, bytes_at(self._closer), PyBytes_GET_SIZE(self._closer))
             if found != NULL:
-                self._pieces.append((self._field, self._from, TO_CLOSER))
+                self._keep(TO_CLOSER)
                 return self._given_up(found - self._p + PyBytes_GET_SIZE(self._closer))
         return self._unfinished(end, "end")
 

@@ -110,11 +110,13 @@ cdef class _Marker:
 cdef class _Plan:
     cdef tuple text, inside
     cdef _Opener answer
+    cdef unsigned char begins[256]
     cdef bytes firsts
     cdef Py_ssize_t longest
 
     def __cinit__(self, found):
         cdef _Shape native
+        cdef unsigned char byte
         cdef dict shapes = {shape: _Shape(shape) for shape in found.stops}
         for shape, stops in found.stops.items():
             native = shapes[shape]
@@ -122,6 +124,9 @@ cdef class _Plan:
         self.text = tuple([_Marker(marker, shapes) for marker in found.text])
         self.inside = tuple([tuple([_Marker(marker, shapes) for marker in markers]) for markers in found.inside])
         self.answer = None if found.answer is None else _Opener(found.answer, shapes)
+        memset(self.begins, 0, 256)
+        for byte in found.begins:
+            self.begins[byte] = 1
         self.firsts = found.firsts
         self.longest = found.longest
 

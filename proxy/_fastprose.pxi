@@ -336,7 +336,7 @@ cdef class ProseScanner:
         if self._fresh and self._answer is not None and self._prose == TEXT:
             while at < size and CLASS[p[at]] & SPACE:
                 at += 1
-            if at < size and self._answer.first.firsts[p[at]]:
+            if at < size and self._plan.begins[p[at]]:
                 self._say(p + pos, at - pos, None)
                 return self._open_block(self._answer, at)
             at = pos

@@ -78,9 +78,9 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 `braces`  `{...}` with strings between two `Shape.quote`: by depth, outside strings.
 """
 
-Field = Literal["", "name", "id", "key", "value", "arguments", "call", "calls"]
-"""What a field is for whoever assembles the call: nothing, a name, an id, an argument's key or value, all arguments, a whole
-call, several calls."""
+Field = Literal["", "name", "id", "key", "value", "arguments", "call", "calls", "said"]
+"""What a field is for whoever assembles the call: nothing (it is passed over), a name, an id, an argument's key or value, all
+arguments, a whole call, several calls; or `said`: no part of a call, text if the block holds none."""
 
 END: Final = -1
 """The block ends here."""
@@ -97,7 +97,7 @@ class Branch:
     """One way in which a block may go on: a literal, then a field, then the place of index `then` in the body.
 
     Without a literal: what begins with the bracket of `read`; a read without one (`nothing`, `name`, `word`, `text`, `call`) is
-    taken where no other branch fits.
+    taken where no other branch fits, a `text` with the whitespace before it.
     """
 
     literal: str = ""
@@ -116,7 +116,7 @@ class Shape:
     """One way in which a block of calls is written: an opener, and places and fields up to `END`.
 
     `opener` and `closer` are literal text. An empty `opener` (with `anchor="answer"`) means that the body itself begins the
-    block. `body` are its places, the first one right behind the opener; none means one JSON object, then the closer, or if
+    block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one JSON object, then the closer, or if
     that is empty the end of the answer. `closer` is also what ends a body that is broken; without one such a block is text.
     A block whose body has no field is framing and vanishes.
     `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a

@@ -20,6 +20,9 @@ CODE: Final = 4
 BRACES: Final = 5
 NAME: Final = 6
 
+NAMED: Final = bytes(range(0x80, 0x100)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/"
+"""What a `name` is made of, but for whitespace at its ends."""
+
 _READS: Final[dict[Read, tuple[int, str]]] = {
     "nothing": (NOTHING, ""),
     "name": (NAME, ""),
@@ -83,13 +86,14 @@ class Marker:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, `inside` those of reasoning, one tuple for
-    each pair of tags. `answer` is what may open an answer without an opener. `stops` are the places of each shape, `firsts`
+    each pair of tags. `answer` is what may open an answer without an opener, and `begins` the bytes with which that may begin. `stops` are the places of each shape, `firsts`
     the bytes with which markers begin, `longest` the length of the longest opener. `native` is for the compiled scanner, which
     keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
     answer: Opener | None
+    begins: bytes
     stops: dict[Shape, tuple[Stop, ...]]
     firsts: bytes
     longest: int
@@ -135,14 +139,22 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
                 raise ValueError(f"{one.decode()!r} is part of another marker: {sorted(m.decode() for m in literals)}")
     if len({marker.literal for marker in text}) < len(text):
         raise ValueError("two markers are the same")
+    answer = next((opener for opener in openers if not opener.literal), None)
     return Plan(
         text,
         inside,
-        next((opener for opener in openers if not opener.literal), None),
+        answer,
+        _begins(answer.first) if answer is not None else b"",
         stops,
         firsts,
         max((len(opener.literal) for opener in openers), default=0),
     )
+
+
+def _begins(stop: Stop) -> bytes:
+    """The bytes with which something may begin that a place takes."""
+    named = stop.otherwise is not None and stop.otherwise.read == NAME
+    return bytes(dict.fromkeys([*(step.literal[0] for step in stop.steps), *(NAMED if named else b"")]))
 
 
 def _stops(shape: Shape) -> tuple[Stop, ...]:

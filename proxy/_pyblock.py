@@ -42,7 +42,7 @@ from ._grammar import (
     Verdict,
     Why,
 )
-from ._plan import BRACES, CODE, JSON, NAME, NOTHING, PROSE, WORD, Opener, Step, Stop
+from ._plan import BRACES, CODE, JSON, NAME, NAMED, NOTHING, PROSE, WORD, Opener, Step, Stop
 from ._pycode import BracesReader, CodeReader
 from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
 from ._pyprose import ProseScanner
@@ -50,7 +50,6 @@ from ._pyprose import ProseScanner
 _SPACE: Final = SPACE.encode()
 _FENCE: Final = FENCE.encode()
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_NAME: Final = _LETTERS + b"0123456789_-.:/"
 _NEWLINE: Final = ord("\n")
 _BRACKET: Final = ord("[")
 _TO_CLOSER: Final = -1
@@ -77,7 +76,7 @@ class BlockScanner(ProseScanner):
         self._judge = judge
 
         # The block. `_pieces`: fields that are whole, with their offsets. `_kind`, `_field`, `_then`: the field that is being
-        # read since `_from`, and the place behind it. `_stop`: the place that is read, or ends that field. `_mark`: where the
+        # read since `_from`, and the place behind it. `_stop`: the place that is read since `_place_at`, or ends that field. `_mark`: where the
         # last field ended, and `_may_end` whether the block may end there. `_word`: the beginning of a literal, at `_word_at`.
         # `_fence` may come, `_fenced` has come. `_overlap`: the end of what was searched, as far as it may begin a literal.
         self._opener = b""
@@ -91,6 +90,7 @@ class BlockScanner(ProseScanner):
         self._from = 0
         self._mark = 0
         self._may_end = False
+        self._place_at = 0
         self._word = b""
         self._word_at = 0
         self._fence = False
@@ -144,6 +144,7 @@ class BlockScanner(ProseScanner):
     def _go_to(self, stop: Stop, pos: int) -> int:
         """To a place. A block that nothing can continue ends at once."""
         self._stop = stop
+        self._place_at = self._offset(pos)
         self._word = b""
         self._may_end = self._may_end or stop.free
         if stop.free and not stop.steps:
@@ -174,17 +175,23 @@ class BlockScanner(ProseScanner):
                     self._word = b""
             if not fits:
                 self._steps += at - pos
-                return self._otherwise()
+                return self._otherwise(at)
         self._steps += end - pos
         return end
 
-    def _otherwise(self) -> int:
-        """No literal begins like `_word`."""
+    def _otherwise(self, at: int) -> int:
+        """No literal begins like `_word`, which ends at `at`."""
         step = self._stop.otherwise
         if self._may_end:
             return self._closed(self._back_to(self._mark), self._mark)
         if step is None:
             return self._break() if self._pieces else self._mention()
+        if step.read == PROSE:
+            start = self._place_at
+            at = self._take(step, at)
+            self._overlap = self._between(start, self._from)
+            self._from = start
+            return at
         return self._take(step, self._back_to(self._word_at))
 
     def _back_to(self, offset: int) -> int:
@@ -267,7 +274,7 @@ class BlockScanner(ProseScanner):
             self._pass_json(self._buf[pos:after])
         if reader.mode == WHOLE:
             self._mark = self._offset(after)
-            self._pieces.append((self._field, self._from, self._mark))
+            self._keep(self._mark)
             if self._then == END:
                 return self._closed(after, self._mark)
             self._state = TAIL
@@ -276,12 +283,20 @@ class BlockScanner(ProseScanner):
             return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
         return after
 
+    def _keep(self, upto: int) -> None:
+        """The field that was read ends at offset `upto`."""
+        if self._field:
+            self._pieces.append((self._field, self._from, upto))
+
     def _slice(self, start: int, stop: int) -> str:
         """What stands at these offsets of the block."""
+        return self._between(start, stop).decode()
+
+    def _between(self, start: int, stop: int) -> bytes:
         size = len(self._raw)
         if stop <= size:
-            return self._raw[start:stop].decode()
-        return (self._raw[start:] + self._buf[self._start + max(0, start - size) : self._start + stop - size]).decode()
+            return bytes(self._raw[start:stop])
+        return bytes(self._raw[start:]) + self._buf[self._start + max(0, start - size) : self._start + stop - size]
 
     def _read_text(self, pos: int, end: int) -> int:
         """A field that ends at a literal, which may have begun in an earlier delta."""
@@ -330,7 +345,7 @@ class BlockScanner(ProseScanner):
         self._steps += len(text) + (0 if step is None else len(step.literal))
         if step is not None:
             self._mark = self._offset(at)
-            self._pieces.append((self._field, self._from, self._mark))
+            self._keep(self._mark)
         else:
             self._overlap = rest
         if self._followed:
@@ -356,7 +371,7 @@ class BlockScanner(ProseScanner):
     def _is_word(self, byte: int) -> bool:
         """Whether the next byte of a short field may be part of it."""
         if byte not in _SPACE:
-            if self._ended or (self._kind == NAME and byte < 0x80 and byte not in _NAME):
+            if self._ended or (self._kind == NAME and byte not in NAMED):
                 return False
             self._worded = True
         elif byte == _NEWLINE or self._kind == NAME:
@@ -410,7 +425,7 @@ class BlockScanner(ProseScanner):
         if not self._closer:
             return self._release()
         if self._state == BODY:
-            self._pieces.append((self._field, self._from, _TO_CLOSER))
+            self._keep(_TO_CLOSER)
         elif self._pieces:  # what was taken for the end of its last field was none
             field, start, _ = self._pieces.pop()
             self._pieces.append((field, start, _TO_CLOSER))
@@ -489,7 +504,7 @@ class BlockScanner(ProseScanner):
             if stop.ends:
                 return self._closed(end, end)
             if self._may_end:
-                return self._otherwise()
+                return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
         if self._state == TAIL and stop.final:
@@ -498,7 +513,7 @@ class BlockScanner(ProseScanner):
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
             at = self._buf.find(self._closer, len(self._opener))
             if at >= 0:
-                self._pieces.append((self._field, self._from, _TO_CLOSER))
+                self._keep(_TO_CLOSER)
                 return self._given_up(at + len(self._closer))
         return self._unfinished(end, "end")
 

@@ -262,7 +262,7 @@ class ProseScanner:
         if self._fresh and self._answer is not None and self._prose == TEXT:
             while at < size and buf[at] in _SPACE:
                 at += 1
-            if at < size and self._begins_answer(buf[at]):
+            if at < size and buf[at] in self._plan.begins:
                 self._say(buf[pos:at].decode())
                 return self._open_block(self._answer, at)
             at = pos
@@ -285,11 +285,6 @@ class ProseScanner:
             self._line_start = buf[size - 1] == _NEWLINE
             self._say(buf[pos:size].decode())
         return len(buf)
-
-    def _begins_answer(self, byte: int) -> bool:
-        """Whether an answer that begins with this byte may be a block."""
-        assert self._answer is not None
-        return any(step.literal[0] == byte for step in self._answer.first.steps)
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
         """Whether `marker` counts at `at`; what stands between `pos` and there was not said yet."""

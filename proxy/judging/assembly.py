@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -88,6 +88,9 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
             return Assembly([call])
     if not pieces:
         raise ValueError(_BROKEN)
+    if pieces[0][0] == "said":
+        block = replace(block, pieces=tuple(piece for piece in pieces if piece[0] != "said"))
+        return assemble(block, repair=repair)
     if len(pieces) > MAX_PIECES:
         raise ValueError(f"it has more than {MAX_PIECES} fields")
     if any(field in ("call", "calls") for field, _ in pieces):

@@ -125,6 +125,8 @@ class Judge:
         if self._made and not self._parallel:
             self._count("dropped_parallel")
             return DROPPED
+        if block.pieces and block.pieces[-1][0] == "said":  # and nothing after it
+            return Verdict(replacement=block.pieces[-1][1])
         try:
             calls = self._wanted(self._read(block))
         except _Rejected as rejected:

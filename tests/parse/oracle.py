@@ -279,6 +279,7 @@ class _Descent:
         if free and not literals:
             raise Closed(at, self.mark)
         lead = not self.pieces
+        begin = at
         while True:
             at = skip(text, at, SPACE + (LETTERS if lead and self.fenced else ""))
             fence = [FENCE] if (self.fence and not self.fenced if lead else self.fenced) else []
@@ -294,11 +295,11 @@ class _Descent:
             if self.may_end:
                 raise Closed(self.mark, self.mark)
             if other is not None:
-                self.take(*other, at)
+                self.take(*other, begin if other[1].read == "text" else at)
             if lead:
                 self.mention()
-            field, begin, _ = self.pieces.pop()
-            self.broken(field, begin)
+            field, start, _ = self.pieces.pop()
+            self.broken(field, start)
         if lead:
             raise Cut(early=True)
         if other is None and not literals:
@@ -340,13 +341,17 @@ class _Descent:
             self.broken(branch.field, at)
         except Ended as ended:
             if ended.args[0]:
-                self.pieces.append((branch.field, at, None))
+                self.keep(branch.field, at, None)
             raise Cut(in_string=ended.args[0]) from None
-        self.pieces.append((branch.field, at, end))
+        self.keep(branch.field, at, end)
         self.mark = end
         if branch.then == END:
             raise Closed(end, end)
         self.place([(shape, option) for option in shape.places[branch.then]], end)
+
+    def keep(self, field: Field, begin: int, end: int | None) -> None:
+        if field:
+            self.pieces.append((field, begin, end))
 
     def until_literal(self, shape: Shape, branch: Branch, begin: int) -> None:
         text = self.text
@@ -354,7 +359,7 @@ class _Descent:
         for at in range(begin, len(text)):
             for option in shape.places[branch.then]:
                 if text.startswith(option.literal or BRACKETS[option.read], at):
-                    self.pieces.append((branch.field, begin, at))
+                    self.keep(branch.field, begin, at)
                     self.mark = at
                     self.take(shape, option, at)
             if any(option.literal.startswith(text[at:]) for option in shape.places[branch.then]):
@@ -391,7 +396,7 @@ class _Descent:
         closer = self.shape.closer
         if not closer:
             raise Released
-        self.pieces.append((field, begin, None))
+        self.keep(field, begin, None)
         found = self.text.find(closer, self.after)
         if found < 0:
             raise Cut
@@ -548,7 +553,9 @@ class _Reading:
         """The shapes that an answer may begin with, if it begins here."""
         shapes = [shape for shape in self.grammar.shapes if shape.anchor == "answer"]
         heads = {branch.literal or BRACKETS.get(branch.read, "") for shape in shapes for branch in shape.places[0]}
+        named = any(branch.read == "name" for shape in shapes for branch in shape.places[0] if not branch.literal)
         begins = any(head and self.text[at] == head[0] for head in heads)
+        begins = begins or (named and (self.text[at] in NAME + ":/" or not self.text[at].isascii()))
         return shapes if begins and self.fresh and not self.inside else []
 
     def shapes_at(self, at: int, line_start: bool) -> list[Shape]:

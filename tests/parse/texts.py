@@ -145,6 +145,53 @@ GRAMMARS = {
             Shape(opener="<tag>", body=((Branch(read="array", field="calls"),),), first_keys=("name",)),
         )
     ),
+    "verbatim": Grammar(
+        shapes=(
+            Shape(
+                opener="<call ",
+                closer="</call>",
+                body=(
+                    (Branch(read="word", field="name", then=1),),
+                    (Branch(literal=">", then=2),),
+                    (
+                        Branch(literal="<q>", read="text", field="value", then=3),
+                        Branch(read="text", field="value", then=4),
+                    ),
+                    (Branch(literal="</q>", then=4),),
+                    (Branch(literal="</call>"), Branch(literal="<v>", then=2)),
+                ),
+            ),
+        )
+    ),
+    "headers": Grammar(
+        shapes=(
+            Shape(
+                opener="",
+                anchor="answer",
+                body=(
+                    (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
+                    (Branch(read="object", field="arguments"),),
+                ),
+            ),
+            Shape(opener="<to ", body=((Branch(read="word", then=1),), (Branch(literal="<|m|>"),))),
+            Shape(
+                opener="<|section|>",
+                closer="<|end|>",
+                body=(
+                    (
+                        Branch(literal="<|call|>", read="object", field="call", then=2),
+                        Branch(literal="<|section_end|>"),
+                        Branch(read="word", field="said", then=1),
+                    ),
+                    (
+                        Branch(literal="<|call|>", read="object", field="call", then=2),
+                        Branch(literal="<|section_end|>"),
+                    ),
+                    (Branch(literal="<|end|>"),),
+                ),
+            ),
+        )
+    ),
     "families": Grammar(
         shapes=(
             Shape(opener="<tool_call>", closer="</tool_call>", fence=True, family="a"),
