@@ -11,6 +11,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, Protocol
@@ -104,6 +105,8 @@ class Branch:
     read: Read = "nothing"
     field: Field = ""
     then: int = END
+    ahead: bool = False
+    """The block ends in front of the literal, which is read again as what it is outside of blocks."""
 
 
 Place = tuple[Branch, ...]
@@ -127,7 +130,8 @@ class Shape:
     The rest is for whoever assembles calls. `arguments` is the form of the arguments that is taught: JSON itself, or a string
     that holds its text (both are read, C2). `names` and `parameters` are the keys of a call's object under which its name
     and its arguments stand; no `names`: its only key is its name. `quote` stands around strings in `braces`. `framed`: one newline
-    on either side of a value is no part of it. `family` tells the formats apart where several are looked for at once.
+    on either side of a value is no part of it. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix`
+    stands before every tag of arguments that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked for at once.
     """
 
     opener: str
@@ -141,6 +145,8 @@ class Shape:
     parameters: tuple[str, ...] = ("arguments",)
     quote: str = ""
     framed: bool = False
+    entities: bool = False
+    prefix: str = ""
     family: str = ""
 
     @property
@@ -163,12 +169,15 @@ class Grammar:
     """What call blocks look like: one shape, or several that may occur side by side (tried in this order).
 
     Shapes with the same opener are told apart by what comes behind it. `reasoning` are the tags around reasoning that models
-    of this format write. `exclusive`: after the first block only shapes of its family count.
+    of this format write. `exclusive`: after the first block only shapes of its family count: those here, or those of the grammar
+    that `families` has for it. `calls_in_reasoning`: these models call from inside reasoning as well.
     """
 
     shapes: tuple[Shape, ...]
     reasoning: tuple[tuple[str, str], ...] = ()
     exclusive: bool = False
+    families: Mapping[str, Grammar] | None = None
+    calls_in_reasoning: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -180,6 +189,8 @@ class Grammar:
 @lru_cache(maxsize=64)  # a pure function of frozen values, and run in the middle of an answer
 def only(grammar: Grammar, family: str) -> Grammar:
     """The shapes of one family."""
+    if grammar.families is not None and family in grammar.families:
+        return grammar.families[family]
     return replace(grammar, shapes=tuple(shape for shape in grammar.shapes if shape.family == family))
 
 

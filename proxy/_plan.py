@@ -105,7 +105,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     """How to read `grammar`, with these pairs of tags around reasoning.
 
     Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside another
-    one, an opener inside its own closer where both are looked for, or two branches of which one begins like the other.
+    one (but for its end), an opener inside its own closer where both are looked for, or two branches of which one begins like the other.
     """
     stops = {shape: _stops(shape) for shape in grammar.shapes}
     by_opener: dict[tuple[str, Anchor], list[Shape]] = {}
@@ -135,7 +135,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     ]
     for literals in (*({marker.literal for marker in markers} for markers in (text, *inside)), *map(set, held)):
         for one in literals:
-            if any(one in other for other in literals if other != one):
+            # At the very end of another one it may stand: whatever begins first counts.
+            if any(one in other[:-1] for other in literals if other != one):
                 raise ValueError(f"{one.decode()!r} is part of another marker: {sorted(m.decode() for m in literals)}")
     if len({marker.literal for marker in text}) < len(text):
         raise ValueError("two markers are the same")
@@ -170,13 +171,14 @@ def _stops(shape: Shape) -> tuple[Stop, ...]:
                 places.append((Branch(read=branch.read, field=branch.field, then=branch.then),))
                 steps.append(_step(branch.literal, len(branch.literal.encode()), NOTHING, "", len(places) - 1, shape))
             elif branch.literal:
-                steps.append(
-                    _step(branch.literal, len(branch.literal.encode()), read, branch.field, branch.then, shape)
-                )
+                taken = 0 if branch.ahead else len(branch.literal.encode())
+                steps.append(_step(branch.literal, taken, read, branch.field, branch.then, shape))
             elif bracket:
                 steps.append(_step(bracket, 0, read, branch.field, branch.then, shape))
             else:
                 otherwise = _step("", 0, read, branch.field, branch.then, shape)
+            if branch.ahead and (branch.read != "nothing" or branch.then != END):
+                raise ValueError(f"{branch.literal!r} is only looked at, so nothing can follow in {shape.opener!r}")
             if read in (NAME, WORD, PROSE) and (
                 branch.then == END or not all(b.literal or _READS[b.read][1] for b in shape.places[branch.then])
             ):

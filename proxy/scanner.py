@@ -78,7 +78,7 @@ def build_scanner(
         trim_edges=options.trim == "edge",
         reasoning=reasoning_tags(grammar, reasoning),
         preopened=reasoning.preopened,
-        scan_calls=reasoning.scan_calls,
+        scan_calls=reasoning.scan_calls or grammar.calls_in_reasoning,
         choice=choice,
         first_block=first_block,
         incremental=incremental,
@@ -90,7 +90,8 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     """What a text must hold, in one piece, to come out of a scanner as anything but itself; None if any text may."""
     if config.preopened:
         return None
-    looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls)
+    scan_calls = config.scan_calls or grammar.calls_in_reasoning
+    looked_for = plan(grammar, reasoning_tags(grammar, config), scan_calls)
     return tuple(marker.literal.decode() for marker in looked_for.text) if looked_for.answer is None else None
 
 

@@ -1,17 +1,17 @@
-"""DeepSeek: V3 and R1 with a fence around the arguments, V3.1 without, V3.2 and later in tags.
+"""DeepSeek before its tags: V3 and R1 with a fence around the arguments, V3.1 without. The later ones are in `dsml.py`.
 
-The bar in the tags is U+FF5C, the underscore of the first two U+2581. V3 and V3.1 share all tags, so both formats read both;
-a tool called `function` cannot be told from V3's word for functions.
+The bar is U+FF5C, the underscore U+2581. Both share all markers, so both formats read both; a tool called `function` cannot be
+told from V3's word for functions.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Place, Shape
-from .base import VERBATIM, written
-from .layout import Layout, Tagged
-from .shapes import elements, framing, section
+from .._grammar import Branch, Grammar, Place
+from .base import written
+from .layout import Layout
+from .shapes import section
 
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _SEP: Final = "<｜tool▁sep｜>"
@@ -35,7 +35,7 @@ def _call(base: int) -> tuple[Place, ...]:
     )
 
 
-GRAMMAR: Final = Grammar(shapes=tuple(section(_SECTION, _CALL, _call, _SECTION_END, closer=_CALL_END)))
+GRAMMAR: Final = Grammar(shapes=tuple(section(_SECTION, _CALL, _call, _SECTION_END, tokens=True, closer=_CALL_END)))
 
 V3: Final = written(
     "deepseek_v3",
@@ -55,49 +55,4 @@ V31: Final = written(
     "deepseek_v31",
     GRAMMAR,
     Layout(first=_SECTION, opener=_CALL, name="plain", middle=_SEP, closer=_CALL_END, last=_SECTION_END),
-)
-
-_INVOKE: Final = "<｜DSML｜invoke name="
-_INVOKE_END: Final = "</｜DSML｜invoke>"
-
-
-def _invoke(base: int) -> tuple[Place, ...]:
-    return elements(base, "｜DSML｜parameter", _INVOKE_END)
-
-
-# The section's word is that of V3.2, of V4, and of V4.1, with its space.
-_WORDS: Final = ("function_calls", "tool_calls", " calls")
-DSML_GRAMMAR: Final = Grammar(
-    shapes=(
-        *(
-            Shape(
-                opener=f"<｜DSML｜{word}>", closer=_INVOKE_END, body=((Branch(literal=_INVOKE, then=1),), *_invoke(1))
-            )
-            for word in _WORDS
-        ),
-        Shape(opener=_INVOKE, closer=_INVOKE_END, body=_invoke(0)),
-        *(framing(f"</｜DSML｜{word}>", "after") for word in _WORDS),
-    )
-)
-
-V32: Final = written(
-    "deepseek_v32",
-    DSML_GRAMMAR,
-    Layout(
-        first="<｜DSML｜function_calls>\n",
-        opener=f'{_INVOKE}"',
-        name="plain",
-        middle='">\n',
-        arguments=Tagged(
-            opener='<｜DSML｜parameter name="',
-            strings='" string="true">',
-            others='" string="false">',
-            closer="</｜DSML｜parameter>\n",
-            stops=("</｜DSML｜parameter>",),
-        ),
-        closer=_INVOKE_END,
-        separator="\n",
-        last="\n</｜DSML｜function_calls>",
-    ),
-    notes=f'{VERBATIM} `string="true"` says that the value is a string, `string="false"` that it is JSON.',
 )

@@ -1,47 +1,213 @@
-"""GLM-4.5 and 4.6, with line ends between the tags, and GLM-4.7 and 5, without. Both formats read both."""
+"""A name, then a key and a value for each argument, all in tags.
+
+GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; both formats read both. Others write so with tags of their own:
+IQuest Q1, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Shape
+from .._grammar import Branch, Grammar, Place, Shape
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-
-_NEXT: Final = (
-    Branch(literal="<arg_key>", read="word", field="key", then=2),
-    Branch(literal="</tool_call>"),
-)
-SHAPE: Final = Shape(
-    opener="<tool_call>",
-    closer="</tool_call>",
-    body=(
-        (Branch(read="name", field="name", then=1),),
-        _NEXT,
-        (Branch(literal="</arg_key>", then=3),),
-        (Branch(literal="<arg_value>", read="text", field="value", then=4),),
-        (Branch(literal="</arg_value>", then=1),),
-    ),
-)
-GRAMMAR: Final = Grammar(shapes=(SHAPE,))
+from .shapes import pairs, section
 
 
-def _layout(end: str) -> Layout:
-    """`end` stands behind the name and behind every tag of an argument."""
-    return Layout(
-        opener="<tool_call>",
-        name="plain",
-        middle=end,
-        arguments=Tagged(
-            opener="<arg_key>",
-            strings=f"</arg_key>{end}<arg_value>",
-            closer=f"</arg_value>{end}",
-            stops=("</arg_value>",),
+def _shape(tag: str) -> Shape:
+    return Shape(
+        opener=f"<{tag}>",
+        closer=f"</{tag}>",
+        body=(
+            (Branch(read="name", field="name", then=1),),
+            (
+                Branch(literal="<arg_key>", read="word", field="key", then=2),
+                Branch(literal=f"</{tag}>"),
+            ),
+            (Branch(literal="</arg_key>", then=3),),
+            (Branch(literal="<arg_value>", read="text", field="value", then=4),),
+            (Branch(literal="</arg_value>", then=1),),
         ),
-        closer="</tool_call>",
-        separator=end,
     )
 
 
-GLM45: Final = written("glm45", GRAMMAR, _layout("\n"), notes=VERBATIM)
-GLM47: Final = written("glm47", GRAMMAR, _layout(""), notes=VERBATIM)
+def _layout(
+    opener: str, closer: str, end: str, *, name_end: str = "", prefix: str = "", first: str = "", last: str = ""
+) -> Layout:
+    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before their words."""
+    value_end = f"</{prefix}arg_value>"
+    return Layout(
+        opener=opener,
+        name="plain",
+        middle=name_end + end,
+        arguments=Tagged(
+            opener=f"<{prefix}arg_key>",
+            strings=f"</{prefix}arg_key>{end}<{prefix}arg_value>",
+            closer=value_end + end,
+            stops=(value_end,),
+        ),
+        closer=closer,
+        separator=end,
+        first=first,
+        last=last,
+    )
+
+
+GRAMMAR: Final = Grammar(shapes=(_shape("tool_call"),))
+GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
+GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
+
+IQUEST: Final = written(
+    "iquest",
+    Grammar(shapes=(_shape("iquest_tool_call"),)),
+    _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
+    notes=VERBATIM,
+)
+
+# --- Hunyuan 3 and 4 ------------------------------------------------------------------------------------------------
+
+
+def _hunyuan_call(base: int) -> tuple[Place, ...]:
+    """What follows `<tool_call>`. Hunyuan 3 writes `<tool_sep>` behind the name, 4 does not."""
+    more = base + 2
+    return (
+        (Branch(read="word", field="name", then=base + 1),),
+        (
+            Branch(literal="<tool_sep>", then=more),
+            Branch(literal="<arg_key>", read="word", field="key", then=more + 1),
+            Branch(literal="</tool_call>"),
+        ),
+        (Branch(literal="<arg_key>", read="word", field="key", then=more + 1), Branch(literal="</tool_call>")),
+        (Branch(literal="</arg_key>", then=more + 2),),
+        (Branch(literal="<arg_value>", read="text", field="value", then=more + 3),),
+        (Branch(literal="</arg_value>", then=more),),
+    )
+
+
+def _suffixed_call(base: int) -> tuple[Place, ...]:
+    """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will do."""
+
+    def tag(literal: str, then: int) -> Branch:
+        return Branch(literal=literal, read="word", then=then)
+
+    first, more, key_end, value, value_end = (base + n for n in (1, 3, 6, 8, 10))
+    return (
+        (Branch(literal=">", read="word", field="name", then=first),),
+        (tag("<tool_sep:", first + 1), tag("<arg_key:", more + 1), tag("</tool_call:", more + 2)),
+        (Branch(literal=">", then=more),),
+        (tag("<arg_key:", more + 1), tag("</tool_call:", more + 2)),
+        (Branch(literal=">", read="word", field="key", then=key_end),),
+        (Branch(literal=">"),),
+        (tag("</arg_key:", key_end + 1),),
+        (Branch(literal=">", then=value),),
+        (tag("<arg_value:", value + 1),),
+        (Branch(literal=">", read="text", field="value", then=value_end),),
+        (tag("</arg_value:", value_end + 1),),
+        (Branch(literal=">", then=more),),
+    )
+
+
+_HUNYUAN: Final = Grammar(
+    shapes=(
+        *section("<tool_calls>", "<tool_call>", _hunyuan_call, "</tool_calls>", closer="</tool_call>"),
+        Shape(
+            opener="<tool_calls:",
+            closer="</tool_call:",
+            body=(
+                (Branch(read="word", then=1),),
+                (Branch(literal=">", then=2),),
+                (Branch(literal="<tool_call:", read="word", then=3),),
+                *_suffixed_call(3),
+            ),
+        ),
+        Shape(
+            opener="<tool_call:",
+            closer="</tool_call:",
+            body=((Branch(read="word", then=1),), *_suffixed_call(1)),
+        ),
+        Shape(opener="</tool_calls:", anchor="after", body=((Branch(read="word", then=1),), (Branch(literal=">"),))),
+    )
+)
+HUNYUAN3: Final = written(
+    "hunyuan3",
+    _HUNYUAN,
+    _layout("<tool_call>", "</tool_call>", "\n", name_end="<tool_sep>", first="<tool_calls>\n", last="\n</tool_calls>"),
+    notes=VERBATIM,
+)
+HUNYUAN4: Final = written(
+    "hunyuan4",
+    _HUNYUAN,
+    _layout("<tool_call>", "</tool_call>", "", first="<tool_calls>", last="</tool_calls>"),
+    notes=VERBATIM,
+)
+
+# --- K2 Horizon, Solar Open 2 ---------------------------------------------------------------------------------------
+
+
+def _horizon(base: int) -> tuple[Place, ...]:
+    """What follows `<ifm|tool_call>`: a name and pairs, perhaps with types; or JSON."""
+    end = "</ifm|tool_call>"
+    return (
+        (
+            Branch(read="object", field="call", then=base + 6),
+            Branch(read="array", field="calls", then=base + 6),
+            Branch(read="word", field="name", then=base + 1),
+        ),
+        (Branch(literal="<ifm|arg_key>", read="word", field="key", then=base + 2), Branch(literal=end)),
+        (Branch(literal="</ifm|arg_key>", then=base + 3),),
+        (
+            Branch(literal="<ifm|arg_type>", read="word", then=base + 4),
+            Branch(literal="<ifm|arg_value>", read="text", field="value", then=base + 5),
+        ),
+        (Branch(literal="</ifm|arg_type>", then=base + 3),),
+        (Branch(literal="</ifm|arg_value>", then=base + 1),),
+        (Branch(literal=end),),
+    )
+
+
+K2_HORIZON: Final = written(
+    "k2_horizon",
+    Grammar(
+        shapes=tuple(
+            section(
+                "<ifm|tool_calls>", "<ifm|tool_call>", _horizon, "</ifm|tool_calls>", closer="</ifm|tool_call>",
+                parameters=("arguments", "parameters"),
+            )
+        ),
+        reasoning=tuple((f"<ifm|{word}>", f"</ifm|{word}>") for word in ("think", "think_fast", "think_faster")),
+    ),
+    _layout(
+        "<ifm|tool_call>", "</ifm|tool_call>", "\n", prefix="ifm|", first="<ifm|tool_calls>\n", last="\n</ifm|tool_calls>"
+    ),
+    notes=VERBATIM,
+)  # fmt: skip
+
+SOLAR_OPEN2: Final = written(
+    "solar_open2",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="<|tool_call:start|>",
+                closer="<|tool_call:end|>",
+                body=(
+                    (Branch(read="word", field="name", then=1),),
+                    *pairs(1, "<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>", "<|tool_call:end|>"),
+                ),
+            ),
+        )
+    ),
+    Layout(
+        opener="<|tool_call:start|>",
+        name="plain",
+        middle="\n",
+        arguments=Tagged(
+            opener="<|tool_arg:start|>",
+            strings="<|tool_arg:value|>",
+            closer="<|tool_arg:end|>\n",
+            stops=("<|tool_arg:end|>",),
+        ),
+        closer="<|tool_call:end|>",
+        separator="\n",
+    ),
+    notes=VERBATIM,
+)

@@ -1,4 +1,5 @@
-"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own.
+"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. Beam does so too, with
+a tag for each argument.
 
 A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the prompt.
 Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls here.
@@ -9,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from .._grammar import Branch, Grammar, Place, Shape
-from .base import written
-from .layout import Layout
+from .base import VERBATIM, written
+from .layout import Layout, Tagged
 from .shapes import DONE, framing
 
 _TO: Final = "to=functions."
@@ -72,4 +73,48 @@ FORMAT: Final = written(
         closer="<|call|>",
         separator="<|start|>assistant",
     ),
+)
+
+# --- Beam -----------------------------------------------------------------------------------------------------------
+
+_BEAM_CALL: Final[tuple[Place, ...]] = (
+    (Branch(literal="to=", read="word", field="name", then=1),),
+    (Branch(literal="<|channel|>", read="word", then=2), Branch(literal="<|message|>", then=4)),
+    (Branch(literal="<|constrain|>", read="word", then=3), Branch(literal="<|message|>", then=4)),
+    (Branch(literal="<|message|>", then=4),),
+    (
+        Branch(literal="<rfl:parameter name=", read="word", field="key", then=5),
+        Branch(literal="<|call|>"),
+        Branch(literal="<|end|>"),
+        DONE,
+    ),
+    (Branch(literal=">", read="text", field="value", then=6),),
+    (
+        Branch(literal="</rfl:parameter>", then=4),
+        Branch(literal="\n<rfl:parameter name=", read="word", field="key", then=5),
+    ),
+)
+BEAM: Final = written(
+    "beam",
+    Grammar(
+        shapes=(
+            Shape(opener="<|start|>assistant", closer="<|call|>", framed=True, body=_BEAM_CALL),
+            *(shape for shape in GRAMMAR.shapes if not shape.closer and shape.opener),
+            Shape(opener="", anchor="answer", framed=True, body=_BEAM_CALL),
+        ),
+        reasoning=GRAMMAR.reasoning,
+    ),
+    Layout(
+        opener="<|start|>assistant to=",
+        name="plain",
+        middle="<|channel|>analysis <|constrain|>xml<|message|>",
+        arguments=Tagged(
+            opener='<rfl:parameter name="',
+            strings='">\n',
+            closer="\n</rfl:parameter>\n",
+            stops=("</rfl:parameter>", "\n<rfl:parameter name="),
+        ),
+        closer="<|call|>",
+    ),
+    notes=VERBATIM,
 )

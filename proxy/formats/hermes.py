@@ -1,7 +1,9 @@
-"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string."""
+"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string. Trinity does so, also where it
+thinks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from .._grammar import Grammar, Shape
@@ -21,3 +23,5 @@ write a result yourself."""
 LAYOUT: Final = Layout(opener='<tool_call>\n{"name":', middle=',"arguments":', closer="}\n</tool_call>", separator="\n")
 
 FORMAT: Final = written("hermes", GRAMMAR, LAYOUT, INSTRUCTIONS)
+
+TRINITY: Final = written("trinity", replace(GRAMMAR, calls_in_reasoning=True), LAYOUT, INSTRUCTIONS)

@@ -1,63 +1,89 @@
-"""Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, Step 3, MiniCPM5."""
+"""Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, dots, Step 3, MiniCPM5, Muse.
+
+MiniMax M3, whose arguments are elements of their own names, stands in `minimax.py`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from .._grammar import Branch, Grammar, Place, Shape
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import elements, section
+from .shapes import ELEMENTS, elements, framing, section
 
 
-def _minimax(base: int) -> tuple[Place, ...]:
+def _invoke(prefix: str = "") -> Layout:
+    """A call as it is written, `prefix` before the words of its tags."""
+    end = f"</{prefix}parameter>"
+    return Layout(
+        opener=f'<{prefix}invoke name="',
+        name="plain",
+        middle='">\n',
+        arguments=Tagged(opener=f'<{prefix}parameter name="', strings='">', closer=f"{end}\n", stops=(end,)),
+        closer=f"</{prefix}invoke>",
+        separator="\n",
+    )
+
+
+def _in_section(tag: str, prefix: str = "") -> Layout:
+    return replace(_invoke(prefix), first=f"<{tag}>\n", last=f"\n</{tag}>")
+
+
+def _plain(base: int) -> tuple[Place, ...]:
     return elements(base, "parameter", "</invoke>")
+
+
+def _tagged(tag: str) -> list[Shape]:
+    """A section `<tag>` with `<invoke name=...>` in it."""
+    return section(f"<{tag}>", "<invoke name=", _plain, f"</{tag}>", after="after", closer="</invoke>")
 
 
 MINIMAX_M2: Final = written(
     "minimax_m2",
-    Grammar(
-        shapes=tuple(
-            section(
-                "<minimax:tool_call>",
-                "<invoke name=",
-                _minimax,
-                "</minimax:tool_call>",
-                after="after",
-                closer="</invoke>",
-            )
-        )
-    ),
-    Layout(
-        first="<minimax:tool_call>\n",
-        opener='<invoke name="',
-        name="plain",
-        middle='">\n',
-        arguments=Tagged(opener='<parameter name="', strings='">', closer="</parameter>\n", stops=("</parameter>",)),
-        closer="</invoke>",
-        separator="\n",
-        last="\n</minimax:tool_call>",
-    ),
+    Grammar(shapes=tuple(_tagged("minimax:tool_call"))),
+    _in_section("minimax:tool_call"),
     notes=VERBATIM,
 )
+
+# dots.llm also writes one JSON object. (`examples/dots-format` is the same as a package, hence the other name.)
+DOTS: Final = written(
+    "dots_llm",
+    Grammar(
+        shapes=(
+            *_tagged("dots_function_call"),
+            Shape(opener="<dots_function_call>", closer="</dots_function_call>"),
+        )
+    ),
+    _in_section("dots_function_call"),
+    notes=VERBATIM,
+)
+
+# --- Step 3 ---------------------------------------------------------------------------------------------------------
 
 _STEP: Final = "<｜tool_call_begin｜>"  # the bar is U+FF5C, the underscores are ASCII
 _STEP_END: Final = "<｜tool_call_end｜>"
 
 
 def _step3(base: int) -> tuple[Place, ...]:
+    end = base + 3 + ELEMENTS
     return (
         (Branch(literal="function", then=base + 1),),
         (Branch(literal="<｜tool_sep｜>", then=base + 2),),
         (Branch(literal="<steptml:invoke name=", then=base + 3),),
-        *elements(base + 3, "steptml:parameter", "</steptml:invoke>", then=base + 8),
+        *elements(base + 3, "steptml:parameter", "</steptml:invoke>", then=end),
         (Branch(literal=_STEP_END),),
     )
 
 
 STEP3: Final = written(
     "step3",
-    Grammar(shapes=tuple(section("<｜tool_calls_begin｜>", _STEP, _step3, "<｜tool_calls_end｜>", closer=_STEP_END))),
+    Grammar(
+        shapes=tuple(
+            section("<｜tool_calls_begin｜>", _STEP, _step3, "<｜tool_calls_end｜>", tokens=True, closer=_STEP_END)
+        )
+    ),
     Layout(
         first="<｜tool_calls_begin｜>",
         opener=f'{_STEP}function<｜tool_sep｜><steptml:invoke name="',
@@ -75,16 +101,75 @@ STEP3: Final = written(
     notes=VERBATIM,
 )
 
+# --- MiniCPM5 -------------------------------------------------------------------------------------------------------
+
+
+def _minicpm5() -> tuple[Place, ...]:
+    """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag gets lost."""
+    *places, key, value, body = elements(0, "param", "</function>")
+    cdata = len(places) + 3
+    named = replace(places[2][0], literal="<paramname=")
+    return (
+        *places[:2],
+        (*places[2], named),
+        tuple(replace(branch, read="nothing", field="", then=cdata) for branch in key),
+        value,
+        body,
+        (
+            Branch(literal="<![CDATA[", read="text", field="value", then=cdata + 1),
+            Branch(read="text", field="value", then=len(places) + 1),
+        ),
+        (Branch(literal="]]>", then=len(places) + 1),),
+    )
+
+
 MINICPM5: Final = written(
     "minicpm5",
-    Grammar(shapes=(Shape(opener="<function name=", closer="</function>", body=elements(0, "param", "</function>")),)),
+    Grammar(
+        shapes=tuple(
+            Shape(opener=opener, closer="</function>", body=_minicpm5())
+            for opener in ('<function name="', "<function name='", '<functionname="')
+        )
+    ),
     Layout(
         opener='<function name="',
         name="plain",
         middle='">',
-        arguments=Tagged(opener='<param name="', strings='">', closer="</param>", stops=("</param>",)),
+        arguments=Tagged(opener='<param name="', strings='">', closer="</param>", stops=("</param>", "<![CDATA[")),
         closer="</function>",
         separator="\n",
     ),
+    notes=VERBATIM,
+)
+
+# --- Muse -----------------------------------------------------------------------------------------------------------
+
+# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name says
+# nothing that the call in the message does not say.
+_RECIPIENT: Final[tuple[Place, ...]] = (
+    (Branch(literal="self<|message|>", ahead=True), Branch(read="word", then=2)),
+    (Branch(literal="<|message|>"),),
+)
+_HEADER: Final[Place] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
+
+MUSE: Final = written(
+    "muse",
+    Grammar(
+        shapes=(
+            *section(
+                "<atem:function_calls>",
+                "<atem:invoke name=",
+                lambda base: elements(base, "atem:parameter", "</atem:invoke>"),
+                "</atem:function_calls>",
+                closer="</atem:invoke>",
+            ),
+            Shape(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
+            Shape(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
+            framing("<|eom|>"),
+            framing("<|eot|>"),
+        ),
+        reasoning=(("self<|message|>", "<|eom|>"),),
+    ),
+    _in_section("atem:function_calls", "atem:"),
     notes=VERBATIM,
 )

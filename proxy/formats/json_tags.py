@@ -93,6 +93,21 @@ JAMBA: Final = written(
     "jamba", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
+# Apriel: the same; what it says stands between words that vanish, and what it thinks before them.
+APRIEL: Final = written(
+    "apriel",
+    Grammar(
+        shapes=(
+            listed("<tool_calls>", "</tool_calls>"),
+            framing("[BEGIN FINAL RESPONSE]"),
+            framing("[END FINAL RESPONSE]"),
+            framing("<|end|>"),
+        ),
+        reasoning=(("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),),
+    ),
+    _list("<tool_calls>", "</tool_calls>"),
+)
+
 # Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
 HUNYUAN: Final = written(
     "hunyuan", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
@@ -109,20 +124,24 @@ APERTUS: Final = written(
     Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
 )
 
-# Cohere's Command R7B and A. What it says stands between tags as well; they vanish.
+# Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may stand without the
+# list's brackets.
 COHERE: Final = written(
     "cohere",
     Grammar(
         shapes=(
-            listed(
-                "<|START_ACTION|>",
-                "<|END_ACTION|>",
-                optional=True,
+            Shape(
+                opener="<|START_ACTION|>",
+                closer="<|END_ACTION|>",
+                body=(
+                    (Branch(read="array", field="calls", then=1), Branch(read="object", field="call", then=1)),
+                    (Branch(literal="<|END_ACTION|>"), DONE),
+                ),
                 names=("tool_name", "name"),
                 parameters=("parameters", "arguments"),
             ),
-            framing("<|START_RESPONSE|>"),
-            framing("<|END_RESPONSE|>"),
+            *(framing(f"<|{edge}_{word}|>") for word in ("RESPONSE", "TEXT") for edge in ("START", "END")),
+            framing("<|END_OF_TURN_TOKEN|>"),
         ),
         reasoning=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     ),
@@ -182,7 +201,23 @@ GIGACHAT: Final = written(
         shapes=(
             Shape(opener="function call<|role_sep|>", body=_TO_THE_END),
             Shape(opener="<|function_call|>", body=_TO_THE_END),
+            framing("<|message_sep|>"),
+            framing("</s>"),
         )
     ),
     Layout(opener='function call<|role_sep|>\n{"name":', middle=',"arguments":', closer="}", separator="\n"),
+)
+
+# HyperCLOVA X Think 14B: a recipient in the header, then one array.
+HYPERCLOVAX: Final = written(
+    "hyperclovax",
+    Grammar(
+        shapes=(
+            listed("-> tool/function_call", "<|im_end|>", optional=True, parameters=("arguments", "parameters")),
+            framing("<|im_start|>assistant"),
+            framing("<|im_end|>"),
+        ),
+        reasoning=(("/think\n", "<|im_end|>"),),
+    ),
+    _list("<|im_start|>assistant -> tool/function_call\n", "<|im_end|>"),
 )

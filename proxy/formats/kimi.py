@@ -12,28 +12,30 @@ from .shapes import framing, section
 _CALL: Final = "<|tool_call_begin|>"
 _ARGUMENTS: Final = "<|tool_call_argument_begin|>"
 _CALL_END: Final = "<|tool_call_end|>"
+_SECTION_END: Final = "<|tool_calls_section_end|>"
 
 
 def _call(base: int) -> tuple[Place, ...]:
     return (
         (Branch(read="word", field="id", then=base + 1),),  # functions.NAME:NUMBER
         (Branch(literal=_ARGUMENTS, read="object", field="arguments", then=base + 2),),
-        (Branch(literal=_CALL_END),),
+        (Branch(literal=_CALL_END), Branch(literal=_SECTION_END)),
     )
+
+
+def _section(word: str) -> list[Shape]:
+    """Opener, further calls and end of a section."""
+    return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=_CALL_END)
 
 
 K2: Final = written(
     "kimi_k2",
     Grammar(
         shapes=(
-            *section("<|tool_calls_section_begin|>", _CALL, _call, "<|tool_calls_section_end|>", closer=_CALL_END),
-            # The singular is seen as well.
-            Shape(
-                opener="<|tool_call_section_begin|>",
-                closer=_CALL_END,
-                body=((Branch(literal=_CALL, then=1),), *_call(1)),
-            ),
-            framing("<|tool_call_section_end|>", "after"),
+            *_section("tool_calls_section"),
+            *(
+                shape for shape in _section("tool_call_section") if shape.opener != _CALL
+            ),  # the singular is seen as well
         )
     ),
     Layout(
@@ -44,7 +46,7 @@ K2: Final = written(
         ids="functions.",
         middle=_ARGUMENTS,
         closer=_CALL_END,
-        last="<|tool_calls_section_end|>",
+        last=_SECTION_END,
     ),
     notes="The number behind the name counts the calls of the conversation, from 0.",
 )
@@ -71,10 +73,19 @@ K3: Final = written(
     "kimi_k3",
     Grammar(
         shapes=(
-            *section("<|open|>tools<|sep|>", _K3_CALL, _k3_call, "<|close|>tools<|sep|>", closer=_K3_END),
+            *section(
+                "<|open|>tools<|sep|>",
+                _K3_CALL,
+                _k3_call,
+                "<|close|>tools<|sep|>",
+                tokens=True,
+                closer=_K3_END,
+                entities=True,
+            ),
             framing("<|open|>response<|sep|>"),
             framing("<|close|>response<|sep|>"),
             framing("<|close|>message<|sep|>"),
+            framing("<|end_of_msg|>"),
         ),
         reasoning=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
     ),
@@ -91,6 +102,7 @@ K3: Final = written(
             others='" type="{type}"<|sep|>',
             closer=_K3_VALUE_END,
             stops=(_K3_VALUE_END,),
+            entities=True,
         ),
         closer=_K3_END,
         last="<|close|>tools<|sep|>",

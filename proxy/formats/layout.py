@@ -29,7 +29,7 @@ _UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
 class Tagged:
     """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
 
-    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
+    The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`. `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
     are the literals with which a value would end, the line end behind `strings` included: in a string a backslash goes behind
     the first character of each, and that is not taken out again.
     """
@@ -39,6 +39,7 @@ class Tagged:
     closer: str
     others: str = ""
     stops: tuple[str, ...] = ()
+    entities: bool = False
     _escaping: Escaping = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,13 +53,20 @@ class Tagged:
 
     def write(self, arguments: Mapping[str, Any]) -> str:
         """The row."""
-        return "".join(
-            f"{self.opener}{self.key(key)}{self._value(value)}{self.closer}" for key, value in arguments.items()
-        )
+        rows = []
+        for name, value in arguments.items():
+            key = self.key(name)
+            rows.append(f"{self.opener}{key}{self._value(value)}{self.behind(key)}")
+        return "".join(rows)
 
-    @staticmethod
-    def key(key: str) -> str:
+    def behind(self, key: str) -> str:
+        """What stands behind the value of this key."""
+        return self.closer.replace("{key}", key)
+
+    def key(self, key: str) -> str:
         """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`, which is not read back."""
+        if self.entities:
+            key = key.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         return _short(_UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", valid_text(key)))
 
     def _value(self, value: Any) -> str:

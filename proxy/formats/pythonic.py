@@ -1,4 +1,4 @@
-"""Calls as Python writes them: Llama 3.2 and 4, LFM2, Olmo 3."""
+"""Calls as Python writes them: Llama 3.2 and 4, LFM2, Olmo 3. openPangu 2 has LFM2's tags around JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from .._grammar import Branch, Grammar, Shape
 from .base import written
 from .layout import Layout
-from .shapes import bare, listed
+from .shapes import DONE, bare, listed
 
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 
@@ -20,9 +20,24 @@ PYTHONIC: Final = written(
     alone=True,
 )
 
+# Between tags, LFM2.5 also without as the whole answer. In the tags there may be JSON, a list or an object.
+_TAGS: Final = Grammar(
+    shapes=(
+        Shape(
+            opener="<|tool_call_start|>",
+            closer="<|tool_call_end|>",
+            body=(
+                (Branch(read="list", field="calls", then=1), Branch(read="object", field="call", then=1)),
+                (Branch(literal="<|tool_call_end|>"), DONE),
+            ),
+            parameters=("arguments", "parameters"),
+        ),
+        bare("list"),
+    )
+)
 LFM2: Final = written(
     "lfm2",
-    Grammar(shapes=(listed("<|tool_call_start|>", "<|tool_call_end|>", read="list", optional=True),)),
+    _TAGS,
     Layout(
         first="<|tool_call_start|>[",
         opener="",
@@ -34,6 +49,19 @@ LFM2: Final = written(
         last="]<|tool_call_end|>",
     ),
     notes=_NOTES,
+)
+
+OPENPANGU: Final = written(
+    "openpangu",
+    _TAGS,
+    Layout(
+        first="<|tool_call_start|>[",
+        opener='{"name":',
+        middle=',"arguments":',
+        closer="}",
+        separator=",",
+        last="]<|tool_call_end|>",
+    ),
 )
 
 # Olmo 3: one call a line.

@@ -1,6 +1,7 @@
-"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, MiMo: a tag for each argument. Seed-OSS: the same with a tag of its own outside.
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS: the same with a tag of its own
+outside. MiMo: the same, but values touch their tags.
 
-One line end on each side of a value belongs to the tags. Models leave out `<tool_call>` and `</parameter>`.
+One line end on each side of a value belongs to the tags, in MiMo none. Models leave out `<tool_call>` and `</parameter>`.
 """
 
 from __future__ import annotations
@@ -15,23 +16,33 @@ from .shapes import DONE, FUNCTION_STOPS, function_tags
 _ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
 
 
-def _layout(opener: str, closer: str) -> Layout:
+def _layout(opener: str, closer: str, arguments: Tagged = _ARGUMENTS) -> Layout:
     return Layout(
         opener=f"{opener}\n<function=",
         name="plain",
         middle=">\n",
-        arguments=_ARGUMENTS,
+        arguments=arguments,
         closer=f"</function>\n{closer}",
         separator="\n",
     )
 
 
-def _shape(opener: str, closer: str) -> Shape:
+def _shape(opener: str, closer: str, *, framed: bool = True) -> Shape:
     return Shape(
         opener=opener,
         closer=closer,
-        framed=True,
+        framed=framed,
         body=((Branch(literal="<function=", then=1),), *function_tags(1, Branch(literal=closer))),
+    )
+
+
+def _bare(*, framed: bool = True) -> Shape:
+    """Without the tag outside."""
+    return Shape(
+        opener="<function=",
+        closer="</function>",
+        framed=framed,
+        body=function_tags(0, Branch(literal="</tool_call>"), DONE),
     )
 
 
@@ -40,12 +51,7 @@ QWEN3_CODER: Final = written(
     Grammar(
         shapes=(
             _shape("<tool_call>", "</tool_call>"),
-            Shape(
-                opener="<function=",
-                closer="</function>",
-                framed=True,
-                body=function_tags(0, Branch(literal="</tool_call>"), DONE),
-            ),
+            _bare(),
         )
     ),
     _layout("<tool_call>", "</tool_call>"),
@@ -59,5 +65,16 @@ SEED_OSS: Final = written(
         reasoning=(("<seed:think>", "</seed:think>"),),
     ),
     _layout("<seed:tool_call>", "</seed:tool_call>"),
+    notes=VERBATIM,
+)
+
+MIMO: Final = written(
+    "mimo",
+    Grammar(shapes=(_shape("<tool_call>", "</tool_call>", framed=False), _bare(framed=False))),
+    _layout(
+        "<tool_call>",
+        "</tool_call>",
+        Tagged(opener="<parameter=", strings=">", closer="</parameter>\n", stops=FUNCTION_STOPS),
+    ),
     notes=VERBATIM,
 )

@@ -35,29 +35,42 @@ def bare(read: Literal["array", "list"], **more: Any) -> Shape:
 
 
 def section(
-    opener: str, call: str, places: Places, end: str, *, after: Anchor = "anywhere", **more: Any
+    opener: str,
+    call: str,
+    places: Places,
+    end: str,
+    *,
+    after: Anchor = "anywhere",
+    tokens: bool = False,
+    **more: Any,
 ) -> list[Shape]:
     """Calls that begin with the literal `call` in one section.
 
     The section's opener and the first call are one shape, so that a mere mention of the opener stays text. The other calls stand
-    for themselves, where `after` says, and the section's end vanishes behind a call.
+    for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and end are special tokens,
+    which no ordinary text holds; then a section without a call vanishes too, and what was said in it is text.
     """
+    opening: tuple[Place, ...] = ((Branch(literal=call, then=1),),)
+    if tokens:
+        first: Place = (Branch(literal=call, then=2), Branch(literal=end))
+        opening = ((*first, Branch(read="word", field="said", then=1)), first)
     return [
-        Shape(opener=opener, body=((Branch(literal=call, then=1),), *places(1)), **more),
+        Shape(opener=opener, body=(*opening, *places(len(opening))), **more),
         Shape(opener=call, anchor=after, body=places(0), **more),
-        framing(end, "after"),
+        framing(end, "anywhere" if tokens else "after"),
     ]
 
 
 def function_tags(base: int, *ends: Branch) -> tuple[Place, ...]:
-    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument, `</function>`, and what `ends`
-    the block. Models leave out `</parameter>`."""
+    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one JSON object,
+    `</function>`, and what `ends` the block. Models leave out `</parameter>`."""
     return (
         (Branch(read="word", field="name", then=base + 1),),
         (Branch(literal=">", then=base + 2),),
         (
             Branch(literal="<parameter=", read="word", field="key", then=base + 3),
             Branch(literal="</function>", then=base + 5),
+            Branch(read="object", field="arguments", then=base + 6),
         ),
         (Branch(literal=">", read="text", field="value", then=base + 4),),
         (
@@ -66,6 +79,7 @@ def function_tags(base: int, *ends: Branch) -> tuple[Place, ...]:
             Branch(literal="\n</function>", then=base + 5),
         ),
         ends,
+        (Branch(literal="</function>", then=base + 5),),
     )
 
 
@@ -73,19 +87,35 @@ FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
 """With what a value in `function_tags` ends."""
 
 
+ELEMENTS: Final = 6
+"""How many places `elements` are."""
+
+
 def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Place, ...]:
-    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument, the closer.
+    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or all of them in one JSON
+    object, the closer; or `/>` right behind the name.
 
     `parameter` is the word of the tag, prefix included. Quotes may be missing, and attributes may follow: name and key are the rest of
     their tags.
     """
     return (
         (Branch(read="word", field="name", then=base + 1),),
-        (Branch(literal=">", then=base + 2),),
+        (Branch(literal=">", then=base + 2), Branch(literal="/>", then=then)),
         (
             Branch(literal=f"<{parameter} name=", read="word", field="key", then=base + 3),
             Branch(literal=closer, then=then),
+            Branch(read="object", field="arguments", then=base + 5),
         ),
         (Branch(literal=">", read="text", field="value", then=base + 4),),
         (Branch(literal=f"</{parameter}>", then=base + 2),),
+        (Branch(literal=closer, then=then),),
+    )
+
+
+def pairs(base: int, key: str, middle: str, value_end: str, closer: str, then: int = END) -> tuple[Place, ...]:
+    """What follows a call's name: `key KEY middle VALUE value_end` for each argument, the closer."""
+    return (
+        (Branch(literal=key, read="word", field="key", then=base + 1), Branch(literal=closer, then=then)),
+        (Branch(literal=middle, read="text", field="value", then=base + 2),),
+        (Branch(literal=value_end, then=base),),
     )

@@ -114,6 +114,8 @@ def _anything(rules: Rules, layout: Layout) -> str:
             more = f"({literal(', ')} {entry})"
             return f"({entry} {repeat(more, 0, rules.bounds.items - 1)})?"
         case Tagged() as row:
+            if row.closer != row.behind(""):
+                return ""  # the closer repeats the key, which no grammar says of a key of any form
             text = raw_text(_barred(row), 0, rules.bounds.string, None)
             entry = _sequence(literal(row.opener), FREE_KEY, literal(row.strings), text, literal(row.closer))
             return repeat(f"({entry})", 0, rules.bounds.items)
@@ -303,7 +305,9 @@ class _Compiler:
             def tagged(name: str, inner: Any) -> str:
                 if form.key(name) != name:
                     raise Inexpressible("a name that tags cannot hold")
-                return _sequence(literal(form.opener + name), self.tagged(inner, depth, form), literal(form.closer))
+                return _sequence(
+                    literal(form.opener + name), self.tagged(inner, depth, form), literal(form.behind(name))
+                )
 
             entries = self.entries(schema, tagged)
             return _sequence(*(entry if needed else f"({entry})?" for entry, needed in entries))

@@ -154,7 +154,7 @@ class Rules:
         # One more level of quoting doubles every backslash: \n is \\n, \" is \\\", \\ is \\\\. There is no \u: what it
         # could add are surrogates.
         escape = r'"\\\\" ([bfnrt] | "\\" ["\\])' if self.quoted else r'"\\" ["\\bfnrt]'
-        avoided = "".join(dict.fromkeys(stop[0] for stop in self.stops if stop[0] != "\n"))
+        avoided = "".join(dict.fromkeys(_IN_CLASS.get(stop[0], stop[0]) for stop in self.stops if stop[0] != "\n"))
         char = self.name("char", rf'[^"\\{avoided}\x00-\x1F\x7F] | {escape}')
         quote = self.mark('"')
         return self.name("string", f"{quote} {repeat(char, low, high)} {quote}")

@@ -8,9 +8,6 @@ Rules of this module:
 3. JSON texts stay texts: arguments are slices of what the model wrote, or the string it wrote them in; never loaded and
    dumped. Where they are not JSON they are written as compact JSON, keys in the order in which they first appear.
 4. Work is linear in the body. Nothing but `ValueError` is raised, with what is wrong.
-
-A name or a key may be the rest of a tag, quotes and further attributes included: `"query" string="true"`. A name ends at
-whitespace or at `<|` (harmony: `functions.f <|constrain|>json`).
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import orjson
 
 from .._grammar import SPACE, Block, Field, Shape, valid_text
+from .elements import Element, element_value, read_elements, text_value
 from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls
 from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
-from .untyped import OTHERS, STRING, ParameterTypes, Types, typed_value
+from .tags import key_of, name_of, unframed
+from .untyped import STRING, ParameterTypes, Types, typed_value
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields, keys and values alike, is malformed."""
 
-_ATTRIBUTE: Final = re.compile(r"""["']?\s[\w:.-]+=["']""")
-_TYPED: Final = re.compile(r"""\b(string|type)=["']?(\w+)""")
 _NUMBERED: Final = re.compile(r"(.+):[0-9]+", re.DOTALL)
 _HARMONY: Final = "functions."
 """What harmony and Kimi write before the name of any function."""
@@ -109,10 +106,11 @@ def begun(shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Written:
 def member(shape: Shape, key: str, value: str | None, known: ParameterTypes) -> str | None:
     """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in `TaggedArguments.settle`. Without a
     value: what comes before a string that holds the piece as it is, or None if the value is something else."""
-    name, types = tag_key(key)
+    name, types = key_of(key, shape)
     types = types or known.of(name)
     if value is not None:
-        return f"{json_string(name)}:{typed_value(_unframed(value) if shape.framed else value, types)}"
+        text = unframed(value) if shape.framed else value
+        return f"{json_string(name)}:{text_value(text, types) if shape.prefix else typed_value(text, types)}"
     return f"{json_string(name)}:" if types == STRING else None
 
 
@@ -236,6 +234,22 @@ class TaggedArguments:
         members = [(key, (text, types)) for key, text, types in self.values]
         chosen = members if self.sent else dict(members).items()
         return Settled(_object((key, typed_value(text, types or known.of(key))) for key, (text, types) in chosen))
+
+
+@dataclass(slots=True)
+class ElementArguments:
+    """Elements of their own names: those that hold only text, then the others. Of equal names the last one wins."""
+
+    values: list[tuple[str, str, Types | None]]
+    nested: list[Element]
+    sent: bool = False
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """See `Arguments`."""
+        known = ParameterTypes(parameters)
+        members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
+        members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
+        return Settled(_object(members if self.sent else dict(members).items()))
 
 
 @dataclass(slots=True)
@@ -397,16 +411,16 @@ class _Draft:
 
     def take(self, field: Field, text: str, shape: Shape) -> None:
         if field == "name":
-            self.name = tag_name(text)
+            self.name = name_of(text, shape)
         elif field == "id":
             self.call_id = text.strip()
         elif field == "arguments" and self.text is None:
             self.text = text
         elif field == "key" and self.key is None:
-            self.key = tag_key(text)
+            self.key = key_of(text, shape)
         elif field == "value" and self.key is not None:
             name, types = self.key
-            self.values.append((name, _unframed(text) if shape.framed else text, types))
+            self.values.append((name, unframed(text) if shape.framed else text, types))
             self.key = None
         else:
             self.broken = True
@@ -418,7 +432,9 @@ class _Draft:
             name = numbered[1] if numbered else call_id
             call_id = call_id if numbered else None
         arguments: Arguments
-        if self.broken or self.key is not None or (self.text is not None and self.values):
+        if shape.prefix and not self.broken and self.key is None:
+            arguments = self._elements(shape.prefix)
+        elif self.broken or self.key is not None or (self.text is not None and self.values):
             arguments = Unreadable(_BROKEN)
         elif self.text is None:
             arguments = TaggedArguments(self.values, self.sent)
@@ -428,6 +444,19 @@ class _Draft:
             arguments = TextArguments(self.text, shape.arguments)
         name = name or ""
         return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY))
+
+    def _elements(self, prefix: str) -> Arguments:
+        """Text behind the last value is what follows the first tag inside of that."""
+        if self.text is None:
+            return ElementArguments(self.values, [], self.sent)
+        if not self.values:
+            return TextArguments(self.text, "object")
+        *values, (key, value, _) = self.values
+        try:
+            nested = read_elements(f"{prefix}<{key}>{value}{prefix}{self.text}", prefix)
+        except ValueError as error:
+            return Unreadable(str(error))
+        return ElementArguments(values, nested, self.sent)
 
 
 def _tagged_calls(block: Block) -> Iterator[Written]:
@@ -445,41 +474,6 @@ def _tagged_calls(block: Block) -> Iterator[Written]:
         draft.take(field, text, shape)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(shape)
-
-
-def tag_name(text: str) -> str:
-    """A tool's name as it stands in a tag or a header."""
-    name, _ = _tag(text.partition("<|")[0])
-    return name.split(None, 1)[0] if name else ""
-
-
-def tag_key(text: str) -> tuple[str, Types | None]:
-    """An argument's name as it stands in a tag, and the types that the tag's other attributes allow (`string="true"`,
-    `type="number"`); None: they say nothing."""
-    key, attributes = _tag(text)
-    typed = _TYPED.search(attributes)
-    if typed is None:
-        return key, None
-    if typed[1] == "string":
-        return key, STRING if typed[2] == "true" else OTHERS
-    return key, frozenset((typed[2],))
-
-
-def _tag(text: str) -> tuple[str, str]:
-    """What a tag is about, and its further attributes. The quotes around the first may be missing, also one of them."""
-    text = text.strip()
-    if text[:1] in ('"', "'"):
-        end = text.find(text[0], 1)
-        if end > 0:
-            return text[1:end].strip(), text[end + 1 :]
-        text = text[1:]
-    attribute = _ATTRIBUTE.search(text)
-    end = len(text) if attribute is None else attribute.start()
-    return text[:end].strip().rstrip("\"'"), text[end:]
-
-
-def _unframed(text: str) -> str:
-    return text.removeprefix("\n").removesuffix("\n")
 
 
 # --- slices of a JSON text ------------------------------------------------------------------------------------------

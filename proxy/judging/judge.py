@@ -26,7 +26,7 @@ from ..toolset import note, note_of
 from .assembly import Assembly, Written, assemble, begun, member, settle_arguments, unread_arguments
 from .ids import CallIds
 from .repair import REPAIR_KINDS, compact_json, read_json
-from .untyped import ParameterTypes
+from .untyped import STRING, ParameterTypes
 
 __all__ = ["FailureCode", "Judge", "custom_input", "settle_arguments", "strict_failure"]
 
@@ -148,7 +148,9 @@ class Judge:
         if strict or (tool is not None and tool.kind == "custom"):
             return None
         call_id = self._ids.settle(written.call_id)
-        self._parameters = ParameterTypes(None if tool is None else taught_parameters(tool))
+        self._parameters = types = ParameterTypes(None if tool is None else taught_parameters(tool))
+        if shape.prefix and any(types.of(key) != STRING for key in types.names):
+            return None  # what such an element is shows only at its end
         return Found(name, call_id, "") if tool is None else Found(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, shape: Shape, opened: Found, key: str, value: str | None) -> str | None:
@@ -164,6 +166,8 @@ class Judge:
     def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
         """Judge a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted, also
         if it is strict (C18); else it is text or a failure."""
+        if why == "truncated" and _only_a_name(shape, body):
+            return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")
             return DROPPED
@@ -236,6 +240,8 @@ class Judge:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             raise self._unreadable(f"The model's tool call cannot be read: {error}.", "unreadable") from None
+        if not found.calls and block.shape.opener and not block.shape.first_keys:
+            return []  # a list of no calls between its own tags
         if not found.calls:
             raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
         calls: list[_Candidate] = []
@@ -296,6 +302,20 @@ class Judge:
         return _Rejected(
             "malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures", reason=reason
         )
+
+
+def _only_a_name(shape: Shape, body: str) -> bool:
+    """Of a call that an answer begins with, nothing has come but what may be the first word of a text."""
+    if shape.opener:
+        return False
+    begun = [
+        branch.then for place in shape.body[:1] for branch in place if branch.read == "name" and not branch.literal
+    ]
+    return bool(begun) and not any(
+        (branch.literal or ("[" if branch.read in ("array", "list") else "{")) in body
+        for then in begun
+        for branch in shape.body[then]
+    )
 
 
 _Names = tuple[Mapping[str, ToolSpec], frozenset[str] | None]

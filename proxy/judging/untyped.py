@@ -13,8 +13,9 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from .._grammar import SPACE
@@ -37,14 +38,20 @@ class ParameterTypes:
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         self._root: Mapping[str, Any] = schema or {}
+        self._read((self._root,))
+
+    def _read(self, schemas: Sequence[object]) -> None:
         self._schemas: dict[str, list[object]] = {}
         self._other: list[object] = []
-        for part in _parts(self._root, self._root):
-            properties = part.get("properties")
-            if isinstance(properties, Mapping):
-                for name, inner in properties.items():
-                    self._schemas.setdefault(name, []).append(inner)
-            self._other.append(part.get("additionalProperties"))
+        self._items: list[object] = []
+        for schema in schemas:
+            for part in _parts(schema, self._root):
+                properties = part.get("properties")
+                if isinstance(properties, Mapping):
+                    for name, inner in properties.items():
+                        self._schemas.setdefault(name, []).append(inner)
+                self._other.append(part.get("additionalProperties"))
+                self._items.append(part.get("items"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,9 +60,24 @@ class ParameterTypes:
 
     def of(self, key: str) -> Types | None:
         """What a parameter may be; None if nothing says so."""
-        schemas = self._schemas.get(key, self._other)
+        return self._of(self._schemas.get(key, self._other))
+
+    def _of(self, schemas: Sequence[object]) -> Types | None:
         types = {name for schema in schemas for part in _parts(schema, self._root) for name in _types(part)}
         return frozenset(types) or None
+
+    def inside(self, key: str) -> Self:
+        """The types of what a parameter holds, if it is an object or an array."""
+        return self._about(self._schemas.get(key, self._other))
+
+    def items(self) -> tuple[Types | None, Self]:
+        """What the items may be, if this is about an array, and the types of what they hold."""
+        return self._of(self._items), self._about(self._items)
+
+    def _about(self, schemas: Sequence[object]) -> Self:
+        found = copy(self)
+        found._read(schemas)
+        return found
 
 
 def typed_value(text: str, types: Types | None) -> str:

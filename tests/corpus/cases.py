@@ -120,6 +120,10 @@ class Text:
         assert self.format.reasoning
         opener, closer = self.format.reasoning
         self._add(opener + text + closer)
+        self.known = self.known and self.format.name not in (
+            "apriel",
+            "muse",
+        )  # `auto` does not look for their thoughts
         self.parts.append(Part("reasoning", text))
         return self
 
@@ -288,7 +292,7 @@ def whitespace(format: Format, random: Random) -> Iterator[Case]:
         if format.parallel and variant not in ("one", "function_call"):
             one, idle = tool(random, ["string", "integer"]), Tool("get_time", {})
             yield Text(format, random).calls((one, arguments(random, one, strings)), (idle, {}), style=style).case()
-        if "before" in format.prose and "after" in format.prose:
+        if "before" in format.prose and "after" in format.prose and variant != "first":
             yield Text(format, random).prose().call(strings, style).prose().case()
 
 
@@ -306,7 +310,8 @@ def reasoning(format: Format, random: Random) -> Iterator[Case]:
         inside = Text(format, random).call()
         outer = Text(format, random).thought(f"Hm.\n{inside.text}\nNo.").call()
         outer.tools += inside.tools
-        yield outer.case()
+        if closer not in inside.text:
+            yield outer.case()
     if format.name in ("hunyuan", "hermes"):
         yield replace(
             Text(format, random).call().case(),
@@ -321,8 +326,9 @@ def foreign(format: Format, random: Random) -> Iterator[Case]:
     """Other formats' markers: mentioned, inside values, and around a whole call, which is text here."""
     own = {*format.markers, format.opener, format.closer, format.end, format.value_closer.strip(), "<think>", "```json"}
     own.discard("")
+    own.add("</function>")  # of several formats
     others = [other for other in FORMATS if other.opener and not any(mark in other.opener for mark in own)]
-    others = [other for other in others if other.name not in (format.name, "harmony")]
+    others = [other for other in others if other.name not in (format.name, "harmony", "beam", "functionary_v31")]
     literals = sorted({mark for other in others for mark in (other.opener, other.closer) if mark} - own)
     yield _of_strings(format, random, random.sample(literals, 6), Style())
     if "before" not in format.prose:
@@ -364,7 +370,7 @@ def _inside_arguments(format: Format, random: Random) -> Iterator[Case]:
     whole = text.text
     at = whole.rindex("needle") + 3
     text.parts.pop()
-    start = 0
+    start = whole.index(format.opener)  # what stands before it is framing
     if format.together:
         text.parts.clear()
     elif format.parallel:
@@ -375,7 +381,7 @@ def _inside_arguments(format: Format, random: Random) -> Iterator[Case]:
 
 
 def _inside_opener(format: Format, random: Random) -> Iterator[Case]:
-    literal = format.opener
+    literal = "" if format.framed else format.opener
     prose = "" if format.name == "harmony" else f"Well.{format.separators[0]}"
     for size in {1, len(literal) // 2, len(literal) - 1} - {0, -1}:
         text = prose + literal[:size]

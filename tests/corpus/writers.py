@@ -260,22 +260,26 @@ def minimax_m2(calls: Sequence[Call], style: Style) -> str:
     return f"<minimax:tool_call>{line}{text}</minimax:tool_call>"
 
 
-def dsml(section: str) -> Write:
-    """DeepSeek from V3.2, whose versions differ in the section's name."""
+def dsml(section: str, bar: str = "｜DSML｜") -> Write:
+    """DeepSeek from V3.2, whose versions differ in the section's name; V4.1 has a space in every tag. GigaChat 3.5 with its own bar."""
+    tag = bar + " " * section.startswith(" ")
 
     def write(calls: Sequence[Call], style: Style) -> str:
         line = "" if style.variant == "tight" else "\n"
-        text = "".join(
-            f'<｜DSML｜invoke name="{call.name}">{line}'
-            + "".join(
-                f'<｜DSML｜parameter name="{key}" string="{"true" if isinstance(value, str) else "false"}">'
-                f"{untyped(value)}</｜DSML｜parameter>{line}"
-                for key, value in call.arguments.items()
-            )
-            + f"</｜DSML｜invoke>{line}"
-            for call in calls
-        )
-        return f"<｜DSML｜{section}>{line}{text}</｜DSML｜{section}>"
+        texts = []
+        for call in calls:
+            if style.variant == "json":
+                inside = f"{arguments(call, style)}{line}"
+            else:
+                inside = "".join(
+                    f'<{tag}parameter name="{key}" string="{"true" if isinstance(value, str) else "false"}">'
+                    f"{untyped(value)}</{tag}parameter>{line}"
+                    for key, value in call.arguments.items()
+                )
+            texts.append(f'<{tag}invoke name="{call.name}">{line}{inside}</{tag}invoke>{line}')
+            if style.variant == "self" and not call.arguments:
+                texts[-1] = f'<{tag}invoke name="{call.name}"/>{line}'
+        return f"<{bar}{section}>{line}{''.join(texts)}</{bar}{section}>"
 
     return write
 
@@ -365,3 +369,183 @@ def gemma4(calls: Sequence[Call], style: Style) -> str:
 def functiongemma(calls: Sequence[Call], style: Style) -> str:
     value = braces("<escape>")
     return "".join(f"<start_function_call>call:{call.name}{value(call.arguments)}<end_function_call>" for call in calls)
+
+
+# --- the formats of 2026 ---------------------------------------------------------------------------------------------
+
+
+def elements(section: str, prefix: str = "") -> Write:
+    """`<invoke name=...>` in a section: dots and Muse."""
+
+    def write(calls: Sequence[Call], style: Style) -> str:
+        text = "".join(
+            f'<{prefix}invoke name="{call.name}">\n'
+            + "".join(
+                f'<{prefix}parameter name="{key}">{untyped(value)}</{prefix}parameter>\n'
+                for key, value in call.arguments.items()
+            )
+            + f"</{prefix}invoke>\n"
+            for call in calls
+        )
+        return f"<{section}>\n{text}</{section}>"
+
+    return write
+
+
+def minicpm5(calls: Sequence[Call], style: Style) -> str:
+    before, behind = ("<![CDATA[", "]]>") if style.variant == "cdata" else ("", "")
+    return "\n".join(
+        f'<function name="{call.name}">'
+        + "".join(
+            f'<param name="{key}">{before}{untyped(value)}{behind}</param>' for key, value in call.arguments.items()
+        )
+        + "</function>"
+        for call in calls
+    )
+
+
+def minimax_m3(calls: Sequence[Call], style: Style) -> str:
+    """What is no text as JSON: without a schema for each value nothing else says what it is."""
+    prefix = "]<]minimax[>["
+    text = "".join(
+        f'{prefix}<invoke name="{call.name}">'
+        + "".join(
+            f"{prefix}<{key}>{untyped(value)}{prefix}</{key}>{style.variant}" for key, value in call.arguments.items()
+        )
+        + f"{prefix}</invoke>\n"
+        for call in calls
+    )
+    return f"{prefix}<tool_call>\n{text}{prefix}</tool_call>"
+
+
+def mimo(calls: Sequence[Call], style: Style) -> str:
+    return "\n".join(
+        f"<tool_call>\n<function={call.name}>\n"
+        + "".join(f"<parameter={key}>{untyped(value)}</parameter>\n" for key, value in call.arguments.items())
+        + "</function>\n</tool_call>"
+        for call in calls
+    )
+
+
+def keys_and_values(
+    call_tag: str, section: str = "", *, prefix: str = "", behind_name: str = "", line: str = ""
+) -> Write:
+    """A name, then keys and values: GLM's relatives. A variant that begins with a colon is a suffix of every tag."""
+
+    def write(calls: Sequence[Call], style: Style) -> str:
+        suffix = style.variant if style.variant[:1] == ":" else ""
+
+        def tag(word: str) -> str:
+            return f"<{word}{suffix}>"
+
+        key, value = f"{prefix}arg_key", f"{prefix}arg_value"
+        text = line.join(
+            f"{tag(call_tag)}{call.name}{tag(behind_name) if behind_name else ''}{line}"
+            + "".join(
+                f"{tag(key)}{k}{tag('/' + key)}{line}"
+                + (
+                    f"{tag(prefix + 'arg_type')}string{tag('/' + prefix + 'arg_type')}"
+                    if style.variant == "typed"
+                    else ""
+                )
+                + f"{tag(value)}{untyped(v)}{tag('/' + value)}{line}"
+                for k, v in call.arguments.items()
+            )
+            + tag("/" + call_tag)
+            for call in calls
+        )
+        return f"{tag(section)}{line}{text}{line}{tag('/' + section)}" if section else text
+
+    return write
+
+
+def solar_open2(calls: Sequence[Call], style: Style) -> str:
+    return "\n".join(
+        f"<|tool_call:start|>{call.name}\n"
+        + "".join(
+            f"<|tool_arg:start|>{key}<|tool_arg:value|>{untyped(value)}<|tool_arg:end|>\n"
+            for key, value in call.arguments.items()
+        )
+        + "<|tool_call:end|>"
+        for call in calls
+    )
+
+
+def kimi_k3(calls: Sequence[Call], style: Style) -> str:
+    def kind(value: Json) -> str:
+        kinds: dict[type, str] = {str: "string", bool: "boolean", Number: "number", list: "array", dict: "object"}
+        return kinds.get(type(value), "null")
+
+    text = "".join(
+        f'<|open|>call tool="{call.name}" index="{index}"<|sep|>'
+        + "".join(
+            f'<|open|>argument key="{key}" type="{kind(value)}"<|sep|>{untyped(value)}<|close|>argument<|sep|>'
+            for key, value in call.arguments.items()
+        )
+        + "<|close|>call<|sep|>"
+        for index, call in enumerate(calls, 1)
+    )
+    return f"<|open|>tools<|sep|>{text}<|close|>tools<|sep|>"
+
+
+def inkling(calls: Sequence[Call], style: Style) -> str:
+    return "".join(
+        f"<|message_model|>{call.name if style.variant == '' else ''}<|content_invoke_tool_json|>"
+        f"{call_object(call, style, 'args')}<|end_message|>"
+        for call in calls
+    )
+
+
+def plamo3(calls: Sequence[Call], style: Style) -> str:
+    def around(what: str, text: str) -> str:
+        return f"<|plamo:begin_{what}:plamo|>{text}<|plamo:end_{what}:plamo|>"
+
+    head = "" if style.variant == "plain" else "<|plamo:constrain|>json<|plamo:msg|>"
+    return around(
+        "tool_requests",
+        "".join(
+            around(
+                "tool_request",
+                around("tool_name", call.name) + around("tool_arguments", head + arguments(call, style)),
+            )
+            for call in calls
+        ),
+    )
+
+
+def functionary(calls: Sequence[Call], style: Style) -> str:
+    """The prompt ends with `>>>`, which so is missing in front of what comes first; here only in a variant."""
+    text = "\n".join(f">>>{call.name}\n{arguments(call, style)}" for call in calls)
+    return text.removeprefix(">>>") if style.variant == "first" else text
+
+
+def functionary_v31(calls: Sequence[Call], style: Style) -> str:
+    return "\n".join(f"<function={call.name}>{arguments(call, style)}</function>" for call in calls)
+
+
+def beam(calls: Sequence[Call], style: Style) -> str:
+    return "".join(
+        f"<|start|>assistant to={call.name}<|channel|>analysis <|constrain|>xml<|message|>"
+        + "".join(
+            f'<rfl:parameter name="{key}">\n{untyped(value)}\n</rfl:parameter>' for key, value in call.arguments.items()
+        )
+        + "<|call|>"
+        for call in calls
+    )
+
+
+def tagged_array(opener: str, closer: str, key: str = "arguments", name: str = "name") -> Write:
+    """One array of calls between two tags."""
+
+    def write(calls: Sequence[Call], style: Style) -> str:
+        array = call_array(calls, style, key)
+        if name != "name":
+            array = array.replace('"name":', f'"{name}":')
+        return f"{opener}{style.variant}{array}{style.variant}{closer}"
+
+    return write
+
+
+def gigachat(calls: Sequence[Call], style: Style) -> str:
+    opener = "<|function_call|>" if style.variant == "token" else "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+    return "".join(f"{opener}{call_object(call, style)}" for call in calls)

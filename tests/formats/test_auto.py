@@ -19,8 +19,8 @@ from proxy.registry import registries
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, scan
 
 UNION = auto.FORMAT
-NOT_READ = {"phi4_mini", "gigachat"}
-"""Their openers are plain words, for which every answer would be held up."""
+NOT_READ = {"phi4_mini", "gigachat", "hyperclovax", "functionary", "beam"}
+"""Their openers are plain words, for which every answer would be held up, or mean another thing elsewhere."""
 
 USES = (ToolUse("functions.search:0", "search", '{"q":"x"}'), ToolUse("b", "get_weather", '{"city":"Oslo"}'))
 CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
@@ -96,22 +96,24 @@ def test_other_text_comes_back(text: str) -> None:
 
 
 MODELS = {
-    "hermes": "Qwen/Qwen2.5-7B-Instruct qwen3:8b NousResearch/Hermes-3-Llama-3.1-8B ibm-granite/granite-4.0-h-small granite4:micro",
-    "qwen3_coder": "unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4_K_M qwen3-coder:30b qwen3.5:9b stepfun-ai/Step-3.5-Flash",
-    "glm45": "zai-org/GLM-4.5-Air glm-4.6 accounts/fireworks/models/glm-4p5",
-    "glm47": "glm-4.7-flash GLM-5",
+    "hermes": "Qwen/Qwen2.5-7B-Instruct qwen3:8b NousResearch/Hermes-3-Llama-3.1-8B ibm-granite/granite-4.0-h-small granite4:micro XiaomiMiMo/MiMo-7B-RL RekaAI/reka-edge-2603",
+    "qwen3_coder": "unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4_K_M qwen3-coder:30b qwen3.5:9b stepfun-ai/Step-3.5-Flash Step-5",
+    "glm45": "zai-org/GLM-4.5-Air glm-4.6 accounts/fireworks/models/glm-4p5 poolside/Laguna-XS.2 Spark-2.5 HyperCLOVAX-SEED-Think-32B",
+    "glm47": "glm-4.7-flash GLM-5 inclusionAI/Ling-3.0",
     "llama3_json": "meta-llama/Llama-3.1-8B-Instruct llama3.2:3b us.meta.llama3-1-70b-instruct-v1:0 Llama-3.3-70B-Instruct.Q4_K_M.gguf",
     "pythonic": "meta-llama/Llama-4-Scout-17B-16E llama4:scout",
     "mistral": "mistralai/Mistral-Small-3.2-24B-Instruct-2506 mistral-small3.2 devstral:24b Magistral-Small-2509 ministral-3",
     "mistral_v3": "mistral:7b mistral mistralai/Mistral-7B-Instruct-v0.3 mistral-nemo mixtral:8x7b mistral-small:24b",
     "deepseek_v3": "deepseek-ai/DeepSeek-V3 DeepSeek-V3-0324 deepseek-r1 deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
-    "deepseek_v31": "deepseek-v3.1-terminus accounts/fireworks/models/deepseek-v3p1",
-    "deepseek_v32": "deepseek-ai/DeepSeek-V3.2-Exp deepseek-v4",
+    "deepseek_v31": "deepseek-v3.1-terminus accounts/fireworks/models/deepseek-v3p1 deepseek-ai/DeepSeek-V3.2-Exp",
+    "deepseek_v32": "deepseek-ai/DeepSeek-V3.2 deepseek-v3.2-speciale",
+    "deepseek_v4": "deepseek-ai/DeepSeek-V4-Pro deepseek-v4",
+    "deepseek_v41": "deepseek-ai/DeepSeek-V4.1 deepseek-v4p1",
     "kimi_k2": "moonshotai/Kimi-K2-Instruct kimi-k2.5",
     "kimi_k3": "kimi-k3",
     "minimax_m2": "MiniMaxAI/MiniMax-M2 minimax-m2:cloud",
     "granite": "ibm-granite/granite-3.3-8b-instruct granite3.3:8b",
-    "phi4_mini": "microsoft/Phi-4-mini-instruct phi4-mini",
+    "phi4_mini": "microsoft/Phi-4-mini-instruct phi4-mini fireworks-ai/llama-3-firefunction-v2",
     "xlam": "Salesforce/Llama-xLAM-2-8b-fc-r",
     "lfm2": "LiquidAI/LFM2-1.2B-GGUF lfm2.5",
     "gemma4": "google/gemma-4-27b-it",
@@ -125,11 +127,30 @@ MODELS = {
     "harmony": "openai/gpt-oss-20b gpt-oss:120b",
     "olmo3": "allenai/Olmo-3-7B-Think",
     "nemotron": "nvidia/Llama-3.1-Nemotron-Nano-8B-v1",
-    "cohere": "CohereLabs/c4ai-command-r7b-12-2024 command-a-03-2025",
+    "cohere": "CohereLabs/c4ai-command-r7b-12-2024 command-a-03-2025 CohereLabs/command-4",
     "longcat": "meituan-longcat/LongCat-Flash-Chat",
     "apertus": "swiss-ai/Apertus-8B-Instruct-2509",
     "minicpm5": "openbmb/MiniCPM5-8B",
-    "gigachat": "ai-sage/GigaChat3-10B-A1.8B",
+    "gigachat": "ai-sage/GigaChat3-10B-A1.8B ai-sage/GigaChat3.1-10B",
+    "gigachat35": "ai-sage/GigaChat3.5-432B-A28B",
+    "hunyuan3": "tencent/Hy3-preview tencent/Hunyuan-3",
+    "hunyuan4": "tencent/Hunyuan-4 hy4",
+    "minimax_m3": "MiniMaxAI/MiniMax-M3",
+    "muse": "muse-spark-1.5 Muse-Glimmer-30B",
+    "iquest": "IQuestLab/IQuest-Q1",
+    "solar_open2": "upstage/Solar-Open-2-100B",
+    "k2_horizon": "LLM360/K2-Horizon k2-v3-instruct",
+    "dots_llm": "rednote-hilab/dots.llm1.inst",
+    "inkling": "thinkingmachines/Inkling-Small",
+    "plamo3": "pfnet/plamo-3-nict-31b",
+    "openpangu": "openpangu-2.0-flash",
+    "hyperclovax": "naver-hyperclovax/HyperCLOVAX-SEED-Think-14B",
+    "apriel": "ServiceNow-AI/Apriel-1.6-15b-Thinker",
+    "trinity": "arcee-ai/Trinity-Mini",
+    "mimo": "XiaomiMiMo/MiMo-V2-Flash mimo-v2.5-pro",
+    "functionary": "meetkai/functionary-medium-v3.2",
+    "functionary_v31": "meetkai/functionary-small-v3.1",
+    "beam": "beam-1",
 }
 
 

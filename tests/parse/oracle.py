@@ -314,7 +314,7 @@ class _Descent:
         after = at + len(branch.literal)
         if branch.read == "nothing":
             if branch.then == END:
-                raise Closed(after, at)
+                raise Closed(at if branch.ahead else after, at)
             self.place([(shape, option) for option in shape.places[branch.then]], after)
         if branch.literal and branch.read in BRACKETS:
             self.place([(shape, replace(branch, literal=""))], after)

@@ -20,7 +20,14 @@ from tests.corpus.chunkings import CHUNKINGS, Pieces
 from tests.corpus.formats import CANNOT, FORMATS
 
 TITLES = [format.title for format in FORMATS]
-NOT_AUTO = {"phi4_mini": "its opener is a plain word"}
+NOT_AUTO = {
+    "phi4_mini": "its opener is a plain word",
+    "functionary": "its opener is ordinary text",
+    "functionary_v31": "its opener is that of qwen3_coder, whose notation differs behind the name",
+    "gigachat": "its framing is that of others' ends of turn",
+    "hyperclovax": "its opener is ordinary text",
+    "beam": "its header is harmony's",
+}
 """Formats that `auto` does not look for."""
 
 

@@ -21,7 +21,7 @@ from tests.parse.oracle import Settings, valid
 from tests.parse.texts import GRAMMARS, cuts, texts, texts_of
 from tests.parse.texts import settings as any_settings
 
-FRAMED = ("section", "families", "headers")
+FRAMED = ("section", "families", "headers", "endings")
 """Grammars with framing, which vanishes."""
 
 law = profile(max_examples=250, deadline=None)

@@ -163,6 +163,18 @@ GRAMMARS = {
             ),
         )
     ),
+    "endings": Grammar(
+        shapes=(
+            Shape(
+                opener="<tool_call>",
+                closer="</tool_call>",
+                body=((Branch(read="object", field="call", then=1),), (Branch(literal="</tool_call>"), Branch())),
+            ),
+            Shape(opener="]<x<tool_call>", closer="]<x</tool_call>"),
+            Shape(opener="<end>", body=((Branch(),),)),
+            Shape(opener="/<end>", anchor="after", body=((Branch(),),)),
+        )
+    ),
     "headers": Grammar(
         shapes=(
             Shape(
@@ -173,7 +185,13 @@ GRAMMARS = {
                     (Branch(read="object", field="arguments"),),
                 ),
             ),
-            Shape(opener="<to ", body=((Branch(read="word", then=1),), (Branch(literal="<|m|>"),))),
+            Shape(
+                opener="<to ",
+                body=(
+                    (Branch(literal="self<think>", ahead=True), Branch(read="word", then=1)),
+                    (Branch(literal="<|m|>"), Branch(literal="<think>", ahead=True)),
+                ),
+            ),
             Shape(
                 opener="<|section|>",
                 closer="<|end|>",

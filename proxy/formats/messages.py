@@ -1,0 +1,86 @@
+"""Formats in which a call is a message with a header of its own: Inkling, functionary. Harmony and Muse stand elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._grammar import Branch, Grammar, Place, Shape
+from .base import written
+from .layout import Layout
+from .shapes import DONE, framing
+
+# Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part of the prompt.
+_INVOKE: Final = "<|content_invoke_tool_json|>"
+_KINDS: Final = (
+    Branch(literal=_INVOKE, then=2),
+    Branch(literal="<|content_text|>"),
+    Branch(literal="<|content_thinking|>", ahead=True),
+)
+_CALL: Final[tuple[Place, ...]] = (
+    (Branch(read="object", field="call", then=3),),
+    (Branch(literal="<|end_message|>"), Branch(literal="<|content_model_end_sampling|>"), DONE),
+)
+_HEADER: Final[tuple[Place, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
+_ARGUMENTS: Final = ("args", "arguments", "parameters")
+
+INKLING: Final = written(
+    "inkling",
+    Grammar(
+        shapes=(
+            Shape(opener="<|message_model|>", closer="<|end_message|>", body=_HEADER, parameters=_ARGUMENTS),
+            Shape(opener="", anchor="answer", body=_HEADER, parameters=_ARGUMENTS),
+            Shape(
+                opener=_INVOKE,
+                closer="<|end_message|>",
+                body=((Branch(read="object", field="call", then=1),), _CALL[1]),
+                parameters=_ARGUMENTS,
+            ),
+            *(
+                framing(f"<|content_{word}|>")
+                for word in ("text", "invoke_tool_text", "tool_error", "model_end_sampling")
+            ),
+            framing("<|end_message|>"),
+        ),
+        reasoning=(("<|content_thinking|>", "<|end_message|>"),),
+    ),
+    Layout(
+        opener=f'<|message_model|>{_INVOKE}{{"name":',
+        middle=',"args":',
+        closer="}<|end_message|>",
+    ),
+)
+
+# functionary 3.2: `>>>`, a recipient, a line end; `all` is everybody. The first `>>>` is part of the prompt.
+_RECIPIENT: Final[tuple[Place, ...]] = (
+    (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
+    (Branch(read="object", field="arguments"),),
+)
+FUNCTIONARY: Final = written(
+    "functionary",
+    Grammar(
+        shapes=(
+            Shape(opener=">>>", anchor="line", body=_RECIPIENT),
+            Shape(opener="", anchor="answer", body=_RECIPIENT),
+        )
+    ),
+    Layout(opener=">>>", name="plain", middle="\n", closer="", separator="\n"),
+)
+
+# functionary 3.1, as Llama 3.1 may be asked to.
+FUNCTIONARY_V31: Final = written(
+    "functionary_v31",
+    Grammar(
+        shapes=(
+            Shape(
+                opener="<function=",
+                closer="</function>",
+                body=(
+                    (Branch(read="word", field="name", then=1),),
+                    (Branch(literal=">", read="object", field="arguments", then=2),),
+                    (Branch(literal="</function>"),),
+                ),
+            ),
+        )
+    ),
+    Layout(opener="<function=", name="plain", middle=">", closer="</function>", separator="\n"),
+)
