@@ -12,7 +12,7 @@ from random import Random
 from typing import Literal
 
 from tests.corpus import writers
-from tests.corpus.formats import CANNOT, FORMATS, THINK, Format
+from tests.corpus.formats import ALIKE, CANNOT, FORMATS, THINK, Format
 from tests.corpus.values import (
     ESCAPES,
     PLAIN,
@@ -452,5 +452,5 @@ def cases(title: str, kind: str) -> Sequence[Case]:
     (format,) = [format for format in FORMATS if format.title == title]
     if title in CANNOT.get(kind, {}):
         return ()
-    rounds = 1 if kind in ("large", "markers", "escapes") else SEEDS
+    rounds = 1 if kind in ("large", "markers", "escapes") or title in ALIKE else SEEDS
     return [case for seed in range(rounds) for case in CLASSES[kind](format, Random(f"{title}/{kind}/{seed}"))]

@@ -646,6 +646,14 @@ FORMATS: Sequence[Format] = (
     ),
 )
 
+ALIKE = frozenset(
+    (
+        *("deepseek_v41", "gigachat35", "iquest", "hunyuan4", "k2_horizon", "minicpm5", "dots_llm", "muse", "mimo"),
+        *("trinity", "jamba", "hunyuan", "apriel", "openpangu", "hyperclovax", "cohere", "gigachat", "functionary_v31"),
+    )
+)
+"""Formats that are read with the places of another one that is here: a part of the cases will do."""
+
 _WHOLE = "the whole answer is calls"
 _NO_NAME = "the name is not a key that could come second"
 _ONE_WAY = "it is written in one way only"
