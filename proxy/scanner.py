@@ -51,7 +51,7 @@ def open_scanner(
     specs = None if tools is None else tuple(read_tool(tool) for tool in tools)
     grammar = chosen.grammar
     if specs is not None and not ModelRequest("", (), specs, choice).callable_tools:
-        grammar = replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
+        grammar = chosen.framing or replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
     judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
     incremental = options.argument_streaming == "incremental"
     return build_scanner(grammar, judge, options, limits, incremental=incremental, scanner=scanner)

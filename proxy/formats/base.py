@@ -37,7 +37,8 @@ class ToolFormat:
     llama.cpp's notation; None if the format has none. `alone`: calls count only where they are a whole message. `json_answer`:
     a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
     enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
-    calls in the conversation before; the call's own if that has such a form.
+    calls in the conversation before; the call's own if that has such a form. `framing` is for formats whose models put markup around
+    what they say, too: what vanishes, and what is thought, in an answer that cannot call.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ToolFormat:
     alone: bool = False
     json_answer: bool = False
     own_id: Callable[[ToolUse, int], str] | None = None
+    framing: Grammar | None = None
 
 
 VERBATIM: Final = (
@@ -68,8 +70,10 @@ def written(
     notes: str = "",
     alone: bool = False,
     json_answer: bool = False,
+    framing: Sequence[Shape] = (),
 ) -> ToolFormat:
-    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`."""
+    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
+    shapes without those that read calls."""
     listing = Listing(grammar.markers)
     return ToolFormat(
         name=name,
@@ -83,6 +87,7 @@ def written(
         alone=alone,
         json_answer=json_answer,
         own_id=layout.own_id if layout.ids else None,
+        framing=Grammar(shapes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
     )
 
 

@@ -40,6 +40,20 @@ def _call(base: int) -> tuple[Place, ...]:
 _NAME: Final = Branch(read="word", field="name", then=1)
 _HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
 
+_FRAMING: Final = (
+    framing("<|start|>assistant"),
+    framing("<|channel|>commentary<|message|>"),
+    Shape(
+        opener="<|channel|>final",
+        body=(
+            (Branch(literal="<|message|>"), Branch(literal="<|constrain|>json", then=1)),
+            (Branch(literal="<|message|>"),),
+        ),
+    ),
+    framing("<|end|>"),
+    framing("<|return|>"),
+)
+
 GRAMMAR: Final = Grammar(
     shapes=(
         *(
@@ -47,18 +61,8 @@ GRAMMAR: Final = Grammar(
             for channel in ("commentary", "analysis")
         ),
         Shape(opener="<|start|>assistant", closer="<|call|>", body=_HEADED),
-        framing("<|start|>assistant"),
         Shape(opener="", anchor="answer", body=_HEADED),
-        framing("<|channel|>commentary<|message|>"),
-        Shape(
-            opener="<|channel|>final",
-            body=(
-                (Branch(literal="<|message|>"), Branch(literal="<|constrain|>json", then=1)),
-                (Branch(literal="<|message|>"),),
-            ),
-        ),
-        framing("<|end|>"),
-        framing("<|return|>"),
+        *_FRAMING,
     ),
     reasoning=(("<|channel|>analysis<|message|>", "<|end|>"),),
 )
@@ -73,6 +77,7 @@ FORMAT: Final = written(
         closer="<|call|>",
         separator="<|start|>assistant",
     ),
+    framing=_FRAMING,
 )
 
 # --- Beam -----------------------------------------------------------------------------------------------------------
@@ -99,8 +104,8 @@ BEAM: Final = written(
     Grammar(
         shapes=(
             Shape(opener="<|start|>assistant", closer="<|call|>", framed=True, body=_BEAM_CALL),
-            *(shape for shape in GRAMMAR.shapes if not shape.closer and shape.opener),
             Shape(opener="", anchor="answer", framed=True, body=_BEAM_CALL),
+            *_FRAMING,
         ),
         reasoning=GRAMMAR.reasoning,
     ),
@@ -117,4 +122,5 @@ BEAM: Final = written(
         closer="<|call|>",
     ),
     notes=VERBATIM,
+    framing=_FRAMING,
 )

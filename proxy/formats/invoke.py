@@ -152,6 +152,13 @@ _RECIPIENT: Final[tuple[Place, ...]] = (
 )
 _HEADER: Final[Place] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
 
+_MUSE_FRAMING: Final = (
+    Shape(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
+    Shape(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
+    framing("<|eom|>"),
+    framing("<|eot|>"),
+)
+
 MUSE: Final = written(
     "muse",
     Grammar(
@@ -163,13 +170,11 @@ MUSE: Final = written(
                 "</atem:function_calls>",
                 closer="</atem:invoke>",
             ),
-            Shape(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
-            Shape(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
-            framing("<|eom|>"),
-            framing("<|eot|>"),
+            *_MUSE_FRAMING,
         ),
         reasoning=(("self<|message|>", "<|eom|>"),),
     ),
     _in_section("atem:function_calls", "atem:"),
     notes=VERBATIM,
+    framing=_MUSE_FRAMING,
 )

@@ -93,19 +93,20 @@ JAMBA: Final = written(
     "jamba", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
+_APRIEL_FRAMING: Final = (framing("[BEGIN FINAL RESPONSE]"), framing("[END FINAL RESPONSE]"), framing("<|end|>"))
+
 # Apriel: the same; what it says stands between words that vanish, and what it thinks before them.
 APRIEL: Final = written(
     "apriel",
     Grammar(
         shapes=(
             listed("<tool_calls>", "</tool_calls>"),
-            framing("[BEGIN FINAL RESPONSE]"),
-            framing("[END FINAL RESPONSE]"),
-            framing("<|end|>"),
+            *_APRIEL_FRAMING,
         ),
         reasoning=(("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),),
     ),
     _list("<tool_calls>", "</tool_calls>"),
+    framing=_APRIEL_FRAMING,
 )
 
 # Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
@@ -126,6 +127,10 @@ APERTUS: Final = written(
 
 # Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may stand without the
 # list's brackets.
+_COHERE_FRAMING: Final = (
+    *(framing(f"<|{edge}_{word}|>") for word in ("RESPONSE", "TEXT") for edge in ("START", "END")),
+    framing("<|END_OF_TURN_TOKEN|>"),
+)
 COHERE: Final = written(
     "cohere",
     Grammar(
@@ -140,12 +145,12 @@ COHERE: Final = written(
                 names=("tool_name", "name"),
                 parameters=("parameters", "arguments"),
             ),
-            *(framing(f"<|{edge}_{word}|>") for word in ("RESPONSE", "TEXT") for edge in ("START", "END")),
-            framing("<|END_OF_TURN_TOKEN|>"),
+            *_COHERE_FRAMING,
         ),
         reasoning=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     ),
     _list("<|START_ACTION|>", "<|END_ACTION|>", key="parameters", name="tool_name"),
+    framing=_COHERE_FRAMING,
 )
 
 # InternLM 2 and Intern-S1: one call.
@@ -170,16 +175,17 @@ INTERNLM: Final = written(
 )
 
 # ERNIE 4.5: hermes blocks; what it says stands between tags that vanish.
+_ERNIE_FRAMING: Final = (framing("<response>"), framing("</response>"))
 ERNIE: Final = written(
     "ernie",
     Grammar(
         shapes=(
             Shape(opener="<tool_call>", closer="</tool_call>", fence=True),
-            framing("<response>"),
-            framing("</response>"),
+            *_ERNIE_FRAMING,
         )
     ),
     Layout(opener='<tool_call>\n{"name":', middle=',"arguments":', closer="}\n</tool_call>", separator="\n"),
+    framing=_ERNIE_FRAMING,
 )
 
 LONGCAT: Final = written(
@@ -195,29 +201,31 @@ LONGCAT: Final = written(
 
 # GigaChat 3: one object up to the end of its turn.
 _TO_THE_END: Final = ((Branch(read="object", field="call", then=1),), (DONE,))
+_GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
 GIGACHAT: Final = written(
     "gigachat",
     Grammar(
         shapes=(
             Shape(opener="function call<|role_sep|>", body=_TO_THE_END),
             Shape(opener="<|function_call|>", body=_TO_THE_END),
-            framing("<|message_sep|>"),
-            framing("</s>"),
+            *_GIGACHAT_FRAMING,
         )
     ),
     Layout(opener='function call<|role_sep|>\n{"name":', middle=',"arguments":', closer="}", separator="\n"),
+    framing=_GIGACHAT_FRAMING,
 )
 
 # HyperCLOVA X Think 14B: a recipient in the header, then one array.
+_HYPERCLOVAX_FRAMING: Final = (framing("<|im_start|>assistant"), framing("<|im_end|>"))
 HYPERCLOVAX: Final = written(
     "hyperclovax",
     Grammar(
         shapes=(
             listed("-> tool/function_call", "<|im_end|>", optional=True, parameters=("arguments", "parameters")),
-            framing("<|im_start|>assistant"),
-            framing("<|im_end|>"),
+            *_HYPERCLOVAX_FRAMING,
         ),
         reasoning=(("/think\n", "<|im_end|>"),),
     ),
     _list("<|im_start|>assistant -> tool/function_call\n", "<|im_end|>"),
+    framing=_HYPERCLOVAX_FRAMING,
 )

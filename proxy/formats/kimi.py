@@ -69,6 +69,16 @@ def _k3_call(base: int) -> tuple[Place, ...]:
     )
 
 
+_K3_FRAMING: Final = tuple(
+    framing(literal)
+    for literal in (
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+        "<|end_of_msg|>",
+    )
+)
+
 K3: Final = written(
     "kimi_k3",
     Grammar(
@@ -82,10 +92,7 @@ K3: Final = written(
                 closer=_K3_END,
                 entities=True,
             ),
-            framing("<|open|>response<|sep|>"),
-            framing("<|close|>response<|sep|>"),
-            framing("<|close|>message<|sep|>"),
-            framing("<|end_of_msg|>"),
+            *_K3_FRAMING,
         ),
         reasoning=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
     ),
@@ -108,4 +115,5 @@ K3: Final = written(
         last="<|close|>tools<|sep|>",
     ),
     notes=VERBATIM,
+    framing=_K3_FRAMING,
 )

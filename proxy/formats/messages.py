@@ -11,17 +11,24 @@ from .shapes import DONE, framing
 
 # Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part of the prompt.
 _INVOKE: Final = "<|content_invoke_tool_json|>"
-_KINDS: Final = (
-    Branch(literal=_INVOKE, then=2),
-    Branch(literal="<|content_text|>"),
-    Branch(literal="<|content_thinking|>", ahead=True),
-)
+_SAID: Final = (Branch(literal="<|content_text|>"), Branch(literal="<|content_thinking|>", ahead=True))
+_KINDS: Final = (Branch(literal=_INVOKE, then=2), *_SAID)
 _CALL: Final[tuple[Place, ...]] = (
     (Branch(read="object", field="call", then=3),),
     (Branch(literal="<|end_message|>"), Branch(literal="<|content_model_end_sampling|>"), DONE),
 )
 _HEADER: Final[tuple[Place, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
 _ARGUMENTS: Final = ("args", "arguments", "parameters")
+_ENDS: Final = tuple(
+    framing(literal)
+    for literal in (
+        "<|content_text|>",
+        "<|content_invoke_tool_text|>",
+        "<|content_tool_error|>",
+        "<|content_model_end_sampling|>",
+        "<|end_message|>",
+    )
+)
 
 INKLING: Final = written(
     "inkling",
@@ -35,11 +42,7 @@ INKLING: Final = written(
                 body=((Branch(read="object", field="call", then=1),), _CALL[1]),
                 parameters=_ARGUMENTS,
             ),
-            *(
-                framing(f"<|content_{word}|>")
-                for word in ("text", "invoke_tool_text", "tool_error", "model_end_sampling")
-            ),
-            framing("<|end_message|>"),
+            *_ENDS,
         ),
         reasoning=(("<|content_thinking|>", "<|end_message|>"),),
     ),
@@ -47,6 +50,11 @@ INKLING: Final = written(
         opener=f'<|message_model|>{_INVOKE}{{"name":',
         middle=',"args":',
         closer="}<|end_message|>",
+    ),
+    framing=(
+        Shape(opener="<|message_model|>", body=((*_SAID, Branch(read="name", then=1)), _SAID)),
+        Shape(opener="", anchor="answer", body=(_SAID,)),
+        *_ENDS,
     ),
 )
 
@@ -64,6 +72,10 @@ FUNCTIONARY: Final = written(
         )
     ),
     Layout(opener=">>>", name="plain", middle="\n", closer="", separator="\n"),
+    framing=(
+        Shape(opener=">>>", anchor="line", body=((Branch(literal="all\n"),),)),
+        Shape(opener="", anchor="answer", body=((Branch(literal="all\n"),),)),
+    ),
 )
 
 # functionary 3.1, as Llama 3.1 may be asked to.

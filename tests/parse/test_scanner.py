@@ -14,7 +14,7 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.conversion import ConfigError
 from proxy.errors import ClientFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, fold
-from proxy.formats import deepseek, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
+from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
 from proxy.formats.base import ToolFormat
 from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import registries
@@ -135,7 +135,7 @@ ENCODINGS: dict[str, tuple[ToolFormat, str, list[str]]] = {
         ['{"path":"a \\"b\\""}', "{}"],
     ),
     "tags, values typed": (
-        deepseek.V32,
+        dsml.V32,
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="read_file">\n<｜DSML｜parameter name="path" string="true"> 1\n'
         '</｜DSML｜parameter>\n<｜DSML｜parameter name="any" string="false">{"max": 3}</｜DSML｜parameter>\n'
         "</｜DSML｜invoke>\n</｜DSML｜function_calls>",

@@ -1,0 +1,103 @@
+"""Markup around what a model says is no part of the answer, also where no tool can be called; everything else passes as it is (R1.6,
+R1.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.registry import registries
+from proxy.testing import Say, Upstream, WireAnswer
+from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+
+READ = function("read_file", path="string")
+CALL = {"id": "x1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
+RESULT = {"role": "tool", "tool_call_id": "x1", "content": "ok"}
+WITHOUT: dict[str, dict[str, Any]] = {
+    "no tools": {},
+    "tool_choice none": {"tools": [READ], "tool_choice": "none"},
+    "tools in the history": {"messages": [*USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT]},
+}
+SAID = {
+    "harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
+    "beam": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
+    "cohere": "<|START_THINKING|>Hm.<|END_THINKING|><|START_TEXT|>Hello.<|END_TEXT|>",
+    "ernie": "<think>Hm.</think><response>Hello.</response>",
+    "kimi_k3": "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Hello.<|close|>response<|sep|><|end_of_msg|>",
+    "inkling": "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Hello.<|end_message|>",
+    "muse": " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hello.<|eot|>",
+    "apriel": "Here are my reasoning steps:\nHm.[BEGIN FINAL RESPONSE]Hello.[END FINAL RESPONSE]<|end|>",
+    "hyperclovax": "/think\nHm.<|im_end|><|im_start|>assistant\nHello.<|im_end|>",
+    "functionary": "<think>Hm.</think>\n>>>all\nHello.",
+    "gigachat": "<think>Hm.</think>Hello.<|message_sep|></s>",
+}
+
+
+def test_every_format_that_frames_is_here() -> None:
+    every = (registries().formats.get(name) for name in registries().formats.names())
+    assert {format.name for format in every if format.framing is not None} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_framing_reads_no_call(name: str) -> None:
+    format = registries().formats.get(name)
+    assert format.framing is not None
+    for shape in format.framing.shapes:
+        assert not any(branch.field for place in shape.places for branch in place)
+        assert not shape.opener or shape.opener in {other.opener for other in format.grammar.shapes}
+
+
+def said(answer: WireAnswer, stream: bool) -> tuple[str, str]:
+    """What was thought and what was said."""
+    assert answer.status == 200, answer.body
+    if stream:
+        messages = [frame["choices"][0]["delta"] for frame in answer.frames()[:-1]]
+    else:
+        messages = [answer.json()["choices"][0]["message"]]
+    assert not any("tool_calls" in message for message in messages)
+    thought, text = (
+        "".join(message.get(key) or "" for message in messages) for key in ("reasoning_content", "content")
+    )
+    return thought, text
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_it_vanishes(gateway: Gateway, name: str) -> None:
+    async with Upstream([Say(SAID[name])]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
+        for stream in (False, True):
+            for without in WITHOUT.values():
+                answer = await post(server, {"messages": USER, **without, "stream": stream})
+                assert said(answer, stream) == ("Hm.", "Hello.")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_the_name_of_the_model_is_enough(gateway: Gateway, stream: bool) -> None:
+    async with Upstream([Say(SAID["harmony"])]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "auto"}))
+        answer = await post(server, {"model": "gpt-oss-20b", "messages": USER, "stream": stream})
+        assert said(answer, stream) == ("Hm.", "Hello.")
+        response = await post(server, {"model": "gpt-oss-20b", "input": "hi", "stream": stream}, path="/v1/responses")
+        resource = response.frames()[-1]["response"] if stream else response.json()
+        assert [item["type"] for item in resource["output"]] == ["reasoning", "message"]
+        assert resource["output"][-1]["content"][0]["text"] == "Hello."
+
+
+@pytest.mark.parametrize("name", ["auto", "hermes", "kimi_k2"])
+@pytest.mark.parametrize("text", [SAID["harmony"], SAID["ernie"], '<tool_call>{"name":"read_file"}</tool_call>'])
+async def test_other_formats_give_the_text_as_it_is(gateway: Gateway, text: str, name: str) -> None:
+    async with Upstream([Say(text)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
+        for stream in (False, True):
+            for without in WITHOUT.values():
+                answer = await post(server, {"messages": USER, **without, "stream": stream})
+                assert said(answer, stream) == ("", text)
+
+
+async def test_blocks_are_ordinary_text(gateway: Gateway) -> None:
+    """R1.7."""
+    text = '<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path":"a"}<|call|>'
+    async with Upstream([Say(text)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "harmony"}))
+        assert said(await post(server, {"messages": USER}), False) == ("", text)
