@@ -95,6 +95,8 @@ class Injection(Middleware):
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
         changed = inject(request, text, tool_format, placement=placement, flatten=flatten)
+        if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
+            changed = replace(changed, special_tokens=True)
         if offer is not None and request.tool_choice.forces and route.options.constrain != "off":
             constraint = self._constraint(request, route, tool_format, key)
             if constraint is not None:

@@ -29,6 +29,7 @@ from .config import (
     TargetConfig,
 )
 from .conversion import ConfigError, from_mapping, join, suggestion
+from .formats.families import format_for
 from .prompt import check_template
 from .ratelimit.opening import make_ledger
 from .registry import Registries, Registry
@@ -54,6 +55,9 @@ LIMITING: Final = "rate_limit"
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """What `telemetry` needs."""
+
+CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
+"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
 
 HTTP_KINDS: Final = ("openai_chat", "openai_completions")
 """Kinds of backends that cannot do without `url`."""
@@ -130,8 +134,9 @@ def _installed(package: str) -> bool:
         return False
 
 
-def describe(config: GatewayConfig) -> str:
-    """What a configuration amounts to, for people: where it listens, the routes and their chains. No key is in it."""
+def describe(config: GatewayConfig, plugins: Registries | None = None) -> str:
+    """What a configuration amounts to, for people: where it listens, the routes and their chains. No key is in it. With `plugins`
+    also what a route's format needs of its servers."""
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     keys = Keys.load(config.auth)
@@ -147,12 +152,31 @@ def describe(config: GatewayConfig) -> str:
         names = ", ".join((route.model, *route.aliases))
         renamed = f" as {route.upstream_model}" if route.upstream_model else ""
         lines.append(f"route {names} -> {_servers(route)}{renamed}: {route.options.mode}, {route.options.format}")
+        if plugins is not None:
+            lines += _hidden_markers(route, config, plugins)
         for who, limit in (("together", route.rate_limit), ("each key", route.rate_limit_per_key)):
             if amounts := _amounts(limit):
                 lines.append(f"  {who}: {amounts}")
         chain = chain_of(route, config, limited=limited)
         lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
     return "\n".join(lines)
+
+
+def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registries) -> Iterator[str]:
+    """That a llama.cpp server leaves out what the route's format looks for."""
+    options = route.options
+    name: str | None = options.format
+    if options.format == "auto":
+        name = (route.upstream_model and format_for(route.upstream_model)) or format_for(route.model)
+    if options.mode == "native" or name is None:
+        return
+    found = plugins.formats.get(name)
+    if not (found.special_tokens and CONTROL_TOKEN.search(found.instructions)):
+        return
+    used = {entry.backend for entry in (*route.backends, *route.fallback)} | {route.backend}
+    for backend in used & config.backends.keys():
+        if config.backends[backend].preset == "llamacpp":
+            yield f"  {name} is written in control tokens: llama.cpp ({backend}) shows them only if started with --special"
 
 
 def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:

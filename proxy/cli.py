@@ -170,7 +170,7 @@ def check(file: str | None, schema: bool) -> None:
         config = load(file)
         check_names(config, registries())
     click.echo(f"{file}: valid")
-    click.echo(describe(config))
+    click.echo(describe(config, registries()))
     if config.tools.folder is not None:
         _list_tools(config.tools, as_json=False)
 

@@ -213,6 +213,7 @@ class ModelRequest:
 
     `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without). `response_format` is
     OpenAI Chat's object or None. `extra` holds the top-level fields that are not modelled, under their wire names.
+    `special_tokens`: the answer's text has to show the model's special tokens, which servers leave out unless they are told.
     """
 
     model: str
@@ -225,6 +226,7 @@ class ModelRequest:
     stream: bool = False
     include_usage: bool = False
     constraint: Constraint | None = None
+    special_tokens: bool = False
     extra: Mapping[str, Any] = field(default_factory=_nothing)
     origin: Origin | None = None
 

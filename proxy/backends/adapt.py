@@ -31,6 +31,9 @@ from .base import Capabilities
 CONTINUE: Final = "Continue."
 """What the user says when a transcript has no user turn where the backend's template needs one (R5.8a)."""
 
+SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
+"""vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
+
 IMAGE_OMITTED: Final = "[image omitted]"
 
 _BREAK: Final = "\n\n"
@@ -62,6 +65,8 @@ def adapt(
         fields = constraint_fields(request.constraint, takes.constrain)
         response_format = fields.pop("response_format", None)  # a server takes one constraint at a time
         extra = {**extra, **fields}
+    if request.special_tokens and takes.special_tokens:
+        extra = {**SHOW_SPECIAL_TOKENS, **extra}  # what the client says itself counts
     include_usage = request.stream and takes.stream_usage
     if (
         messages is request.messages

@@ -37,6 +37,8 @@ class Capabilities:
     response_format: bool = True
     reasoning_effort: bool = False
     tool_types: frozenset[str] = frozenset({"function"})
+    special_tokens: bool = False
+    """It can be told to leave special tokens in the text."""
 
 
 class Source(Protocol):

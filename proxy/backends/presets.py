@@ -59,6 +59,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             reasoning_effort=True,
             constrain="guided",
             continuation=True,
+            special_tokens=True,
             extra_parameters=_ENGINE
             | _names(
                 "length_penalty include_stop_str_in_output spaces_between_special_tokens truncate_prompt_tokens"
@@ -74,6 +75,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             reasoning_effort=True,
             constrain="ebnf",
             continuation=True,
+            special_tokens=True,
             extra_parameters=_ENGINE
             | _names(
                 "regex ebnf stop_regex no_stop_trim lora_path session_params separate_reasoning stream_reasoning"

@@ -39,6 +39,7 @@ class ToolFormat:
     enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
     calls in the conversation before; the call's own if that has such a form. `framing` is for formats whose models put markup around
     what they say, too: what vanishes, and what is thought, in an answer that cannot call.
+    `special_tokens`: its markers may be special tokens of the model, which servers leave out of the text unless they are told.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ToolFormat:
     json_answer: bool = False
     own_id: Callable[[ToolUse, int], str] | None = None
     framing: Grammar | None = None
+    special_tokens: bool = False
 
 
 VERBATIM: Final = (
@@ -71,9 +73,10 @@ def written(
     alone: bool = False,
     json_answer: bool = False,
     framing: Sequence[Shape] = (),
+    special_tokens: bool = True,
 ) -> ToolFormat:
     """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
-    shapes without those that read calls."""
+    shapes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own."""
     listing = Listing(grammar.markers)
     return ToolFormat(
         name=name,
@@ -88,6 +91,7 @@ def written(
         json_answer=json_answer,
         own_id=layout.own_id if layout.ids else None,
         framing=Grammar(shapes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
+        special_tokens=special_tokens and any(marker[0] in "<[" for marker in grammar.markers),
     )
 
 

@@ -22,4 +22,4 @@ LAYOUT: Final = Layout(
     opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
 )
 
-FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS)
+FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proxy.checks import describe
 from proxy.registry import registries
 from proxy.testing import Say, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
@@ -101,3 +102,49 @@ async def test_blocks_are_ordinary_text(gateway: Gateway) -> None:
     async with Upstream([Say(text)]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": "harmony"}))
         assert said(await post(server, {"messages": USER}), False) == ("", text)
+
+
+# --- markers that are special tokens --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "body", "sent"),
+    [
+        ("vllm", "mistral", {"tools": [READ]}, False),
+        ("sglang", "kimi_k2", {"tools": [READ]}, False),
+        ("vllm", "auto", {"tools": [READ]}, False),
+        ("vllm", "mistral", {"tools": [READ], "skip_special_tokens": True}, True),
+        ("vllm", "kimi_k3", WITHOUT["tool_choice none"], False),
+        ("vllm", "mistral", WITHOUT["tool_choice none"], None),
+        ("vllm", "harmony", {}, None),
+        ("vllm", "sentinel", {"tools": [READ]}, None),
+        ("vllm", "bare_json", {"tools": [READ]}, None),
+        ("llamacpp", "mistral", {"tools": [READ]}, None),
+        ("generic", "mistral", {"tools": [READ]}, None),
+    ],
+)
+async def test_a_server_is_told_to_show_special_tokens(
+    gateway: Gateway, preset: str, name: str, body: dict[str, Any], sent: bool | None
+) -> None:
+    """Where they are looked for, unless the client says itself what it wants."""
+    async with Upstream([Say("ok")]) as upstream:
+        config = upstream_config(upstream.url, backend={"preset": preset}, defaults={"format": name})
+        assert (await post(await gateway(config), {"messages": USER, **body})).status == 200
+        assert upstream.requests[-1].json.get("skip_special_tokens") is sent
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "noted"),
+    [
+        ({"format": "mistral"}, "m", True),
+        ({"format": "auto"}, "kimi-k2", True),
+        ({"format": "auto"}, "m", False),
+        ({"format": "hermes"}, "m", False),
+        ({"format": "mistral", "mode": "native"}, "m", False),
+    ],
+)
+@pytest.mark.parametrize("preset", ["llamacpp", "vllm"])
+def test_check_says_what_llama_cpp_leaves_out(options: dict[str, str], model: str, noted: bool, preset: str) -> None:
+    routes = [{"model": model, "backend": "up", "options": options}]
+    config = upstream_config("http://127.0.0.1:1", backend={"preset": preset}, routes=routes)
+    assert ("--special" in describe(config, registries())) is (noted and preset == "llamacpp")
