@@ -12,7 +12,7 @@ from typing import Final
 from .._grammar import Branch, Grammar, Shape
 from .base import VERBATIM, ToolFormat, written
 from .layout import Layout, Tagged
-from .shapes import ELEMENTS, elements, framing
+from .shapes import ELEMENTS, GIGACHAT_FRAMING, elements, framing
 
 _WORDS: Final = ("function_calls", "tool_calls", "toolcalls", "tool", " calls")
 """Of sections; the third and the fourth are slips that models make."""
@@ -46,7 +46,7 @@ def _grammar(bar: str, words: Sequence[str], *more: Shape) -> Grammar:
     )
 
 
-def _format(name: str, grammar: Grammar, bar: str, word: str) -> ToolFormat:
+def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[Shape] = ()) -> ToolFormat:
     """Taught with that word, and with its space in every tag."""
     prefix = bar + " " * word.startswith(" ")
     end = f"</{prefix}parameter>"
@@ -70,6 +70,7 @@ def _format(name: str, grammar: Grammar, bar: str, word: str) -> ToolFormat:
             last=f"\n</{bar}{word}>",
         ),
         notes=f'{VERBATIM} `string="true"` says that the value is a string, `string="false"` that it is JSON.',
+        framing=framing,
     )
 
 
@@ -80,7 +81,8 @@ V41: Final = _format("deepseek_v41", GRAMMAR, "｜DSML｜", " calls")
 
 GIGACHAT35: Final = _format(
     "gigachat35",
-    _grammar("｜GCML｜", ("tool_calls",), framing("<|message_sep|>"), framing("</s>")),
+    _grammar("｜GCML｜", ("tool_calls",), *GIGACHAT_FRAMING),
     "｜GCML｜",
     "tool_calls",
+    GIGACHAT_FRAMING,
 )

@@ -13,7 +13,7 @@ from .values import Syntax
 
 def _call(*ends: str) -> tuple[Place, ...]:
     return (
-        (Branch(literal="call:", read="word", field="name", then=1),),
+        tuple(Branch(literal=word, read="word", field="name", then=1) for word in ("call:", ":")),
         (Branch(read="braces", field="arguments", then=2),),
         (*(Branch(literal=end) for end in ends), DONE),
     )

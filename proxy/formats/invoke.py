@@ -68,10 +68,11 @@ _STEP_END: Final = "<｜tool_call_end｜>"
 
 def _step3(base: int) -> tuple[Place, ...]:
     end = base + 3 + ELEMENTS
+    invoke = Branch(literal="<steptml:invoke name=", then=base + 3)
     return (
-        (Branch(literal="function", then=base + 1),),
+        (Branch(literal="function", then=base + 1), invoke),
         (Branch(literal="<｜tool_sep｜>", then=base + 2),),
-        (Branch(literal="<steptml:invoke name=", then=base + 3),),
+        (invoke,),
         *elements(base + 3, "steptml:parameter", "</steptml:invoke>", then=end),
         (Branch(literal=_STEP_END),),
     )

@@ -7,7 +7,7 @@ from typing import Final
 from .._grammar import Branch, Grammar, Shape
 from .base import written
 from .layout import Layout
-from .shapes import DONE, bare, framing, listed
+from .shapes import DONE, GIGACHAT_FRAMING, bare, framing, listed
 
 _NAMED: Final = ("name", "arguments")
 
@@ -201,18 +201,17 @@ LONGCAT: Final = written(
 
 # GigaChat 3: one object up to the end of its turn.
 _TO_THE_END: Final = ((Branch(read="object", field="call", then=1),), (DONE,))
-_GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
 GIGACHAT: Final = written(
     "gigachat",
     Grammar(
         shapes=(
             Shape(opener="function call<|role_sep|>", body=_TO_THE_END),
             Shape(opener="<|function_call|>", body=_TO_THE_END),
-            *_GIGACHAT_FRAMING,
+            *GIGACHAT_FRAMING,
         )
     ),
     Layout(opener='function call<|role_sep|>\n{"name":', middle=',"arguments":', closer="}", separator="\n"),
-    framing=_GIGACHAT_FRAMING,
+    framing=GIGACHAT_FRAMING,
 )
 
 # HyperCLOVA X Think 14B: a recipient in the header, then one array.

@@ -19,6 +19,10 @@ def framing(literal: str, anchor: Anchor = "anywhere") -> Shape:
     return Shape(opener=literal, anchor=anchor, body=((DONE,),))
 
 
+GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
+"""Of GigaChat 3 and 3.5, whose calls have nothing in common."""
+
+
 def listed(
     opener: str, closer: str = "", *, read: Literal["array", "list"] = "array", optional: bool = False, **more: Any
 ) -> Shape:

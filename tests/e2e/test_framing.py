@@ -31,6 +31,7 @@ SAID = {
     "apriel": "Here are my reasoning steps:\nHm.[BEGIN FINAL RESPONSE]Hello.[END FINAL RESPONSE]<|end|>",
     "hyperclovax": "/think\nHm.<|im_end|><|im_start|>assistant\nHello.<|im_end|>",
     "functionary": "<think>Hm.</think>\n>>>all\nHello.",
+    "gigachat35": "<think>Hm.</think>Hello.<|message_sep|></s>",
     "gigachat": "<think>Hm.</think>Hello.<|message_sep|></s>",
 }
 
