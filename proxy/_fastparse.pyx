@@ -106,6 +106,7 @@ del _byte
 cdef enum:
     FIRSTS = 16
     WORDS = 256
+    BRIEF = 32  # bytes: so few are looked at one by one, not once for each byte that markers begin with
 
 if _grammar.LITERAL_BYTES > WORDS:
     raise ImportError("LITERAL_BYTES is larger than the compiled scanner can keep")

@@ -111,6 +111,7 @@ cdef class _Plan:
     cdef tuple text, inside
     cdef _Opener answer
     cdef unsigned char begins[256]
+    cdef unsigned char marks[256]
     cdef bytes firsts
     cdef Py_ssize_t longest
 
@@ -127,6 +128,9 @@ cdef class _Plan:
         memset(self.begins, 0, 256)
         for byte in found.begins:
             self.begins[byte] = 1
+        memset(self.marks, 0, 256)
+        for byte in found.firsts:
+            self.marks[byte] = 1
         self.firsts = found.firsts
         self.longest = found.longest
 

@@ -266,8 +266,16 @@ cdef class ProseScanner:
 
     cdef inline bint _is_plain(self, Bytes p, Py_ssize_t size):
         cdef int index
+        cdef Py_ssize_t at
+        cdef unsigned char *marks
         if self._fresh and self._answer is not None:
             return False
+        if size < BRIEF and self._first_count > 2:
+            marks = self._plan.marks
+            for at in range(size):
+                if marks[p[at]]:
+                    return False
+            return True
         for index in range(self._first_count):
             if memchr(p, self._firsts[index], size) != NULL:
                 return False
