@@ -32,7 +32,7 @@ _ROWS: Final[tuple[tuple[str, str | None], ...]] = (
     (r"laguna|spark[-_]?(2[._p]5|3)(?![0-9])", "glm45"),
     (r"hyperclovax[-_]seed[-_]think[-_]14b", "hyperclovax"),
     (r"hyperclovax[-_]seed[-_]think", "glm45"),
-    (r"iquest[-_]?q1", "iquest"),
+    (r"iquest[-_](.*[-_])?q1(?![0-9])", "iquest"),
     (r"solar[-_]?open[-_]?2", "solar_open2"),
     (r"k2[-_]?(horizon|v3)", "k2_horizon"),
     (r"minimax[-_]?m2", "minimax_m2"),

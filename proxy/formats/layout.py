@@ -29,8 +29,9 @@ _UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
 class Tagged:
     """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
 
-    The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`. `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
-    are the literals with which a value would end, the line end behind `strings` included: in a string a backslash goes behind
+    The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
+    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops` are the
+    literals with which a value would end, the line end behind `strings` included: in a string a backslash goes behind
     the first character of each, and that is not taken out again.
     """
 
@@ -81,9 +82,10 @@ class Tagged:
 class Layout:
     """An answer is `first call (separator call)* last`, a call `opener name [numbered N] middle arguments closer`.
 
-    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an answer from `start`
-    on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id then. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python
-    writes them; a `Syntax`, an object in that; or `Tagged`.
+    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an answer from
+    `start` on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id then. `arguments`:
+    `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python writes them; a `Syntax`, an object in that; or
+    `Tagged`.
     """
 
     opener: str

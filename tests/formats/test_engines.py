@@ -1,0 +1,56 @@
+"""Every parser that vLLM 0.33 and SGLang 0.5.23 list has a format here: the table in docs/reference/formats.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.registry import registries
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
+
+VLLM = (
+    "apertus beam cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 dots ernie45"
+    " functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4 hermes hf hunyuan_a13b hy_v3 hy_v4 inkling"
+    " internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3_json llama4_json llama4_pythonic longcat mimo minicpm5"
+    " minimax_m2 minimax_m3 mistral muse muse_glimmer musespark1x olmo3 openai phi4_mini_json plamo3 poolside_v1 pythonic"
+    " qwen3_coder qwen3_json qwen3_xml seed_oss step3 step3p5 step5 xlam"
+)
+SGLANG = (
+    "apertus2509 beam cohere_command4 deepseekv3 deepseekv31 deepseekv32 deepseekv4 deepseekv41 dots gemma4 gigachat3"
+    " gigachat35 glm glm45 glm47 gpt-oss hermes hunyuan inkling interns1 iquest_q1 k2_horizon kimi_k2 kimi_k3 lfm2 ling3"
+    " llama3 mimo minicpm5 minimax-m2 minimax-m3 mistral muse nanbeige poolside_v1 pythonic qwen qwen25 qwen3_coder"
+    " response_template spark25 step3 step3p5 trinity"
+)
+
+
+def rows() -> Iterator[tuple[list[str], list[str], str]]:
+    """Their names and ours."""
+    table = PAGE.read_text("utf-8").partition("## What engines call them")[2]
+    for line in table.splitlines():
+        if line.startswith("| ") and not line.startswith(("| ---", "| vLLM")):
+            *theirs, ours = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))
+            vllm, sglang = theirs
+            (name,) = ours
+            yield vllm, sglang, name
+
+
+@pytest.mark.parametrize(("column", "names"), [(0, VLLM), (1, SGLANG)], ids=["vllm", "sglang"])
+def test_every_parser_has_one_format(column: int, names: str) -> None:
+    listed = [name for row in rows() for name in row[column]]
+    assert len(listed) == len(set(listed))
+    assert set(names.split()) <= set(listed)
+
+
+def test_the_formats_exist() -> None:
+    known = set(registries().formats.names())
+    assert {ours for _, _, ours in rows()} <= known
+
+
+def test_every_format_is_on_the_page() -> None:
+    page = PAGE.read_text("utf-8")
+    built_in = {name for name in registries().formats.names() if registries().formats.get(name).name == name} - {"dots"}
+    assert {name for name in built_in if f"| `{name}` |" not in page} == set()
