@@ -119,8 +119,9 @@ class Shape:
     """One way in which a block of calls is written: an opener, and places and fields up to `END`.
 
     `opener` and `closer` are literal text. An empty `opener` (with `anchor="answer"`) means that the body itself begins the
-    block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one JSON object, then the closer, or if
-    that is empty the end of the answer. `closer` is also what ends a body that is broken; without one such a block is text.
+    block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one
+    JSON object, then the closer, or if that is empty the end of the answer. `closer` is also what ends a body that is broken;
+    without one such a block is text.
     A block whose body has no field is framing and vanishes.
     `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a
     block); `answer`, only before any other visible text; `after`, only after a block, with nothing but whitespace between.
@@ -131,7 +132,8 @@ class Shape:
     that holds its text (both are read, C2). `names` and `parameters` are the keys of a call's object under which its name
     and its arguments stand; no `names`: its only key is its name. `quote` stands around strings in `braces`. `framed`: one newline
     on either side of a value is no part of it. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix`
-    stands before every tag of arguments that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked for at once.
+    stands before every tag of arguments that are elements with names of their own, which may hold each other. `family` tells the
+    formats apart where several are looked for at once.
     """
 
     opener: str

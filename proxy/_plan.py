@@ -86,9 +86,9 @@ class Marker:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, `inside` those of reasoning, one tuple for
-    each pair of tags. `answer` is what may open an answer without an opener, and `begins` the bytes with which that may begin. `stops` are the places of each shape, `firsts`
-    the bytes with which markers begin, `longest` the length of the longest opener. `native` is for the compiled scanner, which
-    keeps its own form of the plan there."""
+    each pair of tags. `answer` is what may open an answer without an opener, and `begins` the bytes with which that may
+    begin. `stops` are the places of each shape, `firsts` the bytes with which markers begin, `longest` the length of the longest
+    opener. `native` is for the compiled scanner, which keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
@@ -105,7 +105,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     """How to read `grammar`, with these pairs of tags around reasoning.
 
     Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside another
-    one (but for its end), an opener inside its own closer where both are looked for, or two branches of which one begins like the other.
+    one (but for its end), an opener inside its own closer where both are looked for, or two branches of which one begins like
+    the other.
     """
     stops = {shape: _stops(shape) for shape in grammar.shapes}
     by_opener: dict[tuple[str, Anchor], list[Shape]] = {}

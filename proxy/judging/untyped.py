@@ -44,6 +44,7 @@ class ParameterTypes:
         self._schemas: dict[str, list[object]] = {}
         self._other: list[object] = []
         self._items: list[object] = []
+        self._within: dict[str | None, Self] = {}
         for schema in schemas:
             for part in _parts(schema, self._root):
                 properties = part.get("properties")
@@ -68,16 +69,17 @@ class ParameterTypes:
 
     def inside(self, key: str) -> Self:
         """The types of what a parameter holds, if it is an object or an array."""
-        return self._about(self._schemas.get(key, self._other))
+        return self._about(key, self._schemas.get(key, self._other))
 
     def items(self) -> tuple[Types | None, Self]:
         """What the items may be, if this is about an array, and the types of what they hold."""
-        return self._of(self._items), self._about(self._items)
+        return self._of(self._items), self._about(None, self._items)
 
-    def _about(self, schemas: Sequence[object]) -> Self:
-        found = copy(self)
-        found._read(schemas)
-        return found
+    def _about(self, key: str | None, schemas: Sequence[object]) -> Self:
+        if key not in self._within:
+            found = self._within[key] = copy(self)
+            found._read(schemas)
+        return self._within[key]
 
 
 def typed_value(text: str, types: Types | None) -> str:

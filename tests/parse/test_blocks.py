@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy._grammar import Grammar, Shape
+from proxy._grammar import Branch, Grammar, Shape
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from tests.parse.judges import WordJudge
 from tests.parse.texts import GRAMMARS
@@ -327,6 +327,11 @@ def test_bytes_and_text_may_take_turns(twin: ModuleType) -> None:
             (),
             "different bytes",
         ),
+        (
+            Grammar(shapes=(Shape(opener="<t>", body=((Branch(literal="x", ahead=True, then=1),), ())),)),
+            (),
+            "nothing can follow",
+        ),
     ],
 )
 def test_markers_that_contradict_each_other_are_refused(
@@ -334,6 +339,17 @@ def test_markers_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         twin.CallScanner(grammar, WordJudge(), reasoning=reasoning)
+
+
+def test_a_block_may_end_in_front_of_what_ends_it(twin: ModuleType) -> None:
+    """And a marker may stand at the end of another one: what begins first counts."""
+    shape = Shape(opener="<to=", body=((Branch(literal="me>", ahead=True), Branch(literal="you>")),))
+    grammar = Grammar(shapes=(shape, Shape(opener=">", closer="<")), reasoning=(("me>", "</me>"),))
+    for size in (1, 50):
+        text = "<to=me>Hm.</me> <to=you>Yes. <to=them"
+        scanner = twin.CallScanner(grammar, WordJudge(), reasoning=grammar.reasoning)
+        events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+        assert words(events + scanner.finish()) == ["reasoning:Hm.", "text:Yes. <to=them"]
 
 
 def test_nesting_beyond_the_bound_is_malformed(twin: ModuleType) -> None:
