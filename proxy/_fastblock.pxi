@@ -88,9 +88,11 @@ cdef class BlockScanner(ProseScanner):
         self._stop = stop
         self._place_at = self._offset(pos)
         self._word_size = 0
-        self._may_end = self._may_end or stop.free
-        if stop.free and not stop.steps:
-            return self._closed(pos, self._mark)
+        if stop.free:
+            self._may_end = True
+            self._mark = self._place_at
+            if not stop.steps:
+                return self._closed(pos, self._mark)
         return pos
 
     cdef Py_ssize_t _read_place(self, Py_ssize_t pos, Py_ssize_t end) except -1:
@@ -462,7 +464,7 @@ cdef class BlockScanner(ProseScanner):
         if self._state == TAIL:
             if self._stop.ends:
                 return self._closed(end, end)
-            if self._may_end:
+            if self._may_end and not (truncated and self._stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")

@@ -62,7 +62,7 @@ cdef class _Step:
 cdef class _Stop:
     cdef tuple steps
     cdef _Step otherwise
-    cdef bint ends, free, final
+    cdef bint ends, free, final, more
     cdef unsigned char firsts[256]
 
     def __cinit__(self, stop, dict shapes):
@@ -72,6 +72,7 @@ cdef class _Stop:
         self.ends = stop.ends
         self.free = stop.free
         self.final = stop.final
+        self.more = stop.more
         memset(self.firsts, 0, 256)
         for step in self.steps:
             self.firsts[step.p[0]] = 1

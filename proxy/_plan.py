@@ -54,13 +54,14 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """A `Place`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer. `free`: the block
-    may end here whatever comes. `final`: only a closer is missing."""
+    may end here whatever comes. `final`: only a closer is missing. `more`: one argument more may come."""
 
     steps: tuple[Step, ...]
     otherwise: Step | None
     ends: bool
     free: bool
     final: bool
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,7 @@ def _stop(steps: Sequence[Step], otherwise: Step | None) -> Stop:
         ends=not steps and otherwise is None,
         free=otherwise is not None and otherwise.read == NOTHING and otherwise.then == END,
         final=otherwise is None and all(step.then == END and step.read == NOTHING for step in steps),
+        more=any(step.field == "key" for step in steps),
     )
 
 

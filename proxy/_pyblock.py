@@ -53,7 +53,7 @@ _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NEWLINE: Final = ord("\n")
 _BRACKET: Final = ord("[")
 _TO_CLOSER: Final = -1
-_NO_STOP: Final = Stop((), None, ends=True, free=False, final=False)
+_NO_STOP: Final = Stop((), None, ends=True, free=False, final=False, more=False)
 
 
 class BlockScanner(ProseScanner):
@@ -77,7 +77,7 @@ class BlockScanner(ProseScanner):
 
         # The block. `_pieces`: fields that are whole, with their offsets. `_kind`, `_field`, `_then`: the field that is being
         # read since `_from`, and the place behind it. `_stop`: the place that is read since `_place_at`, or ends that field. `_mark`: where the
-        # last field ended, and `_may_end` whether the block may end there. `_word`: the beginning of a literal, at `_word_at`.
+        # last field ended, or behind it where the block may end, if `_may_end`. `_word`: the beginning of a literal, at `_word_at`.
         # `_fence` may come, `_fenced` has come. `_overlap`: the end of what was searched, as far as it may begin a literal.
         self._opener = b""
         self._closer = b""
@@ -146,9 +146,11 @@ class BlockScanner(ProseScanner):
         self._stop = stop
         self._place_at = self._offset(pos)
         self._word = b""
-        self._may_end = self._may_end or stop.free
-        if stop.free and not stop.steps:
-            return self._closed(pos, self._mark)
+        if stop.free:
+            self._may_end = True
+            self._mark = self._place_at
+            if not stop.steps:
+                return self._closed(pos, self._mark)
         return pos
 
     def _read_place(self, pos: int, end: int) -> int:
@@ -503,7 +505,7 @@ class BlockScanner(ProseScanner):
         if self._state == TAIL:
             if stop.ends:
                 return self._closed(end, end)
-            if self._may_end:
+            if self._may_end and not (truncated and stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")

@@ -408,6 +408,9 @@ def _without_closer(format: Format, random: Random) -> Iterator[Case]:
                 case "whole":
                     yield replace(base, parts=(*case.parts, *rest))
                     yield replace(base, parts=(*case.parts, *rest), truncated=True)
+                case "stopped":
+                    yield replace(base, parts=(*case.parts, *rest))
+                    yield replace(base, parts=(), truncated=True)
                 case "repaired":
                     yield base
                     yield replace(base, parts=(), truncated=True)
@@ -421,7 +424,8 @@ def _between_arguments(format: Format, random: Random) -> Iterator[Case]:
     case = Text(format, random).calls(_needle(random), style=Style()).case()
     at = case.text.index("alpha beta") + len("alpha beta") + len(format.value_closer)
     text = case.text[:at]
-    yield replace(case, text=text, parts=(Part("text", text),))
+    if format.without_closer != "stopped":  # there it would be what the model said
+        yield replace(case, text=text, parts=(Part("text", text),))
     yield replace(case, text=text, parts=(), truncated=True)
 
 

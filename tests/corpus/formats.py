@@ -23,7 +23,7 @@ class Format:
     `together`: several calls are one block, so that all of them are cut off where one is. `prose`: where text may stand.
     `markers` are data inside string values. `empty`: ways to write no arguments.
     `without_closer`: what a call is with nothing but its closer missing: whole, since brackets end it; repaired, unless the
-    answer was cut off; or text, since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
+    answer was cut off; whole in the same case, since the closer is the token with which a model stops; or text, since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
     stand around prose. `mentions`: what a text may speak of without a call; none: the opener. `framed`: the opener is framing if no call follows.
     """
 
@@ -44,7 +44,7 @@ class Format:
     markers: tuple[str, ...] = ()
     empty: tuple[str, ...] = ("{}",)
     named: bool = False
-    without_closer: Literal["repaired", "whole", "text"] = "repaired"
+    without_closer: Literal["repaired", "whole", "stopped", "text"] = "repaired"
     value_closer: str = ""
     wraps: tuple[tuple[str, str], ...] = (("", ""),)
     ids: Literal["", "kimi", "mistral"] = ""
@@ -462,7 +462,7 @@ FORMATS: Sequence[Format] = (
         "<|call|>",
         "\n</rfl:parameter>",
         framed=True,
-        without_closer="whole",
+        without_closer="stopped",
         markers=("<|start|>assistant", "<|call|>", "<|channel|>"),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
         mentions=("<rfl:parameter",),

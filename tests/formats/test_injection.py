@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from middlewares.injection import OFFLOAD_BYTES, Injection, InjectionOptions
+from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
@@ -17,6 +17,7 @@ from proxy.formats import bare_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.observability.telemetry import AccessRecord
+from proxy.offload import OFFLOAD_BYTES
 from proxy.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
 from proxy.routing import Route

@@ -218,13 +218,17 @@ Option = tuple[Shape, Branch]
 
 
 class Closed(Exception):
-    """The block ends at `upto`, its body at `body_end`. `broken`: not as its shape says. `closed`: its closer is there."""
+    """The block ends at `upto`, its body at `body_end`. `broken`: not as its shape says. `closed`: its closer is there.
+    `more`: the text ended, where one argument more might have come."""
 
-    def __init__(self, upto: int, body_end: int, *, broken: bool = False, closed: bool = True) -> None:
+    def __init__(
+        self, upto: int, body_end: int, *, broken: bool = False, closed: bool = True, more: bool = False
+    ) -> None:
         self.upto = upto
         self.body_end = body_end
         self.broken = broken
         self.closed = closed
+        self.more = more
 
 
 class Released(Exception):
@@ -275,7 +279,8 @@ class _Descent:
         literals = {branch.literal or BRACKETS.get(branch.read, ""): (shape, branch) for shape, branch in options}
         other = literals.pop("", None)
         free = other is not None and other[1].read == "nothing" and other[1].then == END
-        self.may_end = self.may_end or free
+        if free:
+            self.may_end, self.mark = True, at
         if free and not literals:
             raise Closed(at, self.mark)
         lead = not self.pieces
@@ -305,7 +310,7 @@ class _Descent:
         if other is None and not literals:
             raise Cut(ends=True)
         if self.may_end:
-            raise Closed(self.mark, self.mark)
+            raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
         final = other is None and all(branch.then == END and branch.read == "nothing" for _, branch in options)
         raise Cut(whole=at if final else None)
 
@@ -588,6 +593,8 @@ class _Reading:
         except Released:
             return start, None
         except Closed as end:
+            if end.more and self.truncated and over is None:
+                return len(self.text), self.judge.unfinished(descent.shape, self.text[descent.after :], "truncated")
             return self.judged(descent, end)
         except Cut as cut:
             return self.cut(descent, cut, over)

@@ -27,6 +27,7 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.shape import _validator
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text
@@ -531,7 +532,8 @@ def test_results_of_other_protocols_become_tool_messages_first() -> None:
 
 
 def test_constructing_compiles_nothing() -> None:
-    first, second = ChatProtocol(), ChatProtocol()
-    first.read_request(body(functions=[]), b"")  # a plain one needs no schema
-    assert "_validate" in vars(first._shape)
-    assert "_validate" not in vars(second._shape)
+    asked = _validator.cache_info()
+    protocol = ChatProtocol()
+    assert _validator.cache_info() == asked
+    protocol.read_request(body(functions=[]), b"")  # a plain one needs no schema
+    assert _validator.cache_info() != asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_a_shortage_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+@pytest.mark.skipif(find_spec("uvloop") is not None, reason="uvloop closes connections that it has no descriptor for")
 async def test_connections_wait_until_there_are_descriptors_again(tmp_path: Path) -> None:
     import resource
 
