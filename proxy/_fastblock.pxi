@@ -1,6 +1,8 @@
 # Reading a block: part of `_fastparse.pyx`, the twin of `_pyblock.py`.
 
 cdef Py_ssize_t TO_CLOSER = -1
+cdef Py_ssize_t FROM_ANYWHERE = -(1 << 62)
+cdef frozenset CONTENT = frozenset(("value", "arguments", "call", "calls"))
 
 
 cdef class BlockScanner(ProseScanner):
@@ -11,7 +13,9 @@ cdef class BlockScanner(ProseScanner):
     cdef list _pieces
     cdef int _kind, _then
     cdef str _field
-    cdef Py_ssize_t _from, _mark, _place_at, _word_at
+    cdef Py_ssize_t _from, _mark, _gap, _beyond, _word_at
+    cdef int _doubt
+    cdef _Step _proving
     cdef int _word_size
     cdef unsigned char _word[WORDS]
     cdef bint _may_end, _fence, _fenced, _worded, _ended
@@ -45,8 +49,10 @@ cdef class BlockScanner(ProseScanner):
         self._kind = NOTHING
         self._field = ""
         self._then = END
-        self._from = self._mark = self._place_at = self._word_at = 0
+        self._from = self._mark = self._gap = self._word_at = 0
         self._word_size = 0
+        self._beyond = END
+        self._doubt = SURE
         self._may_end = self._fence = self._fenced = self._worded = self._ended = False
         self._incremental = incremental
         self._followed = False
@@ -62,9 +68,10 @@ cdef class BlockScanner(ProseScanner):
         self._fenced = False
         self._pieces.clear()
         self._may_end = False
+        self._doubt = SURE
+        self._proving = None
         self._fresh = False
-        self._mark = PyBytes_GET_SIZE(self._opener)
-        return self._go_to(opener.first, at + self._mark)
+        return self._go_to(opener.first, at + PyBytes_GET_SIZE(self._opener))
 
     cdef Py_ssize_t _read_block(self, Py_ssize_t pos) except -1:
         cdef Py_ssize_t end = self._start + self._limit - PyByteArray_GET_SIZE(self._raw)
@@ -77,7 +84,7 @@ cdef class BlockScanner(ProseScanner):
         else:
             end = self._size
         if state == LEAD or state == TAIL:
-            return self._read_place(pos, end)
+            return self._read_place(pos, end) if self._proving is None else self._read_tag(pos, end)
         if state == KEY:
             return self._read_key(pos, end)
         if state == BODY:
@@ -86,11 +93,12 @@ cdef class BlockScanner(ProseScanner):
 
     cdef Py_ssize_t _go_to(self, _Stop stop, Py_ssize_t pos) except -1:
         self._stop = stop
-        self._place_at = self._offset(pos)
         self._word_size = 0
-        if stop.free:
+        self._gap = self._offset(pos)
+        if stop.free and self._doubt != UNLIKELY:
+            self._be_sure()
             self._may_end = True
-            self._mark = self._place_at
+            self._mark = self._gap
             if not stop.steps:
                 return self._closed(pos, self._mark)
         return pos
@@ -101,6 +109,7 @@ cdef class BlockScanner(ProseScanner):
         cdef unsigned char byte
         cdef bint fits, may_fence
         cdef _Step step
+        cdef bytes opener
         for at in range(pos, end):
             byte = p[at]
             if self._word_size == 0:
@@ -116,6 +125,16 @@ cdef class BlockScanner(ProseScanner):
                         self._steps += at + 1 - pos
                         return self._take(step, at + 1)
                     fits = True
+            if not (fits or self._may_end) and self._has_content():
+                for opener in self._stop.next:
+                    if (
+                        PyBytes_GET_SIZE(opener) >= self._word_size
+                        and memcmp(bytes_at(opener), self._word, self._word_size) == 0
+                    ):
+                        if PyBytes_GET_SIZE(opener) == self._word_size:
+                            self._steps += at + 1 - pos
+                            return self._next_begins()
+                        fits = True
             may_fence = self._fence and not self._fenced if self._state == LEAD else self._fenced
             if may_fence and self._word_size <= 3 and memcmp(bytes_at(FENCE), self._word, self._word_size) == 0:
                 fits = True
@@ -129,19 +148,82 @@ cdef class BlockScanner(ProseScanner):
         return end
 
     cdef Py_ssize_t _otherwise(self, Py_ssize_t at) except -1:
-        cdef _Step step = self._stop.otherwise
-        cdef Py_ssize_t start
+        cdef _Stop stop = self._stop
+        cdef _Step step = stop.otherwise
         if self._may_end:
             return self._closed(self._back_to(self._mark), self._mark)
-        if step is None:
-            return self._break() if self._pieces else self._mention()
-        if step.read == PROSE:
-            start = self._place_at
-            at = self._take(step, at)
-            self._overlap = self._between(start, self._from)
-            self._from = start
+        if step is not None and not (stop.free and self._doubt == UNLIKELY):
+            if step.read == PROSE:
+                return self._text_begins(step, at)
+            return self._take(step, self._back_to(self._word_at))
+        if self._doubt:
+            return self._read_on(at)
+        return self._break() if self._pieces else self._mention()
+
+    cdef Py_ssize_t _text_begins(self, _Step step, Py_ssize_t at) except -1:
+        cdef Py_ssize_t start = self._gap
+        at = self._take(step, at)
+        self._overlap = self._span(start, self._from)
+        self._from = start
+        return at
+
+    cdef bint _has_content(self) except -1:
+        return len(self._pieces) > 0 and self._pieces[len(self._pieces) - 1][0] in CONTENT
+
+    cdef Py_ssize_t _next_begins(self) except -1:
+        cdef Py_ssize_t upto = self._back_to(self._word_at)
+        if self._stop.ends or self._stop.free:
+            return self._closed(upto, self._word_at)
+        upto += self._gather()
+        self._judged(upto, self._word_at, False, False)
+        return upto
+
+    cdef inline int _be_sure(self) except -1:
+        if self._doubt:
+            self._doubt = SURE
+            if self._followed:
+                self._pass_value(NULL, 0, True)
+        return 0
+
+    cdef Py_ssize_t _read_on(self, Py_ssize_t at) except -1:
+        cdef Py_ssize_t ended, again
+        cdef bytes more
+        self._doubt = SURE
+        self._state = BODY
+        again = max(self._gap, self._word_at - 1)
+        if self._field:
+            _, _, ended = self._pieces.pop()
+            if self._followed:
+                more = self._span(ended, again)
+                self._pass_value(bytes_at(more), PyBytes_GET_SIZE(more), False)
+        self._overlap = self._span(again, self._offset(at))
+        self._stop = self._shape.stops[self._then]
+        return at
+
+    cdef Py_ssize_t _read_tag(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef _Step step = self._proving
+        cdef Py_ssize_t at
+        cdef unsigned char byte
+        cdef bint inside
+        for at in range(pos, end):
+            byte = self._p[at]
+            inside = self._word_size == 0 or self._word[self._word_size - 1] != c">"
+            if inside and not CLASS[byte] & SPACE and byte != c"<" and self._word_size < WORD_BYTES:
+                self._word[self._word_size] = byte
+                self._word_size += 1
+                continue
+            self._steps += at - pos
+            self._proving = None
+            if inside or byte != c"\n":
+                self._gap = self._word_at = self._offset(at)
+                return self._read_on(at)
+            self._be_sure()
+            self._take(step, at)
+            self._from -= self._word_size
+            self._overlap = PyBytes_FromStringAndSize(<const char *>self._word, self._word_size)
             return at
-        return self._take(step, self._back_to(self._word_at))
+        self._steps += end - pos
+        return end
 
     cdef Py_ssize_t _back_to(self, Py_ssize_t offset) except -1:
         if offset < PyByteArray_GET_SIZE(self._raw):
@@ -149,6 +231,10 @@ cdef class BlockScanner(ProseScanner):
         return self._start + offset - PyByteArray_GET_SIZE(self._raw)
 
     cdef Py_ssize_t _take(self, _Step step, Py_ssize_t pos) except -1:
+        if self._doubt and (step.read != NOTHING or step.then == END):
+            if self._doubt == UNLIKELY:
+                return self._doubt_more(step, pos)
+            self._be_sure()
         self._shape = step.shape
         self._closer = step.shape.closer
         pos += step.taken - step.size
@@ -180,6 +266,14 @@ cdef class BlockScanner(ProseScanner):
             self._followed = self._follows(step)
         return pos
 
+    cdef Py_ssize_t _doubt_more(self, _Step step, Py_ssize_t pos) except -1:
+        self._state = TAIL
+        if step.read == NOTHING:
+            return self._go_to(self._shape.stops[len(self._shape.stops) - 1], pos)
+        self._proving = step
+        self._word_size = 0
+        return pos
+
     cdef Py_ssize_t _read_key(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef Bytes p = self._p
         cdef Py_ssize_t at, size
@@ -209,7 +303,7 @@ cdef class BlockScanner(ProseScanner):
         return end
 
     cdef Py_ssize_t _read_field(self, Py_ssize_t pos, Py_ssize_t end) except -1:
-        cdef Py_ssize_t after
+        cdef Py_ssize_t after, ended
         cdef int mode
         if self._kind == JSON:
             after = read_object(&self._json, self._p, pos, end)
@@ -228,10 +322,10 @@ cdef class BlockScanner(ProseScanner):
         if self._followed:
             self._pass_json(self._p + pos, after - pos)
         if mode == WHOLE:
-            self._mark = self._offset(after)
-            self._keep(self._mark)
+            ended = self._offset(after)
+            self._keep(ended)
             if self._then == END:
-                return self._closed(after, self._mark)
+                return self._closed(after, ended)
             self._state = TAIL
             return self._go_to(self._shape.stops[self._then], after)
         if mode == WRONG:
@@ -241,11 +335,9 @@ cdef class BlockScanner(ProseScanner):
     cdef int _keep(self, Py_ssize_t upto) except -1:
         if self._field:
             self._pieces.append((self._field, self._from, upto))
+        return 0
 
-    cdef str _slice(self, Py_ssize_t start, Py_ssize_t stop):
-        return self._between(start, stop).decode()
-
-    cdef bytes _between(self, Py_ssize_t start, Py_ssize_t stop):
+    cdef bytes _span(self, Py_ssize_t start, Py_ssize_t stop):
         cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._raw)
         if stop <= size:
             return bytes(self._raw[start:stop])
@@ -253,25 +345,30 @@ cdef class BlockScanner(ProseScanner):
 
     cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef _Stop stop = self._stop
-        cdef bytes joined
-        cdef Bytes p = self._p + pos
-        cdef Py_ssize_t size = end - pos
-        cdef Py_ssize_t shift = pos
-        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t before = PyBytes_GET_SIZE(self._overlap)
+        cdef Py_ssize_t at, size
+        cdef bytes seam
+        cdef Bytes p
         cdef bint cut = False
         cdef _Step step = None
-        if PyBytes_GET_SIZE(self._overlap) > 0:
-            joined = self._overlap + self._bytes(pos, end)
-            p = bytes_at(joined)
-            shift -= PyBytes_GET_SIZE(self._overlap)
-            size = PyBytes_GET_SIZE(joined)
-        while at < size:
-            if stop.firsts[p[at]]:
-                step = self._literal_at(p + at, size - at, &cut)
+        if before > 0:
+            seam = self._overlap + self._bytes(pos, min(end, pos + WORDS))
+            p = bytes_at(seam)
+            size = PyBytes_GET_SIZE(seam)
+            for at in range(before):
+                if stop.firsts[p[at]]:
+                    step = self._literal_at(p + at, size - at, &cut)
+                    if step is not None or cut:
+                        return self._text_ended(step, p, at, size - at, pos - before + at, end)
+            self._text_ended(None, p, before, 0, pos, end)
+        at = pos
+        while at < end:
+            if stop.firsts[self._p[at]]:
+                step = self._literal_at(self._p + at, end - at, &cut)
                 if step is not None or cut:
                     break
             at += 1
-        return self._text_ended(step, p, at, size - at, shift + at, end)
+        return self._text_ended(step, self._p + pos, at - pos, end - at, at, end)
 
     cdef _Step _literal_at(self, Bytes p, Py_ssize_t size, bint *cut):
         cdef _Step step
@@ -288,15 +385,25 @@ cdef class BlockScanner(ProseScanner):
         self, _Step step, Bytes p, Py_ssize_t size, Py_ssize_t rest, Py_ssize_t at, Py_ssize_t end
     ) except -1:
         self._steps += size
-        if step is not None:
-            self._steps += step.size
-            self._mark = self._offset(at)
-            self._keep(self._mark)
-        else:
+        if step is None:
+            if self._followed:
+                self._pass_value(p, size, False)
             self._overlap = PyBytes_FromStringAndSize(<const char *>p + size, rest)
+            return end
+        self._steps += step.size
+        if self._kind == PROSE:
+            self._doubt = self._doubt_of(step, self._offset(at))
         if self._followed:
-            self._pass_value(p, size, step is not None)
-        return end if step is None else self._take(step, at + step.size)
+            self._pass_value(p, size, not self._doubt)
+        self._keep(self._offset(at))
+        return self._take(step, at + step.size)
+
+    cdef int _doubt_of(self, _Step step, Py_ssize_t at) except -1:
+        if not self._shape.framed or self._span(self._from, self._from + 1) != b"\n":
+            return LIKELY
+        if step.p[0] == c"\n":
+            return LIKELY if step.read == NOTHING else UNLIKELY
+        return LIKELY if self._span(at - 1, at) == b"\n" else UNLIKELY
 
     cdef Py_ssize_t _read_word(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef bytes window = self._overlap + self._bytes(pos, min(end, pos + WORD_BYTES + WORDS))
@@ -333,15 +440,24 @@ cdef class BlockScanner(ProseScanner):
         return True
 
     cdef Py_ssize_t _read_broken(self, Py_ssize_t pos, Py_ssize_t end) except -1:
-        cdef Py_ssize_t upto = self._find(self._closer, pos, end)
+        cdef Py_ssize_t opener_end = -1
+        cdef Py_ssize_t upto
+        if self._beyond != END:
+            opener_end = self._find(
+                self._opener, pos, end, self._start + self._beyond - PyByteArray_GET_SIZE(self._raw)
+            )
+        upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end, FROM_ANYWHERE)
         if upto >= 0:
             self._steps += upto - pos
             return self._given_up(upto)
-        return self._pass(pos, end, PyBytes_GET_SIZE(self._closer))
+        if opener_end >= 0:
+            self._steps += opener_end - pos
+            return self._unfinished(opener_end - PyBytes_GET_SIZE(self._opener) + self._gather(), "end")
+        return self._pass(pos, end, max(PyBytes_GET_SIZE(self._opener), PyBytes_GET_SIZE(self._closer)))
 
     cdef Py_ssize_t _read_held(self, Py_ssize_t pos, Py_ssize_t end) except -1:
-        cdef Py_ssize_t opener_end = self._find(self._opener, pos, end)
-        cdef Py_ssize_t upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end)
+        cdef Py_ssize_t opener_end = self._find(self._opener, pos, end, FROM_ANYWHERE)
+        cdef Py_ssize_t upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end, FROM_ANYWHERE)
         if upto >= 0:
             self._steps += upto - pos
             return self._given_up(upto)
@@ -350,17 +466,19 @@ cdef class BlockScanner(ProseScanner):
             return self._release()
         return self._pass(pos, end, max(PyBytes_GET_SIZE(self._opener), PyBytes_GET_SIZE(self._closer)))
 
-    cdef Py_ssize_t _find(self, bytes literal, Py_ssize_t pos, Py_ssize_t end) except -2:
+    cdef Py_ssize_t _find(self, bytes literal, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t since) except -2:
         cdef Py_ssize_t length = PyBytes_GET_SIZE(literal)
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, before
         cdef Bytes found
         cdef bytes seam
         if PyBytes_GET_SIZE(self._overlap) > 0:
             seam = self._overlap + self._bytes(pos, min(end, pos + length - 1))
-            at = seam.find(literal)
+            before = pos - PyBytes_GET_SIZE(self._overlap)
+            at = seam.find(literal, max(0, since - before))
             if at >= 0:
-                return pos - PyBytes_GET_SIZE(self._overlap) + at + length
-        found = toolwire_find(self._p + pos, end - pos, bytes_at(literal), length)
+                return before + at + length
+        pos = max(pos, since)
+        found = toolwire_find(self._p + pos, end - pos, bytes_at(literal), length) if pos < end else NULL
         return -1 if found == NULL else found - self._p + length
 
     cdef bytes _bytes(self, Py_ssize_t pos, Py_ssize_t end):
@@ -379,8 +497,11 @@ cdef class BlockScanner(ProseScanner):
         return self._look_again(HELD)
 
     cdef Py_ssize_t _break(self) except -1:
+        cdef bint whole
         if not self._closer:
             return self._release()
+        whole = self._state == TAIL and bool(self._opener and self._stop.next) and self._has_content()
+        self._beyond = self._word_at if whole else END
         if self._state == BODY:
             self._keep(TO_CLOSER)
         elif self._pieces:  # what was taken for the end of its last field was none
@@ -455,20 +576,21 @@ cdef class BlockScanner(ProseScanner):
         cdef Py_ssize_t start = PyBytes_GET_SIZE(self._opener)
         cdef Bytes found
         cdef bint named = self._state == BODY and (self._kind == NAME_ or self._kind == WORD) and not self._pieces
+        cdef bint resting = self._state == TAIL and self._proving is None
         if (
             self._state == HELD
             or self._state == KEY
             or ((self._state == LEAD or named) and (self._shape.heads or not truncated))
         ):
             return self._release()
-        if self._state == TAIL:
-            if self._stop.ends:
+        if resting and not (truncated and self._doubt):
+            if self._stop.ends or (self._stop.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and self._stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if self._state == TAIL and self._stop.final:
+        if resting and self._stop.final:
             self._judged(end, self._word_at if self._word_size else end, False, False)
             return end
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:

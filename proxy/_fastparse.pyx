@@ -108,8 +108,8 @@ cdef enum:
     WORDS = 256
     BRIEF = 32  # bytes: so few are looked at one by one, not once for each byte that markers begin with
 
-if _grammar.LITERAL_BYTES > WORDS:
-    raise ImportError("LITERAL_BYTES is larger than the compiled scanner can keep")
+if max(_grammar.LITERAL_BYTES, _grammar.WORD_BYTES) > WORDS:
+    raise ImportError("LITERAL_BYTES or WORD_BYTES is larger than the compiled scanner can keep")
 if _grammar.MAX_FIRSTS > FIRSTS:
     raise ImportError("MAX_FIRSTS is larger than the compiled scanner can keep")
 
@@ -309,7 +309,7 @@ cdef class CallScanner(BlockScanner):
             if self._field == "call":
                 pieces = (("name", self._follower.name),)
             else:
-                pieces = tuple([(field, self._slice(start, stop)) for field, start, stop in self._pieces])
+                pieces = tuple([(field, self._span(start, stop).decode()) for field, start, stop in self._pieces])
             self._opened = self._judge.opening(self._shape.shape, pieces)
             if self._opened is not None:
                 self._edge()
@@ -331,7 +331,7 @@ cdef class CallScanner(BlockScanner):
     cdef object _argument(self, value):
         cdef Py_ssize_t start, stop
         _, start, stop = self._pieces[len(self._pieces) - (1 if value is None else 2)]
-        return self._judge.argument(self._shape.shape, self._opened, self._slice(start, stop), value)
+        return self._judge.argument(self._shape.shape, self._opened, self._span(start, stop).decode(), value)
 
     cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
         cdef Py_ssize_t start, stop
@@ -339,7 +339,7 @@ cdef class CallScanner(BlockScanner):
         if not self._is_prose:
             if whole:
                 _, start, stop = self._pieces[len(self._pieces) - 1]
-                self._send(("," if self._sent else "{") + self._argument(self._slice(start, stop)))
+                self._send(("," if self._sent else "{") + self._argument(self._span(start, stop).decode()))
             return 0
         out = bytearray()
         if self._shape.framed and size > 0:

@@ -13,6 +13,14 @@ if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME".
     raise ImportError("the kinds of fields have other numbers than the compiled scanner knows")
 
 cdef enum:
+    SURE
+    LIKELY
+    UNLIKELY
+
+if (_plan.SURE, _plan.LIKELY, _plan.UNLIKELY) != (SURE, LIKELY, UNLIKELY):
+    raise ImportError("the degrees of doubt have other numbers than the compiled scanner knows")
+
+cdef enum:
     ANYWHERE
     LINE
     AFTER
@@ -63,6 +71,7 @@ cdef class _Stop:
     cdef tuple steps
     cdef _Step otherwise
     cdef bint ends, free, final, more
+    cdef tuple next
     cdef unsigned char firsts[256]
 
     def __cinit__(self, stop, dict shapes):
@@ -73,6 +82,7 @@ cdef class _Stop:
         self.free = stop.free
         self.final = stop.final
         self.more = stop.more
+        self.next = stop.next
         memset(self.firsts, 0, 256)
         for step in self.steps:
             self.firsts[step.p[0]] = 1

@@ -72,7 +72,8 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;
 `word`    at the first literal that may follow; at most `WORD_BYTES`, and nothing but whitespace behind a line end in it;
-`text`    at the first literal that may follow;
+`text`    at the first literal that may follow, if the block can go on behind it up to its next field or its end, whitespace
+          aside; else the literal is data;
 `object`, `array`  a JSON value: by depth, outside strings;
 `list`    `[...]` with calls as Python writes them, or with JSON: by depth, outside strings;
 `call`    `name(...)` as Python writes it: by depth, outside strings;
@@ -111,7 +112,7 @@ class Branch:
 
 Place = tuple[Branch, ...]
 """What may come between two fields, whitespace before it. A place behind a `name`, `word` or `text` has only branches that begin with
-a literal or a bracket. A place without branches is the end of the answer."""
+a literal or a bracket. A place without branches is the end of the answer, or of the block if another one begins there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared, and looked up, as the very same object
@@ -121,7 +122,8 @@ class Shape:
     `opener` and `closer` are literal text. An empty `opener` (with `anchor="answer"`) means that the body itself begins the
     block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one
     JSON object, then the closer, or if that is empty the end of the answer. `closer` is also what ends a body that is broken;
-    without one such a block is text.
+    without one such a block is text. Where only closers are missing behind a field with content, the opener of another block ends
+    this one.
     A block whose body has no field is framing and vanishes.
     `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a
     block); `answer`, only before any other visible text; `after`, only after a block, with nothing but whitespace between.
@@ -131,9 +133,11 @@ class Shape:
     The rest is for whoever assembles calls. `arguments` is the form of the arguments that is taught: JSON itself, or a string
     that holds its text (both are read, C2). `names` and `parameters` are the keys of a call's object under which its name
     and its arguments stand; no `names`: its only key is its name. `quote` stands around strings in `braces`. `framed`: one newline
-    on either side of a value is no part of it. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix`
-    stands before every tag of arguments that are elements with names of their own, which may hold each other. `family` tells the
-    formats apart where several are looked for at once.
+    on either side of a value is no part of it; and a value that begins with one ends without one, or without its closer, only if
+    what follows is as the template writes it: tags up to one that `>` and a newline end, or up to the end of the answer or another
+    block. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix` stands before every tag of arguments
+    that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked
+    for at once.
     """
 
     opener: str
@@ -213,7 +217,7 @@ class Found:
 class Block:
     """A block that ended, for the judge. `body` is the text between opener and closer, `pieces` its fields with their texts in
     order; those of a broken body reach as far as it was understood, the last one to the closer. `closed` is False if the answer
-    ended where only the closer was missing (R6.8, option `unclosed`). `broken`: it is not what its shape says. `opened` is the call
+    ended, or another block began, where only closers were missing (R6.8, option `unclosed`). `broken`: it is not what its shape says. `opened` is the call
     that was opened for this block while it came (R6.13)."""
 
     shape: Shape

@@ -6,11 +6,11 @@ Rule: what can be said of a grammar before any text is there is said here, error
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, Branch, Field, Grammar, Read, Shape
+from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, Branch, Field, Grammar, Place, Read, Shape
 
 NOTHING: Final = 0
 WORD: Final = 1
@@ -36,6 +36,12 @@ _READS: Final[dict[Read, tuple[int, str]]] = {
 }
 """The machine that reads a field, and the bracket that it begins with."""
 
+SURE: Final = 0
+LIKELY: Final = 1
+UNLIKELY: Final = 2
+"""Whether a value ends where something stands that may end it: surely; if what follows is what may follow; or, since the template
+writes its end in another way, only if all that follows is as the template writes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -54,7 +60,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """A `Place`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer. `free`: the block
-    may end here whatever comes. `final`: only a closer is missing. `more`: one argument more may come."""
+    may end here whatever comes. `final`: only a closer is missing. `more`: one argument more may come. `next`: what begins another
+    block, if that may end this one."""
 
     steps: tuple[Step, ...]
     otherwise: Step | None
@@ -62,6 +69,7 @@ class Stop:
     free: bool
     final: bool
     more: bool
+    next: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +96,9 @@ class Marker:
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, `inside` those of reasoning, one tuple for
     each pair of tags. `answer` is what may open an answer without an opener, and `begins` the bytes with which that may
-    begin. `stops` are the places of each shape, `firsts` the bytes with which markers begin, `longest` the length of the longest
-    opener. `native` is for the compiled scanner, which keeps its own form of the plan there."""
+    begin. `stops` are the places of each shape, and behind them one where nothing but another block may follow, or nothing; `firsts`
+    the bytes with which markers begin, `longest` the length of the longest opener. `native` is for the compiled scanner, which
+    keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
@@ -109,7 +118,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     one (but for its end), an opener inside its own closer where both are looked for, or two branches of which one begins like
     the other.
     """
-    stops = {shape: _stops(shape) for shape in grammar.shapes}
+    begins = tuple(dict.fromkeys(shape.opener for shape in grammar.shapes if shape.opener and shape.anchor != "line"))
+    stops = {shape: _stops(shape, begins) for shape in grammar.shapes}
     by_opener: dict[tuple[str, Anchor], list[Shape]] = {}
     for shape in grammar.shapes:
         if not shape.opener and shape.anchor != "answer":
@@ -160,11 +170,12 @@ def _begins(stop: Stop) -> bytes:
     return bytes(dict.fromkeys([*(step.literal[0] for step in stop.steps), *(NAMED if named else b"")]))
 
 
-def _stops(shape: Shape) -> tuple[Stop, ...]:
+def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
     """The places of a shape; a bracket behind a literal gets a place of its own, since whitespace may stand between."""
     places = list(shape.places)
+    closing = _closing(shape.places)
     stops: list[Stop] = []
-    for place in places:  # grows while it is gone through
+    for index, place in enumerate(places):  # grows while it is gone through
         steps: list[Step] = []
         otherwise: Step | None = None
         for branch in place:
@@ -185,8 +196,29 @@ def _stops(shape: Shape) -> tuple[Stop, ...]:
                 branch.then == END or not all(b.literal or _READS[b.read][1] for b in shape.places[branch.then])
             ):
                 raise ValueError(f"nothing says where the {branch.read} of {shape.opener!r} ends")
-        stops.append(_merged([_stop(steps, otherwise)]))
-    return tuple(stops)
+        stop = _merged([_stop(steps, otherwise)])
+        if index in closing:
+            literals = [step.literal.decode() for step in steps]
+            apart = [
+                opener
+                for opener in begins
+                if not any(opener.startswith(literal) or literal.startswith(opener) for literal in literals)
+            ]
+            stop = replace(stop, next=tuple(opener.encode() for opener in apart))
+        stops.append(stop)
+    return (*stops, Stop((), None, ends=True, free=False, final=False, more=False, next=tuple(map(str.encode, begins))))
+
+
+def _closing(places: Sequence[Place]) -> set[int]:
+    """The places where a block may end without a further field."""
+    found = {index for index, place in enumerate(places) if not place}
+    before = -1
+    while before < len(found):
+        before = len(found)
+        for index, place in enumerate(places):
+            if any(branch.read == "nothing" and branch.then in (END, *found) for branch in place):
+                found.add(index)
+    return found
 
 
 def _step(literal: str, taken: int, read: int, field: Field, then: int, shape: Shape) -> Step:

@@ -4,9 +4,11 @@ Part of the Python twin, see `_pyparse.py`, whose `CallScanner` is this and give
 types.
 
 How a block ends (R6.4): its body is followed character by character, through the places and fields of its shape. The closer
-counts only where the shape expects it, so that inside a string or a value it is data. Once the body cannot be what the shape
+counts only where the shape expects it, so that inside a string it is data. So it is inside a value in tags, if what follows it is
+none of what may follow: then the value goes on, from there, and nothing is read twice. Once the body cannot be what the shape
 says, the *first* literal closer after the opener ends the block, also one already passed; what follows it is read again as text.
-The same holds if the answer ends inside a JSON string. Raw control characters in strings, trailing commas and any run of letters
+The same holds if the answer ends inside a JSON string. Where only closers are missing the opener of another block is as good as
+the end of the answer (R6.8). Raw control characters in strings, trailing commas and any run of letters
 and digits as a scalar are let through: whether the body parses in the end, and whether it can be repaired, is the judge's
 business.
 
@@ -42,7 +44,22 @@ from ._grammar import (
     Verdict,
     Why,
 )
-from ._plan import BRACES, CODE, JSON, NAME, NAMED, NOTHING, PROSE, WORD, Opener, Step, Stop
+from ._plan import (
+    BRACES,
+    CODE,
+    JSON,
+    LIKELY,
+    NAME,
+    NAMED,
+    NOTHING,
+    PROSE,
+    SURE,
+    UNLIKELY,
+    WORD,
+    Opener,
+    Step,
+    Stop,
+)
 from ._pycode import BracesReader, CodeReader
 from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
 from ._pyprose import ProseScanner
@@ -53,6 +70,9 @@ _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NEWLINE: Final = ord("\n")
 _BRACKET: Final = ord("[")
 _TO_CLOSER: Final = -1
+_ANYWHERE: Final = -(1 << 62)
+_IN_TAG: Final = bytes(byte for byte in range(256) if byte not in b"<" + _SPACE)
+_CONTENT: Final = ("value", "arguments", "call", "calls")
 _NO_STOP: Final = Stop((), None, ends=True, free=False, final=False, more=False)
 
 
@@ -76,8 +96,10 @@ class BlockScanner(ProseScanner):
         self._judge = judge
 
         # The block. `_pieces`: fields that are whole, with their offsets. `_kind`, `_field`, `_then`: the field that is being
-        # read since `_from`, and the place behind it. `_stop`: the place that is read since `_place_at`, or ends that field. `_mark`: where the
-        # last field ended, or behind it where the block may end, if `_may_end`. `_word`: the beginning of a literal, at `_word_at`.
+        # read since `_from`, and the place behind it. `_stop`: the place that is read, or ends that field. `_mark`: where the
+        # block may end, if `_may_end`. `_gap`: where the place begins. `_word`: the beginning of a literal, at `_word_at`.
+        # `_doubt`: whether the value before the place has ended; `_proving`: it has if this step's tag is as it should be.
+        # `_beyond`: from where another opener ends a broken block.
         # `_fence` may come, `_fenced` has come. `_overlap`: the end of what was searched, as far as it may begin a literal.
         self._opener = b""
         self._closer = b""
@@ -90,7 +112,10 @@ class BlockScanner(ProseScanner):
         self._from = 0
         self._mark = 0
         self._may_end = False
-        self._place_at = 0
+        self._doubt = SURE
+        self._proving: Step | None = None
+        self._beyond = END
+        self._gap = 0
         self._word = b""
         self._word_at = 0
         self._fence = False
@@ -118,10 +143,10 @@ class BlockScanner(ProseScanner):
         self._fenced = False
         self._pieces.clear()
         self._may_end = False
+        self._doubt = SURE
+        self._proving = None
         self._fresh = False
-        at += len(self._opener)
-        self._mark = len(self._opener)
-        return self._go_to(opener.first, at)
+        return self._go_to(opener.first, at + len(self._opener))
 
     def _read_block(self, pos: int) -> int:
         """One stretch of the block. Stops in front of the first character that would make it too large."""
@@ -134,7 +159,7 @@ class BlockScanner(ProseScanner):
                 return self._oversize(end)
         state = self._state
         if state in (LEAD, TAIL):
-            return self._read_place(pos, end)
+            return self._read_place(pos, end) if self._proving is None else self._read_tag(pos, end)
         if state == KEY:
             return self._read_key(pos, end)
         if state == BODY:
@@ -144,11 +169,12 @@ class BlockScanner(ProseScanner):
     def _go_to(self, stop: Stop, pos: int) -> int:
         """To a place. A block that nothing can continue ends at once."""
         self._stop = stop
-        self._place_at = self._offset(pos)
         self._word = b""
-        if stop.free:
+        self._gap = self._offset(pos)
+        if stop.free and self._doubt != UNLIKELY:
+            self._be_sure()
             self._may_end = True
-            self._mark = self._place_at
+            self._mark = self._gap
             if not stop.steps:
                 return self._closed(pos, self._mark)
         return pos
@@ -169,6 +195,11 @@ class BlockScanner(ProseScanner):
                     self._steps += at + 1 - pos
                     return self._take(step, at + 1)
                 fits = fits or step.literal.startswith(self._word)
+            if not (fits or self._may_end) and self._has_content():
+                if self._word in self._stop.next:
+                    self._steps += at + 1 - pos
+                    return self._next_begins()
+                fits = any(opener.startswith(self._word) for opener in self._stop.next)
             may_fence = self._fence and not self._fenced if self._state == LEAD else self._fenced
             if may_fence and _FENCE.startswith(self._word):
                 fits = True
@@ -182,19 +213,83 @@ class BlockScanner(ProseScanner):
         return end
 
     def _otherwise(self, at: int) -> int:
-        """No literal begins like `_word`, which ends at `at`."""
-        step = self._stop.otherwise
+        """No literal begins like `_word`, whose last byte stands at `at`."""
+        stop = self._stop
+        step = stop.otherwise
         if self._may_end:
             return self._closed(self._back_to(self._mark), self._mark)
-        if step is None:
-            return self._break() if self._pieces else self._mention()
-        if step.read == PROSE:
-            start = self._place_at
-            at = self._take(step, at)
-            self._overlap = self._between(start, self._from)
-            self._from = start
+        if step is not None and not (stop.free and self._doubt == UNLIKELY):
+            if step.read == PROSE:
+                return self._text_begins(step, at)
+            return self._take(step, self._back_to(self._word_at))
+        if self._doubt:
+            return self._read_on(at)
+        return self._break() if self._pieces else self._mention()
+
+    def _text_begins(self, step: Step, at: int) -> int:
+        """A text without a literal before it: it began with the place, whitespace included."""
+        start = self._gap
+        at = self._take(step, at)
+        self._overlap = self._span(start, self._from)
+        self._from = start
+        return at
+
+    def _has_content(self) -> bool:
+        """Whether a field with content was the last one, so that the call may be whole."""
+        return bool(self._pieces) and self._pieces[-1][0] in _CONTENT
+
+    def _next_begins(self) -> int:
+        """Another block begins where only closers are missing: as if the answer ended there."""
+        upto = self._back_to(self._word_at)
+        if self._stop.ends or self._stop.free:
+            return self._closed(upto, self._word_at)
+        upto += self._gather()
+        self._judged(upto, self._word_at, False)
+        return upto
+
+    def _be_sure(self) -> None:
+        """What may follow a value follows: it has ended."""
+        if self._doubt:
+            self._doubt = SURE
+            if self._followed:
+                self._pass_value("", True)
+
+    def _read_on(self, at: int) -> int:
+        """What was taken for the end of a value is part of it. The search goes on where something else followed than what may
+        follow, one character of whitespace before it included."""
+        self._doubt = SURE
+        self._state = BODY
+        again = max(self._gap, self._word_at - 1)
+        if self._field:
+            _, _, ended = self._pieces.pop()
+            if self._followed:
+                self._pass_value(self._span(ended, again).decode(), False)
+        self._overlap = self._span(again, self._offset(at))
+        self._stop = self._places()[self._then]
+        return at
+
+    def _read_tag(self, pos: int, end: int) -> int:
+        """The rest of the tag that `_proving` begins: a word, `>` and a line end."""
+        step = self._proving
+        assert step is not None
+        for at in range(pos, end):
+            byte = self._buf[at]
+            inside = self._word[-1:] != b">"
+            if inside and byte in _IN_TAG and len(self._word) < WORD_BYTES:
+                self._word += self._buf[at : at + 1]
+                continue
+            self._steps += at - pos
+            self._proving = None
+            if inside or byte != _NEWLINE:
+                self._gap = self._word_at = self._offset(at)
+                return self._read_on(at)
+            self._be_sure()
+            self._take(step, at)
+            self._from -= len(self._word)
+            self._overlap = self._word
             return at
-        return self._take(step, self._back_to(self._word_at))
+        self._steps += end - pos
+        return end
 
     def _back_to(self, offset: int) -> int:
         """The position of an offset that may lie in an earlier delta."""
@@ -204,6 +299,10 @@ class BlockScanner(ProseScanner):
 
     def _take(self, step: Step, pos: int) -> int:
         """Go on with `step`, whose literal ends at `pos`."""
+        if self._doubt and (step.read != NOTHING or step.then == END):
+            if self._doubt == UNLIKELY:
+                return self._doubt_more(step, pos)
+            self._be_sure()
         self._shape = step.shape
         self._closer = step.shape.closer.encode()
         pos += step.taken - len(step.literal)
@@ -233,6 +332,15 @@ class BlockScanner(ProseScanner):
             self._worded = self._ended = False
         if self._incremental:
             self._followed = self._follows(step)
+        return pos
+
+    def _doubt_more(self, step: Step, pos: int) -> int:
+        """Also what follows `step`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing more."""
+        self._state = TAIL
+        if step.read == NOTHING:
+            return self._go_to(self._places()[-1], pos)
+        self._proving = step
+        self._word = b""
         return pos
 
     def _places(self) -> tuple[Stop, ...]:
@@ -275,10 +383,10 @@ class BlockScanner(ProseScanner):
         if self._followed:
             self._pass_json(self._buf[pos:after])
         if reader.mode == WHOLE:
-            self._mark = self._offset(after)
-            self._keep(self._mark)
+            ended = self._offset(after)
+            self._keep(ended)
             if self._then == END:
-                return self._closed(after, self._mark)
+                return self._closed(after, ended)
             self._state = TAIL
             return self._go_to(self._places()[self._then], after)
         if reader.mode == WRONG:
@@ -290,11 +398,8 @@ class BlockScanner(ProseScanner):
         if self._field:
             self._pieces.append((self._field, self._from, upto))
 
-    def _slice(self, start: int, stop: int) -> str:
+    def _span(self, start: int, stop: int) -> bytes:
         """What stands at these offsets of the block."""
-        return self._between(start, stop).decode()
-
-    def _between(self, start: int, stop: int) -> bytes:
         size = len(self._raw)
         if stop <= size:
             return bytes(self._raw[start:stop])
@@ -302,15 +407,14 @@ class BlockScanner(ProseScanner):
 
     def _read_text(self, pos: int, end: int) -> int:
         """A field that ends at a literal, which may have begun in an earlier delta."""
-        text = b""
         if self._overlap:
             seam = self._overlap + self._buf[pos : min(end, pos + LITERAL_BYTES)]
+            before = pos - len(self._overlap)
             for at in range(len(self._overlap)):
                 step, cut = self._literal_at(seam, at, len(seam))
                 if step is not None or cut:
-                    text = seam[:at]
-                    return self._text_ended(step, text, pos - len(self._overlap) + at, end, seam[at:])
-            text = self._overlap
+                    return self._text_ended(step, seam[:at], before + at, end, seam[at:])
+            self._text_ended(None, self._overlap, pos, end, b"")
         at = pos
         while (at := self._next_literal(at)) < end:
             step, cut = self._literal_at(self._buf, at, end)
@@ -319,17 +423,20 @@ class BlockScanner(ProseScanner):
             at += 1
         else:
             at, step = end, None
-        return self._text_ended(step, text + self._buf[pos:at], at, end, self._buf[at:end])
+        return self._text_ended(step, self._buf[pos:at], at, end, self._buf[at:end])
 
     def _next_literal(self, pos: int) -> int:
-        """Where a literal may begin that ends the field. Each first byte remembers where it was found in this buffer."""
-        nearest = len(self._buf)
+        """Where a literal may begin that ends the field. Each first byte remembers from where it was looked for in this buffer,
+        and where it was found; a broken block may lead back before that."""
+        size = len(self._buf)
+        nearest = size
         for step in self._stop.steps:
             first = step.literal[0]
-            found = self._seen.get(first, -1)
-            if found < pos:
-                found = self._buf.find(first, pos)
-                self._seen[first] = found = len(self._buf) if found < 0 else found
+            since, found = self._seen.get(first, (size, size))
+            if pos < since or found < pos:
+                again = self._buf.find(first, pos, since if pos < since else size)
+                found = again if again >= 0 else found if pos < since else size
+                self._seen[first] = (pos, found)
             nearest = min(nearest, found)
         return nearest
 
@@ -345,14 +452,26 @@ class BlockScanner(ProseScanner):
     def _text_ended(self, step: Step | None, text: bytes, at: int, end: int, rest: bytes) -> int:
         """The field goes on with `text` up to `at`. There it ends with `step`, or `rest` may begin a literal."""
         self._steps += len(text) + (0 if step is None else len(step.literal))
-        if step is not None:
-            self._mark = self._offset(at)
-            self._keep(self._mark)
-        else:
+        if step is None:
+            if self._followed:
+                self._pass_value(text.decode(), False)
             self._overlap = rest
+            return end
+        if self._kind == PROSE:
+            self._doubt = self._doubt_of(step, self._offset(at))
         if self._followed:
-            self._pass_value(text.decode(), step is not None)
-        return end if step is None else self._take(step, at + len(step.literal))
+            self._pass_value(text.decode(), not self._doubt)
+        self._keep(self._offset(at))
+        return self._take(step, at + len(step.literal))
+
+    def _doubt_of(self, step: Step, at: int) -> int:
+        """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one before the
+        closer too (`framed`); where the closer is left out, what ends the call is enough."""
+        assert self._shape is not None
+        if not self._shape.framed or self._span(self._from, self._from + 1) != b"\n":
+            return LIKELY
+        own = step.read == NOTHING if step.literal[0] == _NEWLINE else self._span(at - 1, at) == b"\n"
+        return LIKELY if own else UNLIKELY
 
     def _read_word(self, pos: int, end: int) -> int:
         """A short field that ends at a literal. What cannot be part of it, the block's own opener for one, makes the block none."""
@@ -381,11 +500,17 @@ class BlockScanner(ProseScanner):
         return True
 
     def _read_broken(self, pos: int, end: int) -> int:
-        upto = self._find(self._closer, pos, end)
+        opener_end = -1
+        if self._beyond != END:
+            opener_end = self._find(self._opener, pos, end, self._start + self._beyond - len(self._raw))
+        upto = self._find(self._closer, pos, end if opener_end < 0 else opener_end)
         if upto >= 0:
             self._steps += upto - pos
             return self._given_up(upto)
-        return self._pass(pos, end, len(self._closer))
+        if opener_end >= 0:
+            self._steps += opener_end - pos
+            return self._unfinished(opener_end - len(self._opener) + self._gather(), "end")
+        return self._pass(pos, end, max(len(self._opener), len(self._closer)))
 
     def _read_held(self, pos: int, end: int) -> int:
         opener_end = self._find(self._opener, pos, end)
@@ -398,14 +523,16 @@ class BlockScanner(ProseScanner):
             return self._release()
         return self._pass(pos, end, max(len(self._opener), len(self._closer)))
 
-    def _find(self, literal: bytes, pos: int, end: int) -> int:
-        """The end of the first `literal` that ends behind `pos`, or -1. It may begin in an earlier delta."""
+    def _find(self, literal: bytes, pos: int, end: int, since: int = _ANYWHERE) -> int:
+        """The end of the first `literal` that ends behind `pos` and does not begin before `since`, or -1. It may begin in an
+        earlier delta."""
         if self._overlap:
             seam = self._overlap + self._buf[pos : min(end, pos + len(literal) - 1)]
-            at = seam.find(literal)
+            before = pos - len(self._overlap)
+            at = seam.find(literal, max(0, since - before))
             if at >= 0:
-                return pos - len(self._overlap) + at + len(literal)
-        at = self._buf.find(literal, pos, end)
+                return before + at + len(literal)
+        at = self._buf.find(literal, max(pos, since), end)
         return at + len(literal) if at >= 0 else -1
 
     def _pass(self, pos: int, end: int, longest: int) -> int:
@@ -426,6 +553,8 @@ class BlockScanner(ProseScanner):
         """The body is not what the shape says. Without a closer to come it is no block at all."""
         if not self._closer:
             return self._release()
+        whole = self._state == TAIL and bool(self._opener and self._stop.next) and self._has_content()
+        self._beyond = self._word_at if whole else END
         if self._state == BODY:
             self._keep(_TO_CLOSER)
         elif self._pieces:  # what was taken for the end of its last field was none
@@ -502,14 +631,15 @@ class BlockScanner(ProseScanner):
         named = self._state == BODY and self._kind in (NAME, WORD) and not self._pieces  # no more than an opener
         if self._state in (HELD, KEY) or ((self._state == LEAD or named) and (self._shape.first_keys or not truncated)):
             return self._release()
-        if self._state == TAIL:
-            if stop.ends:
+        resting = self._state == TAIL and self._proving is None
+        if resting and not (truncated and self._doubt):
+            if stop.ends or (stop.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if self._state == TAIL and stop.final:
+        if resting and stop.final:
             self._judged(end, self._word_at if self._word else end, False)
             return end
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:

@@ -7,7 +7,7 @@ Rules of this module:
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at most
    three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a mention is
-   held. (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
+   held. The beginning of a literal that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
    it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
    syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
@@ -180,7 +180,7 @@ class CallScanner(BlockScanner):
             if self._field == "call":
                 pieces = (("name", self._follower.name or ""),)
             else:
-                pieces = tuple((field, self._slice(start, stop)) for field, start, stop in self._pieces)
+                pieces = tuple((field, self._span(start, stop).decode()) for field, start, stop in self._pieces)
             self._opened = self._judge.opening(self._shape, pieces)
             if self._opened is not None:
                 self._edge()
@@ -202,7 +202,7 @@ class CallScanner(BlockScanner):
     def _argument(self, value: str | None) -> str | None:
         assert self._shape is not None
         _, start, stop = self._pieces[-1 if value is None else -2]
-        key = self._slice(start, stop)
+        key = self._span(start, stop).decode()
         return self._judge.argument(self._shape, self._opened, key, value) if self._opened else None
 
     def _pass_value(self, more: str, whole: bool) -> None:
@@ -211,7 +211,7 @@ class CallScanner(BlockScanner):
         if not self._is_prose:
             if whole:
                 _, start, stop = self._pieces[-1]
-                self._send(("," if self._sent else "{") + (self._argument(self._slice(start, stop)) or ""))
+                self._send(("," if self._sent else "{") + (self._argument(self._span(start, stop).decode()) or ""))
             return
         if self._shape.framed and more:
             if self._at_start:

@@ -45,7 +45,9 @@ class ProseScanner:
         self._cut = False
         self._high = ""
         self._buf = b""
-        self._seen: dict[int, int] = {}  # where bytes were found in it, for those who search it again and again
+        self._seen: dict[
+            int, tuple[int, int]
+        ] = {}  # where bytes were looked for and found in it, by those who do so often
         self._out: list[Event] = []
 
         # Prose: `_prose` is where the text outside blocks belongs, `_tags` the pair it is inside of, `_fresh` that nothing but

@@ -26,7 +26,11 @@ def _shape(tag: str) -> Shape:
             ),
             (Branch(literal="</arg_key>", then=3),),
             (Branch(literal="<arg_value>", read="text", field="value", then=4),),
-            (Branch(literal="</arg_value>", then=1),),
+            (
+                Branch(literal="</arg_value>", then=1),
+                *(Branch(literal=f"{end}</{tag}>", then=5) for end in ("", "\n")),  # the last one's is left out by some
+            ),
+            (),
         ),
     )
 

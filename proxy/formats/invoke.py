@@ -107,20 +107,22 @@ STEP3: Final = written(
 
 def _minicpm5() -> tuple[Place, ...]:
     """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag gets lost."""
-    *places, key, value, body = elements(0, "param", "</function>")
-    cdata = len(places) + 3
-    named = replace(places[2][0], literal="<paramname=")
+    name, tag, first, key, value, body, more = elements(0, "param", "</function>")
+    named = replace(more[0], literal="<paramname=")
+    cdata = ELEMENTS
     return (
-        *places[:2],
-        (*places[2], named),
+        name,
+        tag,
+        (*first, named),
         tuple(replace(branch, read="nothing", field="", then=cdata) for branch in key),
         value,
         body,
+        (*more, named),
         (
             Branch(literal="<![CDATA[", read="text", field="value", then=cdata + 1),
-            Branch(read="text", field="value", then=len(places) + 1),
+            Branch(read="text", field="value", then=4),
         ),
-        (Branch(literal="]]>", then=len(places) + 1),),
+        (Branch(literal="]]>", then=4),),
     )
 
 

@@ -78,12 +78,16 @@ def function_tags(base: int, *ends: Branch) -> tuple[Place, ...]:
         ),
         (Branch(literal=">", read="text", field="value", then=base + 4),),
         (
-            Branch(literal="</parameter>", then=base + 2),
+            Branch(literal="</parameter>", then=base + 7),
             Branch(literal="\n<parameter=", read="word", field="key", then=base + 3),
             Branch(literal="\n</function>", then=base + 5),
         ),
         ends,
         (Branch(literal="</function>", then=base + 5),),
+        (
+            Branch(literal="<parameter=", read="word", field="key", then=base + 3),
+            Branch(literal="</function>", then=base + 5),
+        ),
     )
 
 
@@ -91,7 +95,7 @@ FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
 """With what a value in `function_tags` ends."""
 
 
-ELEMENTS: Final = 6
+ELEMENTS: Final = 7
 """How many places `elements` are."""
 
 
@@ -111,8 +115,12 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[P
             Branch(read="object", field="arguments", then=base + 5),
         ),
         (Branch(literal=">", read="text", field="value", then=base + 4),),
-        (Branch(literal=f"</{parameter}>", then=base + 2),),
+        (Branch(literal=f"</{parameter}>", then=base + 6),),
         (Branch(literal=closer, then=then),),
+        (
+            Branch(literal=f"<{parameter} name=", read="word", field="key", then=base + 3),
+            Branch(literal=closer, then=then),
+        ),
     )
 
 

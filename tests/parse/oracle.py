@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from proxy._grammar import (
     BLOCK_BYTES,
@@ -235,10 +236,14 @@ class Released(Exception):
     """The opener was none."""
 
 
+class Interrupted(Exception):
+    """Another block begins at the offset that is the argument, where this one was whole but for its closer and went on otherwise."""
+
+
 class Cut(Exception):
     """The text ends inside the block. `early`: no more than the opener was read. `text`: what was begun counts as text
-    also if the answer is truncated. `ends`: that is how the block ends. `whole`: a closer is all that is missing, the body ends
-    there. `in_string`: of JSON."""
+    also if the answer is truncated. `ends`: that is how the block ends, and `surely` so also if the answer is truncated. `whole`: a
+    closer is all that is missing, the body ends there. `in_string`: of JSON."""
 
     def __init__(
         self,
@@ -246,12 +251,14 @@ class Cut(Exception):
         early: bool = False,
         text: bool = False,
         ends: bool = False,
+        surely: bool = True,
         whole: int | None = None,
         in_string: bool = False,
     ) -> None:
         self.early = early
         self.text = text
         self.ends = ends
+        self.surely = surely
         self.whole = whole
         self.in_string = in_string
 
@@ -259,12 +266,15 @@ class Cut(Exception):
 class _Descent:
     """Reads a block in `text`, which goes as far as the block may. `read` never comes back: it raises how the block ends."""
 
-    def __init__(self, text: str, start: int, shapes: list[Shape], strict: bool) -> None:
+    def __init__(self, text: str, start: int, shapes: list[Shape], strict: bool, openers: list[str]) -> None:
         self.text = text
+        self.openers = openers
+        self.value_ended: Literal["surely", "likely", "unlikely"] = "surely"
         self.shapes = shapes
         self.shape = shapes[0]
         self.strict = strict
-        self.after = self.mark = start + len(self.shape.opener)
+        self.after = start + len(self.shape.opener)
+        self.mark = self.after
         self.may_end = False
         self.pieces: list[tuple[Field, int, int | None]] = []
         self.fence = any(shape.fence for shape in shapes)
@@ -279,12 +289,16 @@ class _Descent:
         literals = {branch.literal or BRACKETS.get(branch.read, ""): (shape, branch) for shape, branch in options}
         other = literals.pop("", None)
         free = other is not None and other[1].read == "nothing" and other[1].then == END
-        if free:
-            self.may_end, self.mark = True, at
+        unlikely = self.value_ended == "unlikely"
+        if free and not unlikely:
+            self.value_ended = "surely"
+            self.may_end = True
+            self.mark = at
         if free and not literals:
             raise Closed(at, self.mark)
         lead = not self.pieces
         begin = at
+        begun = [] if self.may_end else self.openers_at(options)
         while True:
             at = skip(text, at, SPACE + (LETTERS if lead and self.fenced else ""))
             fence = [FENCE] if (self.fence and not self.fenced if lead else self.fenced) else []
@@ -295,7 +309,9 @@ class _Descent:
                 self.fenced = not self.fenced
                 at += len(FENCE)
                 continue
-            if any(literal.startswith(text[at:]) for literal in [*literals, *fence, ""]):
+            if any(text.startswith(opener, at) for opener in begun):
+                raise Closed(at, at, closed=(not literals and other is None) or free)
+            if any(literal.startswith(text[at:]) for literal in [*literals, *fence, *begun, ""]):
                 break
             if self.may_end:
                 raise Closed(self.mark, self.mark)
@@ -304,20 +320,41 @@ class _Descent:
             if lead:
                 self.mention()
             field, start, _ = self.pieces.pop()
-            self.broken(field, start)
+            self.broken(field, start, at if begun else None)
         if lead:
             raise Cut(early=True)
-        if other is None and not literals:
-            raise Cut(ends=True)
+        if (other is None and not literals) or (free and unlikely):
+            raise Cut(ends=True, surely=self.value_ended == "surely")
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
         final = other is None and all(branch.then == END and branch.read == "nothing" for _, branch in options)
         raise Cut(whole=at if final else None)
 
+    def openers_at(self, options: list[Option]) -> list[str]:
+        """What may end the block here as the beginning of another one: after content, where closers are all that is missing."""
+        if not self.pieces or self.pieces[-1][0] not in ("value", "arguments", "call", "calls"):
+            return []
+        if options and not any(self.closing(shape, branch, set()) for shape, branch in options):
+            return []
+        literals = [branch.literal or BRACKETS.get(branch.read, "") for _, branch in options]
+        literals = [literal for literal in literals if literal]
+        return [o for o in self.openers if not any(o.startswith(x) or x.startswith(o) for x in literals)]
+
+    def closing(self, shape: Shape, branch: Branch, seen: set[int]) -> bool:
+        """Whether the block can end behind a branch without a further field."""
+        if branch.read != "nothing" or branch.then in seen:
+            return False
+        if branch.then == END or not shape.places[branch.then]:
+            return True
+        seen.add(branch.then)
+        return any(self.closing(shape, option, seen) for option in shape.places[branch.then])
+
     def take(self, shape: Shape, branch: Branch, at: int) -> None:
         self.shape = shape
         after = at + len(branch.literal)
         if branch.read == "nothing":
+            if branch.then == END and self.value_ended == "unlikely":
+                self.place([], after)
             if branch.then == END:
                 raise Closed(at if branch.ahead else after, at)
             self.place([(shape, option) for option in shape.places[branch.then]], after)
@@ -328,6 +365,7 @@ class _Descent:
     def field(self, shape: Shape, branch: Branch, at: int) -> None:
         text = self.text
         self.may_end = False
+        self.value_ended = "surely"
         if branch.read in ("name", "word", "text"):
             self.until_literal(shape, branch, at)
         if branch.read in ("object", "array") and shape.first_keys and not self.pieces:
@@ -349,7 +387,6 @@ class _Descent:
                 self.keep(branch.field, at, None)
             raise Cut(in_string=ended.args[0]) from None
         self.keep(branch.field, at, end)
-        self.mark = end
         if branch.then == END:
             raise Closed(end, end)
         self.place([(shape, option) for option in shape.places[branch.then]], end)
@@ -361,12 +398,26 @@ class _Descent:
     def until_literal(self, shape: Shape, branch: Branch, begin: int) -> None:
         text = self.text
         worded = ended = False
+        data_to = begin
         for at in range(begin, len(text)):
+            if at < data_to:
+                continue
             for option in shape.places[branch.then]:
-                if text.startswith(option.literal or BRACKETS[option.read], at):
+                literal = option.literal or BRACKETS[option.read]
+                if text.startswith(literal, at):
+                    own = option.read == "nothing" if literal[0] == "\n" else text[at - 1] == "\n"
+                    unlikely = shape.framed and text[begin] == "\n" and not own
+                    before = len(self.pieces)
                     self.keep(branch.field, begin, at)
-                    self.mark = at
-                    self.take(shape, option, at)
+                    wrong = self.misfit(shape, option, at + len(literal), unlikely) if branch.read == "text" else None
+                    if wrong is None:
+                        if branch.read == "text":
+                            self.value_ended = "unlikely" if unlikely else "likely"
+                        self.take(shape, option, at)
+                    del self.pieces[before:]
+                    data_to = wrong - 1 if wrong > at + len(literal) and text[wrong - 1] in SPACE else wrong
+            if at < data_to:
+                continue
             if any(option.literal.startswith(text[at:]) for option in shape.places[branch.then]):
                 break
             if branch.read != "text":
@@ -383,6 +434,40 @@ class _Descent:
                 ended = ended or (worded and (char == "\n" or (branch.read == "name" and char in SPACE)))
         raise Cut(early=branch.read != "text" and not self.pieces)
 
+    def misfit(self, shape: Shape, branch: Branch, at: int, unlikely: bool) -> int | None:
+        """Where what follows a branch's literal is none of what may follow; None if it is. `unlikely`: all of it has to be as the
+        template writes it."""
+        if branch.read != "nothing":
+            return self.wrong_tag(at) if unlikely else None
+        if branch.then == END and not unlikely:
+            return None
+        place = () if branch.then == END else shape.places[branch.then]
+        free = any(option == Branch() for option in place)
+        if any(not option.literal and option.read not in BRACKETS for option in place) and not (free and unlikely):
+            return None
+        at = skip(self.text, at, SPACE)
+        for option in place:
+            literal = option.literal or BRACKETS.get(option.read, "")
+            if literal and self.text.startswith(literal, at):
+                return self.misfit(shape, option, at + len(literal), unlikely)
+            if literal.startswith(self.text[at:]):
+                return None
+        openers = self.openers_at([(shape, option) for option in place])
+        begun = any(self.text.startswith(o, at) or o.startswith(self.text[at:]) for o in openers)
+        return None if at == len(self.text) or begun else at
+
+    def wrong_tag(self, at: int) -> int | None:
+        """Where the rest of a tag is not a word, `>` and a line end."""
+        size = 0
+        while at < len(self.text) and self.text[at] not in "<" + SPACE:
+            size += len(self.text[at].encode())
+            if size > WORD_BYTES:
+                return at
+            at += 1
+            if self.text[at - 1] == ">":
+                return None if self.text[at : at + 1] in ("\n", "") else at
+        return None if at == len(self.text) else at
+
     def first_key(self, shape: Shape, at: int) -> None:
         heads = [bracket + '{"' + key + '"' for key in shape.first_keys for bracket in ("", "[")]
         squeezed = ""
@@ -396,13 +481,16 @@ class _Descent:
                 raise Released
         raise Cut(text=True)
 
-    def broken(self, field: Field, begin: int) -> None:
-        """The first closer ends it."""
+    def broken(self, field: Field, begin: int, beyond: int | None = None) -> None:
+        """The first closer ends it. Another opener does if it stands before that, and not before `beyond`."""
         closer = self.shape.closer
         if not closer:
             raise Released
         self.keep(field, begin, None)
         found = self.text.find(closer, self.after)
+        opener = -1 if beyond is None or not self.shape.opener else self.text.find(self.shape.opener, beyond)
+        if opener >= 0 and not 0 <= found <= opener:
+            raise Interrupted(opener)
         if found < 0:
             raise Cut
         raise Closed(found + len(closer), found, broken=True)
@@ -587,7 +675,8 @@ class _Reading:
     def block(self, shapes: list[Shape], start: int) -> tuple[int, Verdict | None]:
         """Where the block ends and what it is; None: its opener was none."""
         over = next(self.overflows(start), None)
-        descent = _Descent(self.text[:over], start, shapes, self.judge.strict)
+        openers = [shape.opener for shape in self.grammar.shapes if shape.opener and shape.anchor != "line"]
+        descent = _Descent(self.text[:over], start, shapes, self.judge.strict, openers)
         try:
             descent.read()
         except Released:
@@ -596,6 +685,9 @@ class _Reading:
             if end.more and self.truncated and over is None:
                 return len(self.text), self.judge.unfinished(descent.shape, self.text[descent.after :], "truncated")
             return self.judged(descent, end)
+        except Interrupted as found:
+            upto: int = found.args[0]
+            return upto, self.judge.unfinished(descent.shape, self.text[descent.after : upto], "end")
         except Cut as cut:
             return self.cut(descent, cut, over)
         raise AssertionError("a descent never comes back")
@@ -611,7 +703,7 @@ class _Reading:
             return over, self.judge.unfinished(shape, self.text[after:over], "oversize")
         if cut.text or (cut.early and (shape.first_keys or not self.truncated)):
             return after, None
-        if cut.ends:
+        if cut.ends and (cut.surely or not self.truncated):
             return self.judged(descent, Closed(len(self.text), len(self.text)))
         if self.truncated:
             return len(self.text), self.judge.unfinished(shape, self.text[after:], "truncated")

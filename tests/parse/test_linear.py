@@ -42,6 +42,19 @@ ADVERSARIES = {
     "a whole block": '<tool_call>{"x":1}</tool_call> ',
 }
 
+CLOSERS = [
+    "</parameter>",
+    "</parameter> ",
+    "</parameter> x",
+    "</parameter></param",
+    "</parameter>\n</function>",
+    "</parameter></function>  \n",
+    "</parameter></function></tool_cal",
+    "</parameter>\n</function>\n</parameter",
+    "\n</function>",
+]
+"""What would end a value if something else followed."""
+
 PLACES = {
     "tagged": [
         ("<tool_call><function=f>", "<parameter="),
@@ -50,6 +63,7 @@ PLACES = {
         ("<tool_call><function=f><parameter=k>", "\n<parameter"),
         ("<tool_call><function=f><parameter=k>", "<"),
         ("<tool_call><function=f><parameter=k>", "\n"),
+        *(("<tool_call><function=f><parameter=k>", closers) for closers in CLOSERS),
         ("", "<tool_call><function="),
         ("", "<tool_call><function=f>"),
         ("", "<function=f><parameter=k>"),
@@ -165,6 +179,15 @@ def test_a_hundred_thousand_open_brackets(twin: ModuleType, form: str, begin: st
     text = begin + bracket * 100_000
     steps, said = run(twin, form, text, size)
     assert steps <= 3 * len(text) + 2 * MARKER * -(-len(text) // size)
+    assert said == len(text)
+
+
+@pytest.mark.parametrize("size", [9, 1 << 18])
+@pytest.mark.parametrize("closers", ["</parameter> x", "</parameter>" + " " * 100_000], ids=["near", "far"])
+def test_many_closers_in_a_large_value(twin: ModuleType, closers: str, size: int) -> None:
+    """Nothing is copied or read again for each of them."""
+    text = "<tool_call><function=f><parameter=k>" + closers * ((1 << 18) // len(closers))
+    _, said = run(twin, "tagged", text, size)
     assert said == len(text)
 
 

@@ -57,6 +57,22 @@ GRAMMARS = {
             ),
         )
     ),
+    "framed": Grammar(
+        shapes=(
+            Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED, framed=True),
+            Shape(
+                opener="<function=",
+                closer="</function>",
+                framed=True,
+                body=(
+                    (Branch(read="name", field="name", then=1),),
+                    (Branch(literal=">", then=2),),
+                    *TAGGED[2:5],
+                    (Branch(literal="</tool_call>"), Branch()),
+                ),
+            ),
+        )
+    ),
     "pairs": Grammar(
         shapes=(
             Shape(
@@ -255,7 +271,7 @@ FIELDS = {
     "nothing": [""],
     "name": ["x", "d", " ns.x-y:1/2\n", "é", "x y", "x<", "\n x", "", "a" * 260],
     "word": ["x", "d", "name x", "x\n", "\n x", "n\nx", "é" * 130, "", "<", "a" * 260],
-    "text": ["x", "", "\n x \n", "<", "\n<x", "d</", "é\n\n"],
+    "text": ["x", "", "\n x \n", "\nx", "<", "\n<x", "d</", "é\n\n"],
     "object": [
         '{"x":1}',
         '{"name":"x"}',
@@ -289,6 +305,11 @@ def literals_of(grammar: Grammar) -> list[str]:
     inside = [branch.literal for shape in shapes for place in shape.places for branch in place]
     found = [*(shape.opener for shape in shapes), *(shape.closer for shape in shapes), *inside]
     return sorted({literal for literal in found if literal})
+
+
+def literals_of_shape(shape: Shape) -> list[str]:
+    """The literals between a shape's fields."""
+    return sorted({branch.literal for place in shape.places for branch in place if branch.literal})
 
 
 def texts_of(grammar: Grammar) -> st.SearchStrategy[str]:
@@ -327,10 +348,26 @@ def walk(random: Random, grammar: Grammar) -> Iterator[str]:
         branch = random.choice(shape.places[at])
         yield branch.literal
         fields = FIELDS[branch.read]
-        yield random.choice(fields[:3] if right else fields)
+        yield random.choice(fields[:4] if right else fields)
+        while branch.read == "text" and random.random() < 0.3:
+            yield from closers_as_data(random, shape, branch)
         if branch.then == END:
             return
         at = branch.then
+
+
+def closers_as_data(random: Random, shape: Shape, branch: Branch) -> Iterator[str]:
+    """What would end a value, and then nothing that may follow it; or something that may, for once."""
+    for _ in range(random.randint(1, 3)):
+        option = random.choice(shape.places[branch.then])
+        yield option.literal
+        yield random.choice(["", "", " ", "\n", "\n\n"])
+        if option.then == END or option.read != "nothing" or not shape.places[option.then]:
+            break
+        branch = option
+    yield random.choice(
+        ["x", " x", "<", "\n", option.literal[:-1], *(literal[:-1] for literal in literals_of_shape(shape))]
+    )
 
 
 texts = st.one_of(
