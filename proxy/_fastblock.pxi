@@ -71,6 +71,8 @@ cdef class BlockScanner(ProseScanner):
         self._doubt = SURE
         self._proving = None
         self._fresh = False
+        if opener.inner:
+            self._right = ""
         return self._go_to(opener.first, at + PyBytes_GET_SIZE(self._opener))
 
     cdef Py_ssize_t _read_block(self, Py_ssize_t pos) except -1:

@@ -92,13 +92,14 @@ cdef class _Opener:
     cdef bytes literal
     cdef _Shape shape
     cdef _Stop first
-    cdef bint fence
+    cdef bint fence, inner
 
     def __cinit__(self, opener, dict shapes):
         self.literal = opener.literal
         self.shape = shapes[opener.shapes[0]]
         self.first = _Stop(opener.first, shapes)
         self.fence = any([shape.fence for shape in opener.shapes])
+        self.inner = opener.inner
 
 
 cdef class _Marker:

@@ -27,7 +27,8 @@ cdef class ProseScanner:
 
     cdef list _said
     cdef bytearray _pending
-    cdef bint _blank, _touching, _spilled
+    cdef bint _blank, _touching, _spilled, _spoken
+    cdef str _left, _middle, _right
 
     cdef bytearray _raw
     cdef Py_ssize_t _start
@@ -71,6 +72,8 @@ cdef class ProseScanner:
         self._blank = True
         self._touching = self._state == REASONING
         self._spilled = False
+        self._spoken = False
+        self._left = self._middle = self._right = ""
 
         self._raw = bytearray()
         self._start = 0
@@ -83,7 +86,7 @@ cdef class ProseScanner:
     @property
     def held(self):
         """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
-        return (self._pending + self._raw + self._held).decode()
+        return ("" if self._trim_edges else self._left) + (self._pending + self._raw + self._held).decode()
 
     @property
     def next_block(self):
@@ -419,13 +422,16 @@ cdef class ProseScanner:
         if self._blank:
             while before < size and CLASS[p[before]] & SPACE:
                 before += 1
-            if before == size:
-                if not (self._touching and self._trims):
-                    self._wait(p, size)
-                return 0
-            if not (self._touching and self._trims):
+            if self._touching and self._trims:
+                if self._spoken:
+                    self._right = stays(self._right, text_of(p, before))
+                if before == size:
+                    return 0
+            else:
+                if before == size:
+                    return self._wait(p, size)
                 before = 0
-            self._blank = False
+            self._begin_text()
         if self._trims:
             while after > before and CLASS[p[after - 1]] & SPACE:
                 after -= 1
@@ -453,15 +459,40 @@ cdef class ProseScanner:
         p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
         return self._say(p, size, text)
 
+    cdef int _begin_text(self) except -1:
+        cdef str joint
+        self._blank = False
+        if self._prose == TEXT:
+            joint = stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            if joint:
+                self._said.append(joint)
+                self._left = self._middle = self._right = ""
+            self._spoken = True
+        return 0
+
+    cdef int _leave_out(self) except -1:
+        cdef str space = self._pending.decode()
+        if not self._trim_edges:
+            self._left += space
+            if len(self._left) > self._limit:
+                self._begin_text()
+        elif not self._blank:
+            self._left = stays("", space)
+        else:
+            self._middle = stays(self._middle, self._right)
+            self._right = ""
+        return 0
+
     cdef int _wait(self, Bytes p, Py_ssize_t size) except -1:
         if self._spilled:
             self._said.append(text_of(p, size))
             return 0
         append(self._pending, p, size)
         if PyByteArray_GET_SIZE(self._pending) > self._limit:
+            if self._blank:
+                self._begin_text()
             self._give_back()
             self._spilled = True
-            self._blank = False
         return 0
 
     cdef inline int _give_back(self) except -1:
@@ -491,6 +522,8 @@ cdef class ProseScanner:
         return 0
 
     cdef int _edge(self) except -1:
+        if self._prose == TEXT:
+            self._leave_out()
         self._pending.clear()
         self._close()
         self._blank = self._touching = self._line_start = True
@@ -512,3 +545,10 @@ cdef class ProseScanner:
 
     cdef Py_ssize_t _end(self, bint truncated) except -1:
         raise NotImplementedError
+
+
+cdef inline str stays(str kept, str space):
+    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    if not space:
+        return kept
+    return "\n" if "\n" in space else kept or " "

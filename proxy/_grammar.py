@@ -112,7 +112,7 @@ class Branch:
 
 Place = tuple[Branch, ...]
 """What may come between two fields, whitespace before it. A place behind a `name`, `word` or `text` has only branches that begin with
-a literal or a bracket. A place without branches is the end of the answer, or of the block if another one begins there."""
+a literal or a bracket. A place without branches is the end of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared, and looked up, as the very same object
@@ -124,7 +124,7 @@ class Shape:
     JSON object, then the closer, or if that is empty the end of the answer. `closer` is also what ends a body that is broken;
     without one such a block is text. Where only closers are missing behind a field with content, the opener of another block ends
     this one.
-    A block whose body has no field is framing and vanishes.
+    A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this one.
     `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a
     block); `answer`, only before any other visible text; `after`, only after a block, with nothing but whitespace between.
     `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same for
@@ -146,6 +146,7 @@ class Shape:
     body: tuple[Place, ...] = ()
     first_keys: tuple[str, ...] = ()
     fence: bool = False
+    ends_section: bool = False
     arguments: Literal["string", "object"] = "object"
     names: tuple[str, ...] = ("name",)
     parameters: tuple[str, ...] = ("arguments",)

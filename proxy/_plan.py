@@ -74,12 +74,17 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """A literal that opens a block. `shapes` are those that it may open."""
+    """A literal that opens a block. `shapes` are those that it may open. `inner`: it stands in a section or ends one, so that
+    whitespace between the last block and it is inside that section."""
 
     literal: bytes
     anchor: Anchor
     shapes: tuple[Shape, ...]
     first: Stop
+
+    @property
+    def inner(self) -> bool:
+        return self.anchor == "after" or any(shape.ends_section for shape in self.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,7 @@ def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
 
 def _closing(places: Sequence[Place]) -> set[int]:
     """The places where a block may end without a further field."""
-    found = {index for index, place in enumerate(places) if not place}
+    found: set[int] = set()
     before = -1
     while before < len(found):
         before = len(found)

@@ -146,6 +146,8 @@ class BlockScanner(ProseScanner):
         self._doubt = SURE
         self._proving = None
         self._fresh = False
+        if opener.inner:
+            self._right = ""
         return self._go_to(opener.first, at + len(self._opener))
 
     def _read_block(self, pos: int) -> int:

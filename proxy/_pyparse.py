@@ -38,8 +38,8 @@ class CallScanner(BlockScanner):
 
     `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
     a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
-    whitespace that touches a recognised block or a reasoning tag on the visible side; otherwise only text that is
-    nothing but whitespace beside one is dropped (R6.6). `reasoning`: pairs of opening and closing tags; the text between
+    whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a blank with
+    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between
     them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
     inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
     `first_block`. `incremental`: where a block holds one call, its arguments are given out as they come, if the judge lets

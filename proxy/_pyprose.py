@@ -61,13 +61,17 @@ class ProseScanner:
         self._enter(REASONING if preopened and reasoning else TEXT)
 
         # What goes out, and whitespace that waits. `_blank`: only whitespace since the last edge. `_touching`: that edge
-        # is a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait.
+        # is a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait. `_spoken`:
+        # something was visible already. Of whitespace that was left out since then: `_left` what stood behind the last text,
+        # `_middle` between blocks, `_right` since the last edge (R6.6).
         self._open = -1
         self._said: list[str] = []
         self._pending = bytearray()
         self._blank = True
         self._touching = self._state == REASONING
         self._spilled = False
+        self._spoken = False
+        self._left = self._middle = self._right = ""
 
         # What earlier deltas brought of a block; the rest begins at `_start` in `_buf`. Offsets count from its first byte.
         self._raw = bytearray()
@@ -81,7 +85,7 @@ class ProseScanner:
     @property
     def held(self) -> str:
         """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
-        return (self._pending + self._raw + self._held).decode()
+        return ("" if self._trim_edges else self._left) + (self._pending + self._raw + self._held).decode()
 
     @property
     def next_block(self) -> int:
@@ -327,11 +331,13 @@ class ProseScanner:
         if self._blank:
             stripped = text.lstrip(SPACE)
             if self._touching and self._trims:
+                if self._spoken:
+                    self._right = _stays(self._right, text[: len(text) - len(stripped)])
                 text = stripped
             if not stripped:
                 self._wait(text)
                 return
-            self._blank = False
+            self._begin_text()
         if self._trims:
             stripped = text.rstrip(SPACE)
             if not stripped:
@@ -349,15 +355,40 @@ class ProseScanner:
     def _stays_fresh(self, text: str) -> bool:
         return self._prose != TEXT or not text.strip(SPACE)
 
+    def _begin_text(self) -> None:
+        """Something else than whitespace comes, the first thing since the last edge. Between two texts one character of what
+        stood there stays; all of it where none is dropped."""
+        self._blank = False
+        if self._prose == TEXT:
+            joint = _stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            if joint:
+                self._said.append(joint)
+                self._left = self._middle = self._right = ""
+            self._spoken = True
+
+    def _leave_out(self) -> None:
+        """Whitespace waits beside a block or a tag: it goes. Where none is dropped it goes with what follows."""
+        space = self._pending.decode()
+        if not self._trim_edges:
+            self._left += space
+            if len(self._left) > self._limit:
+                self._begin_text()
+        elif not self._blank:
+            self._left = _stays("", space)
+        else:
+            self._middle = _stays(self._middle, self._right)
+            self._right = ""
+
     def _wait(self, space: str) -> None:
         if self._spilled:
             self._said.append(space)
             return
         self._pending += space.encode()
         if len(self._pending) > self._limit:
+            if self._blank:
+                self._begin_text()
             self._give_back()
             self._spilled = True
-            self._blank = False
 
     def _give_back(self) -> None:
         self._spilled = False
@@ -383,6 +414,8 @@ class ProseScanner:
 
     def _edge(self) -> None:
         """Here is a recognised block or a tag: whitespace that touches it goes, text goes on in a block of its own."""
+        if self._prose == TEXT:
+            self._leave_out()
         self._pending.clear()
         self._close()
         self._blank = self._touching = self._line_start = True
@@ -406,3 +439,8 @@ class ProseScanner:
     def _end(self, truncated: bool) -> int:
         """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
         raise NotImplementedError  # abstract: `BlockScanner` reads blocks
+
+
+def _stays(kept: str, space: str) -> str:
+    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    return "\n" if "\n" in space else kept or " "[: len(space)]

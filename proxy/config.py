@@ -400,7 +400,9 @@ class RouteOptions:
     prompt: PromptConfig = doc("The prompt segment.", default_factory=PromptConfig)
     reasoning: ReasoningConfig = doc("Thinking text.", default_factory=ReasoningConfig)
     responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
-    trim: Literal["edge", "none"] = doc("Drop whitespace that touches a call block.", default="edge")
+    trim: Literal["edge", "none"] = doc(
+        "Drop whitespace that touches a call block, but for a line end or a blank between two texts.", default="edge"
+    )
     unclosed: Literal["repair", "text", "error"] = doc("A whole call whose closing tag is missing.", default="repair")
     repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON (R9.7).", default="safe")
     strict_failure: Literal["error", "assistant_message"] = doc("What a strict failure becomes.", default="error")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from .._grammar import END, Anchor, Branch, Place, Shape
@@ -61,7 +62,7 @@ def section(
     return [
         Shape(opener=opener, body=(*opening, *places(len(opening))), **more),
         Shape(opener=call, anchor=after, body=places(0), **more),
-        framing(end, "anywhere" if tokens else "after"),
+        replace(framing(end, "anywhere" if tokens else "after"), ends_section=True),
     ]
 
 

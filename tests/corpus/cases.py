@@ -92,15 +92,18 @@ class Text:
         self.tools: list[Tool] = []
         self.called = 0
         self.known = True
+        self.between = ""  # whitespace since the last prose, if there was any
 
     def case(self) -> Case:
         return Case(self.format, self.text, tuple(self.parts), self.offer, known=self.known)
 
     def _add(self, piece: str) -> None:
-        if self.text:
-            self.text += (
-                "<|start|>assistant" if self.format.name == "harmony" else self.random.choice(self.format.separators)
-            )
+        if self.text and self.format.name == "harmony":
+            self.text += "<|start|>assistant"
+        elif self.text:
+            space = self.random.choice(self.format.separators)
+            self.text += space
+            self.between += space
         self.text += piece
 
     @property
@@ -113,7 +116,10 @@ class Text:
         opener, closer = self.random.choice(self.format.wraps)
         self._add(opener + text + closer)
         self.known = self.known and not opener  # what vanishes wherever it stands vanishes only in its own format
-        self.parts.append(Part("text", text))
+        spoken = any(part.kind == "text" for part in self.parts)
+        stays = "\n" if "\n" in self.between else self.between[:1]  # R6.6
+        self.parts.append(Part("text", stays + text if spoken else text))
+        self.between = ""
         return self
 
     def thought(self, text: str) -> Text:

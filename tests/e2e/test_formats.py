@@ -109,3 +109,32 @@ async def test_the_same_calls_and_text_whatever_the_client_speaks(gateway: Gatew
     frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
     last = [frame for frame in frames if isinstance(frame, dict)][-1]
     assert fits(case, response_parts(last["response"])), (wanted(case), last)
+
+
+CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("trim", "text", "wanted"),
+    [
+        ("edge", f" {CALL}One {CALL} and \n{CALL}\n two <think>Hm.</think> three.{CALL} ", "One and\ntwo three."),
+        ("none", f" One {CALL} and \n{CALL}\n two <think>Hm.</think> three.\n{CALL} ", " One  and \n\n two  three.\n"),
+    ],
+    ids=["edge", "none"],
+)
+async def test_words_around_calls_are_never_glued(gateway: Gateway, trim: str, text: str, wanted: str) -> None:
+    """R6.6: on Chat all texts are one, on Responses each has an item of its own; together they read the same."""
+    server = await gateway(script=[{"text": text, "chunk": 3}], format="hermes", trim=trim)
+    function: dict[str, Any] = {"name": "f", "parameters": {"type": "object"}}
+    body: dict[str, Any] = {"messages": USER, "tools": [{"type": "function", "function": function}]}
+    asked: dict[str, Any] = {"input": "hi", "tools": [{"type": "function", "strict": False, **function}]}
+    *chunks, _ = (await post(server, {**body, "stream": True})).frames()
+    frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
+    for found in (
+        chat_parts((await post(server, body)).json()),
+        chat_stream_parts(chunks),
+        response_parts((await post(server, asked, path=RESPONSES)).json()),
+        response_parts([frame for frame in frames if isinstance(frame, dict)][-1]["response"]),
+    ):
+        assert [part.text for part in found if part.kind == "text"] == [wanted]
+        assert [part.text for part in found if part.kind == "reasoning"] == ["Hm."]

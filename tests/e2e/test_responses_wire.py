@@ -74,7 +74,7 @@ CASES = {
     ),
     "text all around": Case(
         text=f"One.\n{A}\nTwo. {B}\n\nThree.",
-        got=[("text", "One."), CALL_A, ("text", "Two."), CALL_B, ("text", "Three.")],
+        got=[("text", "One."), CALL_A, ("text", "\nTwo."), CALL_B, ("text", "\nThree.")],
     ),
     "parallel": Case(text=f"{A}\n{B}\n{A}", got=[CALL_A, CALL_B, CALL_A]),
     "not parallel": Case(text=f"{A}\n{B}", got=[CALL_A], request={"tools": TOOLS, "parallel_tool_calls": False}),

@@ -141,7 +141,7 @@ def test_text_around_calls_is_kept(tool_format: ToolFormat) -> None:
         return
     call = tool_format.render_call(ToolUse("a", "search", '{"q":1}'))
     parts = bare(scan(tool_format, (SEARCH,), [f"Let me see.\n{call}\nDone."]))
-    assert parts == [Text("Let me see."), ("search", '{"q":1}'), Text("Done.")]
+    assert parts == [Text("Let me see."), ("search", '{"q":1}'), Text("\nDone.")]
 
 
 @every_format

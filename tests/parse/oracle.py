@@ -283,8 +283,8 @@ class _Descent:
     def read(self) -> None:
         self.place([(shape, branch) for shape in self.shapes for branch in shape.places[0]], self.after)
 
-    def place(self, options: list[Option], at: int) -> None:
-        """What may come between two fields."""
+    def place(self, options: list[Option], at: int, *, over: bool = False) -> None:
+        """What may come between two fields. `over`: nothing but another block, or the end of the answer."""
         text = self.text
         literals = {branch.literal or BRACKETS.get(branch.read, ""): (shape, branch) for shape, branch in options}
         other = literals.pop("", None)
@@ -298,7 +298,7 @@ class _Descent:
             raise Closed(at, self.mark)
         lead = not self.pieces
         begin = at
-        begun = [] if self.may_end else self.openers_at(options)
+        begun = self.openers if over else [] if self.may_end else self.openers_at(options)
         while True:
             at = skip(text, at, SPACE + (LETTERS if lead and self.fenced else ""))
             fence = [FENCE] if (self.fence and not self.fenced if lead else self.fenced) else []
@@ -334,7 +334,7 @@ class _Descent:
         """What may end the block here as the beginning of another one: after content, where closers are all that is missing."""
         if not self.pieces or self.pieces[-1][0] not in ("value", "arguments", "call", "calls"):
             return []
-        if options and not any(self.closing(shape, branch, set()) for shape, branch in options):
+        if not any(self.closing(shape, branch, set()) for shape, branch in options):
             return []
         literals = [branch.literal or BRACKETS.get(branch.read, "") for _, branch in options]
         literals = [literal for literal in literals if literal]
@@ -344,7 +344,7 @@ class _Descent:
         """Whether the block can end behind a branch without a further field."""
         if branch.read != "nothing" or branch.then in seen:
             return False
-        if branch.then == END or not shape.places[branch.then]:
+        if branch.then == END:
             return True
         seen.add(branch.then)
         return any(self.closing(shape, option, seen) for option in shape.places[branch.then])
@@ -354,7 +354,7 @@ class _Descent:
         after = at + len(branch.literal)
         if branch.read == "nothing":
             if branch.then == END and self.value_ended == "unlikely":
-                self.place([], after)
+                self.place([], after, over=True)
             if branch.then == END:
                 raise Closed(at if branch.ahead else after, at)
             self.place([(shape, option) for option in shape.places[branch.then]], after)
@@ -452,7 +452,7 @@ class _Descent:
                 return self.misfit(shape, option, at + len(literal), unlikely)
             if literal.startswith(self.text[at:]):
                 return None
-        openers = self.openers_at([(shape, option) for option in place])
+        openers = self.openers if branch.then == END else self.openers_at([(shape, option) for option in place])
         begun = any(self.text.startswith(o, at) or o.startswith(self.text[at:]) for o in openers)
         return None if at == len(self.text) or begun else at
 
@@ -524,6 +524,10 @@ class _Reading:
     after_edge: bool = False
     after_block: bool = False
     fresh: bool = True
+    left: str = ""
+    middle: str = ""
+    in_section: bool = False
+    spoken: bool = False
     out: list[Event] = field(default_factory=list)
     blocks: int = 0
 
@@ -551,6 +555,7 @@ class _Reading:
                 at += 1
                 continue
             self.fresh = False
+            self.in_section = self.in_section or shapes[0].anchor == "after" or shapes[0].ends_section
             end, verdict = self.block(shapes, at)
             if verdict is None:
                 at += len(shapes[0].opener)
@@ -597,19 +602,40 @@ class _Reading:
             self.fresh = False
 
     def segment(self, *, edge: bool) -> None:
-        """Give out the text since the last edge, without the whitespace that belongs to no text (R6.6)."""
+        """Give out the text since the last edge, without the whitespace that belongs to no text, and with what stays of it between
+        two texts (R6.6)."""
         text = "".join(self.said)
         self.said.clear()
         touched, self.after_edge = self.after_edge, edge
         self.after_block = False
-        if self.settings.trim_edges and not self.inside:
+        in_section, self.in_section = self.in_section, False
+        left = ""
+        if self.inside:
+            if not text.strip(SPACE) and (touched or edge) and len(text) <= self.limit:
+                text = ""
+        elif self.settings.trim_edges:
+            right = ""
             if touched:
-                text = text.lstrip(SPACE)
+                core = text.lstrip(SPACE)
+                right, text = "" if in_section else text[: len(text) - len(core)], core
             if edge:
                 core = text.rstrip(SPACE)
-                text = core if len(text) - len(core) <= self.limit else text
+                if len(text) - len(core) <= self.limit:
+                    text, left = core, text[len(core) :]
+            if text and self.spoken:
+                spaces = self.left + right or self.middle
+                text = ("\n" if "\n" in spaces else " "[: len(spaces)]) + text
+            self.middle = "" if text else self.middle + right
         elif not text.strip(SPACE) and (touched or edge) and len(text) <= self.limit:
-            text = ""
+            text, left = "", self.left + text
+            if len(left) > self.limit:
+                text, left = left, ""
+        elif text:
+            text = self.left + text
+        if not self.inside and text:
+            self.spoken = True
+        if not self.inside and (text or left):
+            self.left = left
         if text:
             block = self.number()
             self.out.append(Open(block, BlockKind.REASONING if self.inside else BlockKind.TEXT))

@@ -50,7 +50,7 @@ def words(events: list[Event]) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(f"a {CALL} b", ["text:a", 'call:{"x":1}', "text:b"], id="text-call-text"),
+        pytest.param(f"a {CALL} b", ["text:a", 'call:{"x":1}', "text: b"], id="text-call-text"),
         pytest.param(f"{CALL}\n{CALL}", ['call:{"x":1}', 'call:{"x":1}'], id="two-calls"),
         pytest.param(
             '<tool_call>\n {"x":"</tool_call>"} \n</tool_call>', ['call:{"x":"</tool_call>"}'], id="closer-in-string"
@@ -81,7 +81,7 @@ def words(events: list[Event]) -> list[str]:
         ),
         pytest.param('a\n<tool_call>["d"]</tool_call>', ['text:a\n<tool_call>["d"]</tool_call>'], id="no-object"),
         pytest.param(
-            'a\n<tool_call>{"d":1}</tool_call>\nb', ["text:a", "text:b"], id="dropped-block-is-trimmed-like-a-call"
+            'a\n<tool_call>{"d":1}</tool_call>\nb', ["text:a", "text:\nb"], id="dropped-block-is-trimmed-like-a-call"
         ),
         pytest.param(
             'a <tool_call>{"r":1}</tool_call> b', ["text:a  [rejected]  b"], id="replaced-block-is-not-trimmed"
@@ -157,10 +157,60 @@ def test_strict_another_opener_or_the_end_shows_that_it_was_a_mention(twin: Modu
 
 # --- whitespace (R6.6) ----------------------------------------------------------------------------------------------
 
+DROPPED = '<tool_call>{"d":1}</tool_call>'
+THOUGHT = "<think>Hm.</think>"
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        (f"mix {CALL} and {CALL} tail", "mix and tail"),
+        (f"one\n\n{CALL} two", "one\ntwo"),
+        (f"one {CALL}\r\n\r\ntwo", "one\ntwo"),
+        (f"one\t{CALL}two", "one two"),
+        (f"one{CALL} \t two", "one two"),
+        (f"one{CALL}two", "onetwo"),
+        (f"one {CALL}\n{CALL} two", "one two"),
+        (f"one{CALL}\n{CALL} {CALL}two", "one\ntwo"),
+        (f"one {CALL}{CALL}{CALL} two", "one two"),
+        (f"  {CALL} one {CALL}\n", "one"),
+        (f"  one {CALL}", "  one"),
+        (f"{CALL} one  ", "one  "),
+        (f" \n{CALL}\n {CALL} ", ""),
+        (f"one {THOUGHT} two", "one two"),
+        (f"one\n{THOUGHT}\n{CALL}\n{THOUGHT}two", "one\ntwo"),
+        (f"{THOUGHT}\n\none\n", "one\n"),
+        (f"one {DROPPED} two", "one two"),
+        ("one <tool_call> two", "one <tool_call> two"),
+        (f"one <tool_call> {CALL} two", "one <tool_call> two"),
+        ('one <tool_call>{"r":1}</tool_call> two', "one  [rejected]  two"),
+    ],
+)
+def test_words_are_never_glued(twin: ModuleType, text: str, visible: str) -> None:
+    """Of whitespace that touches a block a line end stays between two texts, else a blank; it begins the later one."""
+    said = [word.removeprefix("text:") for word in read(twin, text, reasoning=THINK) if word.startswith("text:")]
+    assert "".join(said) == visible
+    assert not any(one[-1:].isspace() for one in said[:-1])
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n", "\n\n \n"])
+def test_whitespace_inside_a_section_is_none_between_texts(twin: ModuleType, between: str) -> None:
+    call = f"<|section|>{between}<|call|>x<|args|>{{}}<|end|>{between}<|section_end|>"
+    assert read(twin, f"one{call}two", "section") == ["text:one", "call:<|call|>x<|args|>{}", "text:two"]
+    assert read(twin, f"one {call} two", "section")[-1] == "text: two"
+
+
+def test_the_blank_comes_with_what_follows(twin: ModuleType) -> None:
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+    assert words(scanner.feed(f"one {CALL}")) == ["text:one", 'call:{"x":1}']
+    assert scanner.feed(" \n") == []
+    assert words(scanner.feed("two")) == ["text:\ntwo"]
+
 
 def test_trim_none_keeps_whitespace_but_not_empty_text(twin: ModuleType) -> None:
     text = f"\na\n{CALL}\n{CALL}\nb "
-    assert read(twin, text, trim_edges=False) == ["text:\na\n", 'call:{"x":1}', 'call:{"x":1}', "text:\nb "]
+    assert read(twin, text, trim_edges=False) == ["text:\na\n", 'call:{"x":1}', 'call:{"x":1}', "text:\n\nb "]
+    assert read(twin, f" {CALL}b{CALL} ", trim_edges=False) == ['call:{"x":1}', "text: b", 'call:{"x":1}']
     assert read(twin, f" {CALL} ", trim_edges=False) == ['call:{"x":1}']
     assert read(twin, " \n", trim_edges=False) == ["text: \n"]
 
@@ -256,7 +306,7 @@ def test_fenced_json(twin: ModuleType) -> None:
     call = '```json\n{"tool_calls": ["x", "```"]}\n```'
     body = '{"tool_calls": ["x", "```"]}'
     assert read(twin, call, "fenced_json") == [f"call:{body}"]
-    assert read(twin, f"Now:\n{call}\nDone", "fenced_json") == ["text:Now:", f"call:{body}", "text:Done"]
+    assert read(twin, f"Now:\n{call}\nDone", "fenced_json") == ["text:Now:", f"call:{body}", "text:\nDone"]
     for text in (f"Now: {call}", '```json\n{"x": 1}\n```', "```jsonc\n{}\n```", '```json\n{"tool_call', "```js"):
         assert read(twin, text, "fenced_json", strict=True) == [f"text:{text}"]
 

@@ -50,7 +50,7 @@ def test_cuts_and_neighbouring_text_blocks_do_not_matter(data: st.DataObject) ->
     out = stage(F).feed([START, *texts(*pieces[:middle]), *texts(*pieces[middle:], block=1), Finish()])
     check(out)
     before, call, after = fold(out).choices[0].parts
-    assert (before, after) == (Text("a"), Text("b"))
+    assert (before, after) == (Text("a"), Text(" b"))
     assert isinstance(call, ToolUse)
     assert (call.name, call.arguments) == ("f", "{}")
 
