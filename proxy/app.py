@@ -24,11 +24,12 @@ from .cors import Cors
 from .delivery import API_KEY, Delivery, boundary
 from .errors import ClientFault, quote
 from .fastparse import IMPLEMENTATION
-from .heads import set_common
+from .heads import OWN_MIDDLEWARES, set_common
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
 from .observability.observing import Observe
 from .observability.telemetry import Metrics
+from .plain import PlainGuard
 from .protocols.base import WireProtocol
 from .protocols.chat import ChatProtocol
 from .protocols.responses import ResponsesProtocol
@@ -114,13 +115,14 @@ def create_app(
 
     app = web.Application(
         middlewares=[boundary(keys, protocols[0])],
-        client_max_size=0,  # delivery reads bodies itself, with `limits.body_bytes`
+        client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
         handler_args=WHOEVER_SERVES,
     )
     if config.cors.origins:
         cors = Cors(config.cors, protocols[0])
         app.middlewares.insert(0, cors.middleware())
         app.on_response_prepare.append(cors.mark)
+    app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
     app[ROUTER] = router
     app[METRICS] = metrics
@@ -218,7 +220,8 @@ class Chains:
             entry, found, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
         )
         failed = self._metrics.middleware_errors
-        return Guard(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
+        kind = Guard if isinstance(middleware, Middleware) else PlainGuard
+        return kind(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """Start the middlewares; on shutdown close those that were started, last first."""

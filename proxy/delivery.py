@@ -25,11 +25,12 @@ from .collecting import Collecting
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
-from .heads import REQUEST_ID, request_id
-from .middleware import Handler
+from .heads import REQUEST_ID, move_head, request_id
+from .middleware import Handler, end_replies
 from .observability.observing import Observe
 from .observability.telemetry import AccessRecord, Metrics
 from .offload import OFFLOAD_BYTES, offload
+from .plain import HttpFault, unread
 from .protocols.base import WireProtocol
 from .pulse import Pulse, Pulses
 from .receiving import Inflated, read_body, release
@@ -37,6 +38,7 @@ from .reply import Reply
 from .routing import Router
 from .sending import send, show_output
 from .toolset import KnownTools
+from .whole import own_response
 
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)
@@ -143,7 +145,7 @@ class Delivery:
         try:
             response = await self._answer(request, record, ident, pulse)
             record.status = response.status
-            if record.observers and isinstance(response, web.Response):
+            if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
                 show_output(record, response.body)
             return response
         except (asyncio.CancelledError, ConnectionError):
@@ -163,6 +165,9 @@ class Delivery:
             record.failures.clear()  # their tracebacks know the record
 
     async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
+        response: web.StreamResponse | None = None
+        shown: web.Response | None = None
+        error: GatewayError
         try:
             exchange = await self._exchange(request, record, ident)
             request[EXCHANGE] = exchange
@@ -172,8 +177,11 @@ class Delivery:
                     return await send(request, exchange, response, pulse)
                 return response
             finally:
+                exchange.over = True
                 if exchange.replies:
-                    await _end(exchange.replies, record)
+                    await end_replies(exchange)
+        except HttpFault as fault:
+            error, shown = fault.error, own_response(fault)
         except GatewayError as fault:
             error = fault
         except asyncio.CancelledError:
@@ -192,9 +200,12 @@ class Delivery:
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         record.ended_by(error)
         try:
-            return error_response(error, self._protocol, ident)
+            answer = shown or error_response(error, self._protocol, ident)
         finally:
             del error  # its traceback knows this frame: a circle
+        if response is not None:
+            move_head(response, answer)
+        return answer
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
         if request.headers.get("Content-Type") != "application/json" != request.content_type:
@@ -205,6 +216,7 @@ class Delivery:
         raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
         if len(raw) > OFFLOAD_BYTES:
             self._collecting.hold(request, raw)
+        unread(request, raw)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:
@@ -234,19 +246,6 @@ class Delivery:
         for observer in record.observers:
             observer.read(exchange)
         return exchange
-
-
-async def _end(replies: list[Reply], record: AccessRecord) -> None:
-    """End and close all of them, also those behind one that cannot be closed or at which this is cancelled. Empties the list: they
-    know the exchange, and only the collector could free a circle."""
-    reply = replies.pop(0)
-    record.waited += reply.waited_s
-    reply.ended()
-    try:
-        await reply.close()
-    finally:
-        if replies:
-            await _end(replies, record)
 
 
 def _of_http(raised: web.HTTPException) -> GatewayError:

@@ -50,7 +50,8 @@ class Exchange:
     a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
     those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
     (None: nothing was injected). `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
-    way, so that each is closed at the end whatever became of it. `failure` is the error with which a stream ended.
+    way, so that each is closed at the end whatever became of it; `over` says that this was done, so that later ones are closed at once.
+    `failure` is the error with which a stream ended.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Exchange:
     offer: Offer | None = None
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
+    over: bool = False
     failure: GatewayError | None = None
 
     @property

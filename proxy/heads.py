@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -22,6 +22,8 @@ from .reply import Reply
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
 """Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII."""
+OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
+"""How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
@@ -48,8 +50,9 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
         response.headers["X-Request-Id"] = known
 
 
-async def send_whole(request: web.Request, reply: Reply, body: bytes) -> None:
-    """Send head and body of a JSON answer."""
+async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
+    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a middleware that a program
+    added to its application, or another application, and may still work on it."""
     usage = reply.headers.get(USAGE_SOURCE)
     if reply.untouched(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
         more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
@@ -61,16 +64,38 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> None:
         )
         await request.writer.write_eof(head.encode() + body)
         reply.note_sent(request)
-        return
-    reply.content_type = "application/json"
-    reply.content_length = len(body)
+        return True
+    if not _is_outermost(request.match_info.apps):
+        return False
+    reply.headers.setdefault("Content-Type", "application/json")
+    if isinstance(reply, web.Response):  # which knows its body and its length
+        reply.headers.popall("Content-Length", None)
+        reply.body, body = body, b""
+    else:
+        reply.content_length = len(body)
     await reply.prepare(request)
     await reply.write_eof(body)
+    return True
+
+
+def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
+    """Put what middlewares have put into the head of a response that will not be sent into the one in its place: headers that are
+    not about its body, and cookies."""
+    for name, value in unsent.headers.items():
+        if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
+            answer.headers.add(name, value)
+    if unsent._cookies:
+        answer.cookies.update(unsent._cookies)
 
 
 def _is_usual(request: web.Request) -> bool:
     """Nobody else works on the heads of answers, and the connection goes on."""
     apps = request.match_info.apps
     signal = apps[0].on_response_prepare
-    usual = len(apps) == 1 and len(signal) == 1 and signal[0] is set_common
+    usual = _is_outermost(apps) and len(signal) == 1 and signal[0] is set_common
     return usual and request.version == HttpVersion11 and request.keep_alive and not is_draining(request)
+
+
+def _is_outermost(apps: Sequence[web.Application]) -> bool:
+    """Whether nobody stands around the gateway."""
+    return len(apps) == 1 and len(apps[0].middlewares) == apps[0].get(OWN_MIDDLEWARES)

@@ -3,7 +3,8 @@
 Rules:
 
 1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware` are
-   sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the same list.
+   sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the same list
+   (`proxy.plain`).
 2. There is one order: the list in the configuration, outermost first.
 3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be mapped
    event by event.
@@ -143,12 +144,12 @@ class Guard:
         return not isinstance(self.middleware, Middleware) or self.middleware.serves(protocol)
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
         reply: web.StreamResponse | None = None
         inner: BaseException | None = None
 
         async def watched(request: web.Request) -> web.StreamResponse:
             nonlocal reply, inner
-            exchange = request[EXCHANGE]
             asked = exchange.request
             try:
                 reply = await handler(request)
@@ -165,7 +166,8 @@ class Guard:
             response = await self.middleware(request, watched)
             if not isinstance(response, web.StreamResponse):
                 raise TypeError(f"it returned {type(response).__name__}, not a response")
-            note_reply(request[EXCHANGE], response)
+            if note_reply(exchange, response):
+                await end_replies(exchange)
             return response
         except (GatewayError, web.HTTPException, asyncio.CancelledError):
             raise
@@ -196,28 +198,61 @@ def instantiate(
 ) -> PlainMiddleware:
     """The middleware for one entry of the configuration.
 
-    `found` is what the registry gave: a subclass of `Middleware`, a plain aiohttp middleware function, or a factory that is
-    called with the options as keywords and returns one. `options` turns a mapping into the class's `Options`.
+    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a factory, any
+    other callable and any other class, which is called with the options as keywords and returns one of these. `options` turns a mapping
+    into the class's `Options`. Raises `TypeError` or `ValueError`.
     """
     if inspect.isclass(found) and issubclass(found, Middleware):
         kind = found.Options
         if not is_dataclass(kind):
             raise TypeError(f"{found.__name__}.Options must be a dataclass")
         if entry.options and not fields(kind):
-            raise ValueError(f"middleware {entry.use!r} takes no options, but has {', '.join(sorted(entry.options))}")
+            raise _no_options(entry)
         return found(options(kind, entry.options), name=entry.use)
-    if getattr(found, "__middleware_version__", None) == 1 and not inspect.isclass(found):
+    if not callable(found):
+        raise TypeError(f"{entry.use!r} is a {type(found).__name__}, not a middleware")
+    if takes_request(found):
         if entry.options:
-            raise ValueError(f"middleware {entry.use!r} takes no options, but has {', '.join(sorted(entry.options))}")
+            raise _no_options(entry)
         plain: PlainMiddleware = found
         return plain
-    if callable(found):
+    try:
         made = found(**entry.options)
-        if not callable(made):
-            raise TypeError(f"middleware factory {entry.use!r} returned {type(made).__name__}, which is not callable")
-        product: PlainMiddleware = made
-        return product
-    raise TypeError(f"{entry.use!r} is a {type(found).__name__}, not a middleware")
+    except TypeError as error:
+        raise TypeError(f"middleware factory {entry.use!r} does not take the options: {error}") from error
+    if inspect.iscoroutine(made):
+        made.close()
+        raise TypeError(
+            f"{entry.use!r} is async, but takes no (request, handler): it is neither a middleware nor a factory of one"
+        )
+    if not takes_request(made):
+        raise TypeError(
+            f"middleware factory {entry.use!r} returned {type(made).__name__}, which does not take (request, handler)"
+        )
+    product: PlainMiddleware = made
+    return product
+
+
+def _no_options(entry: MiddlewareConfig) -> ValueError:
+    return ValueError(f"middleware {entry.use!r} takes no options, but has {', '.join(sorted(entry.options))}")
+
+
+def takes_request(found: object) -> bool:
+    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request and a handler
+    and is `async`, or names them so. A class is not, but its instances may be.
+    """
+    if inspect.isclass(found) or not callable(found):
+        return False
+    if getattr(found, "__middleware_version__", None) == 1:
+        return True
+    try:
+        signature = inspect.signature(found)
+        names = list(signature.bind(None, None).arguments)
+    except (ValueError, TypeError):  # nothing is known of it, or it takes something else
+        return False
+    if inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__):
+        return names[:1] != ["app"]  # (app, handler) is aiohttp's form before version 3
+    return len(names) == 2 and "req" in names[0] and "handler" in names[1]
 
 
 class Hooks:
@@ -249,7 +284,8 @@ class Hooks:
                 passed.append((guard, middleware, exchange.request))
         if response is None:
             response = await self._handler(request)
-        note_reply(exchange, response)
+        if note_reply(exchange, response):
+            await end_replies(exchange)
         if isinstance(response, Reply):
             for guard, middleware, sent in reversed(passed):
                 response.owner = guard
@@ -263,10 +299,26 @@ class Hooks:
         return response
 
 
-def note_reply(exchange: Exchange, response: web.StreamResponse) -> None:
-    """See `Exchange.replies`."""
+def note_reply(exchange: Exchange, response: web.StreamResponse) -> bool:
+    """See `Exchange.replies`. True if nobody else will end it: it came when the exchange was over, out of a middleware that did not let
+    itself be cancelled."""
     if isinstance(response, Reply) and response not in exchange.replies:
         exchange.replies.append(response)
+        return exchange.over
+    return False
+
+
+async def end_replies(exchange: Exchange) -> None:
+    """End and close all of them, also those behind one that cannot be closed or at which this is cancelled. Empties the list: they
+    know the exchange, and only the collector could free a circle."""
+    reply = exchange.replies.pop(0)
+    exchange.record.waited += reply.waited_s
+    reply.ended()
+    try:
+        await reply.close()
+    finally:
+        if exchange.replies:
+            await end_replies(exchange)
 
 
 def compose(chain: Sequence[Guard], protocol: str) -> Handler:

@@ -14,6 +14,7 @@ Rules of this module:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
 from aiohttp import web
@@ -62,14 +63,15 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
     """
     limit = limits.body_bytes
     content = request.content
+    given = request._read_bytes  # a middleware around the gateway has read it, or put another one in its place
     length = request.content_length
     if length is None:
         _check_transfer(request)
     elif length > limit:
         raise _too_large(limit)
     decoder = _decoder(request) if "Content-Encoding" in request.headers else None
-    if content.is_eof() and decoder is None:  # a small body came with its head
-        body = content.read_nowait()
+    if decoder is None and (given is not None or content.is_eof()):  # a small body came with its head
+        body = content.read_nowait() if given is None else given
         if len(body) > limit:
             raise _too_large(limit)
         return body
@@ -79,7 +81,7 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as deadline:
-            async for part in content.iter_any():
+            async for part in content.iter_any() if given is None else _at_once(given):
                 size += len(part)
                 if size > limit:
                     raise _too_large(limit)
@@ -111,6 +113,10 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
 def release(request: web.Request, inflated: Inflated) -> None:
     """The request has been answered: its body counts no more."""
     inflated.bytes -= request.get(_TAKEN, 0)
+
+
+async def _at_once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
 async def later(request: web.Request) -> None:

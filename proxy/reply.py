@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from aiohttp import web
 
@@ -76,6 +76,30 @@ class Reply(web.StreamResponse):
         self._keep_alive = True
         self._eof_sent = True
         self._body_length = request.writer.output_size
+
+    @property
+    def text(self) -> Any:
+        """There is none yet; `proxy.whole.WholeReply` has one."""
+        self._missing("text")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._missing("text")
+
+    @property
+    def body(self) -> Any:
+        """There is none yet; `proxy.whole.WholeReply` has one."""
+        self._missing("body")
+
+    @body.setter
+    def body(self, body: Any) -> None:
+        self._missing("body")
+
+    def _missing(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"this answer has no `{name}`: it has not come yet. Take its events with `reply.map` or `reply.watch`, what it says"
+            " with `on_reply` or `reply.collect`; only a whole answer has a body, in a plain aiohttp middleware"
+        )
 
     @classmethod
     def of(cls, answer: ModelReply | Sequence[Event]) -> Reply:
@@ -201,7 +225,7 @@ class Reply(web.StreamResponse):
             return None
         return Chain(cast("list[Stage | Settle]", [*self.stages, *self.audits]))
 
-    async def body(self) -> bytes:
+    async def wire_body(self) -> bytes:
         """The wire bytes of a whole answer."""
         before = time.monotonic()
         try:

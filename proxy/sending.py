@@ -16,26 +16,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from sys import maxsize
 from typing import Final
 
-import orjson
 from aiohttp import web
 from aiohttp.http import StreamWriter
 
 from .backends.connections import too_large
-from .backends.refusals import cleaned
 from .errors import Defect, GatewayError
 from .events import Fault, Finish
 from .exchange import Exchange
-from .heads import USAGE_SOURCE, send_whole
+from .heads import send_whole
 from .lanes import Events, Raw, ShownLane, choose
-from .model import Usage
 from .observability.telemetry import AccessRecord
-from .protocols.base import KEEPALIVE, WriteOptions
+from .protocols.base import KEEPALIVE
 from .pulse import Pulse
 from .reply import Reply
+from .whole import Known, WholeReply, body_of, note_usage
 
 LOG: Final = logging.getLogger("toolwire")
 
@@ -48,15 +46,16 @@ HELD_BYTES: Final = 64 * 1024
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
     """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises `GatewayError` as long as
-    nothing was."""
+    nothing was. A whole answer on which others work outside of the gateway comes back unsent: then aiohttp sends it."""
     if exchange.received.stream:
         await Outlet(request, exchange, reply, pulse).run()
-    else:
-        body = await _body(exchange, reply)
-        exchange.record.wrote()
-        show_output(exchange.record, body)
-        await send_whole(request, reply, body)
-        exchange.record.status = reply.status
+        return reply
+    body = await body_of(exchange, reply)
+    exchange.record.wrote()
+    show_output(exchange.record, body)
+    if not await send_whole(request, reply, body):
+        reply = WholeReply.become(reply, Known(exchange, reply.source, body=body))
+    exchange.record.status = reply.status
     return reply
 
 
@@ -65,37 +64,6 @@ def show_output(record: AccessRecord, data: object) -> None:
     for observer in record.observers:
         if observer.output is not None and isinstance(data, bytes):
             observer.output(data)
-
-
-async def _body(exchange: Exchange, reply: Reply) -> bytes:
-    protocol = reply.source.protocol
-    if not reply.stages and not reply.streamed and protocol is not None and protocol.name == exchange.protocol.name:
-        return await _passed(exchange, reply)
-    return await _whole(exchange, reply, exchange.write_options())
-
-
-async def _passed(exchange: Exchange, reply: Reply) -> bytes:
-    """The bytes of a whole answer as they are, provided they are a JSON object and not an error with status 200."""
-    body = await reply.body()
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict) or value.get("error"):
-        try:
-            exchange.protocol.read_reply(body)
-        except GatewayError as error:
-            raise cleaned(error) from None
-    if reply.audits:
-        with suppress(GatewayError):  # it may be odd and pass all the same
-            await reply.audited(exchange.protocol.read_reply(body))
-    return body
-
-
-async def _whole(exchange: Exchange, reply: Reply, write: WriteOptions) -> bytes:
-    answer = await reply.whole()
-    _note_usage(exchange, answer.usage, reply)
-    return exchange.protocol.write_reply(answer, write)
 
 
 class Outlet:
@@ -118,7 +86,7 @@ class Outlet:
         self._news = asyncio.Event()
         self._silent = False
         self._stopped: GatewayError | None = None
-        self._committed = False
+        self._committed = reply.prepared  # by a middleware
         self._busy_s = 0.0
 
     async def run(self) -> None:
@@ -240,7 +208,7 @@ class Outlet:
             self._note(lane.last.error)
         await self._commit()
         if isinstance(lane.last, Finish):
-            _note_usage(self._exchange, lane.last.usage, None)
+            note_usage(self._exchange, lane.last.usage, None)
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
@@ -289,15 +257,3 @@ def _visible(error: Exception, exchange: Exchange) -> GatewayError:
         return error
     LOG.error("exchange %s failed after its stream began", exchange.id, exc_info=error)
     return Defect("The gateway failed while it streamed.", hint="The log has the reason under this request's id.")
-
-
-def _note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
-    if usage is None:
-        return
-    record = exchange.record
-    record.note("input_tokens", usage.input_tokens)
-    record.note("output_tokens", usage.output_tokens)
-    source = "estimate" if usage.estimated else "backend"
-    record.note("usage_source", source)
-    if reply is not None:
-        reply.headers[USAGE_SOURCE] = source

@@ -1,11 +1,12 @@
 """The end of an exchange: whatever came up on the way is closed."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from proxy.delivery import _end
+from proxy.middleware import end_replies
 from proxy.observability.telemetry import AccessRecord
 
 
@@ -30,8 +31,8 @@ class Answer:
 @pytest.mark.parametrize("fault", [RuntimeError("no"), asyncio.CancelledError()], ids=["failed", "cancelled"])
 async def test_one_that_cannot_be_closed_does_not_keep_the_others_open(fault: BaseException) -> None:
     answers = [Answer(), Answer(fault), Answer()]
-    replies, record = cast("Any", [*answers]), AccessRecord()
+    exchange = cast("Any", SimpleNamespace(replies=[*answers], record=AccessRecord()))
     with pytest.raises(type(fault)):
-        await _end(replies, record)
+        await end_replies(exchange)
     assert all(answer.over and answer.closed for answer in answers)
-    assert (replies, record.waited) == ([], 3.0)
+    assert (exchange.replies, exchange.record.waited) == ([], 3.0)

@@ -1,0 +1,775 @@
+"""Plain aiohttp middlewares in a chain, written as for any aiohttp application: what they see, and what becomes of what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import StreamReader, web
+
+from proxy import ClientFault, GatewayError, Middleware, Reply
+from proxy.conversion import ConfigError
+from proxy.errors import BackendFault
+from proxy.middleware import Handler
+from proxy.testing import WireAnswer, run_chain
+
+USER = [{"role": "user", "content": "hi"}]
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
+CALL = 'Yes. <tool_call>{"name":"look","arguments":"{}"}</tool_call>'
+PROMPT = ["validation", "output_format", "arguments", "transformation", "injection"]
+BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+
+
+async def ask(middleware: Any, body: dict[str, Any] | None = None, **options: Any) -> WireAnswer:
+    """One request through the chain of one middleware (or several), and what a prompt-mode gateway has."""
+    outer = middleware if isinstance(middleware, list) else [middleware]
+    asked = {"messages": USER, **(body or {})}
+    return await run_chain([*outer, *PROMPT], asked, **{"replies": ["hello"], **options})
+
+
+def text_of(answer: WireAnswer) -> str:
+    if answer.headers["Content-Type"].startswith("text/event-stream"):
+        deltas = [frame["choices"][0]["delta"] for frame in answer.frames() if frame != "[DONE]"]
+        return "".join(delta.get("content") or "" for delta in deltas)
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+# --- what a middleware may look like --------------------------------------------------------------------------------
+
+
+async def undecorated(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    response.headers["X-Seen"] = "yes"
+    return response
+
+
+def named_otherwise(_req, next_handler):  # type: ignore[no-untyped-def]
+    return undecorated(_req, next_handler)
+
+
+class Object:
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await undecorated(request, handler)
+
+    async def method(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await undecorated(request, handler)
+
+    @staticmethod
+    async def static(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await undecorated(request, handler)
+
+
+async def with_more(request: web.Request, handler: Handler, *, name: str = "X-Seen") -> web.StreamResponse:
+    response = await handler(request)
+    response.headers[name] = "yes"
+    return response
+
+
+def factory(name: str = "X-Seen") -> Any:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await with_more(request, handler, name=name)
+
+    return middleware
+
+
+def wrapping(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+FORMS = {
+    "undecorated": undecorated,
+    "decorated": web.middleware(with_more),
+    "with keywords": with_more,
+    "sync": named_otherwise,
+    "object": Object(),
+    "class": Object,
+    "bound method": Object().method,
+    "static method": Object.static,
+    "partial": functools.partial(with_more, name="X-Seen"),
+    "partial of decorated": functools.partial(web.middleware(with_more), name="X-Seen"),
+    "wrapped": wrapping(undecorated),
+    "factory": factory,
+    "factory of an object": lambda: Object(),
+    "decorated class": web.middleware(Object),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("form", FORMS)
+async def test_it_may_have_any_form_that_aiohttp_calls(form: str, stream: bool) -> None:
+    answer = await ask(FORMS[form], {"stream": stream})
+    assert (answer.status, answer.headers["X-Seen"], text_of(answer)) == (200, "yes", "hello")
+
+
+async def test_it_is_found_by_dotted_path_with_options_and_of_an_object() -> None:
+    from proxy.config import MiddlewareConfig
+
+    here = "tests.chain.plain_examples"
+    chain = [
+        f"{here}:undecorated",
+        f"{here}:CHECK.run",
+        MiddlewareConfig(use=f"{here}:marking", options={"name": "X-Mark"}),
+    ]
+    answer = await ask(chain)
+    assert [answer.headers[name] for name in ("X-Undecorated", "X-Check", "X-Mark")] == ["yes"] * 3
+
+
+async def old_style(app: web.Application, handler: Handler) -> Any:
+    raise AssertionError("never called")
+
+
+async def no_middleware(limit: int = 5) -> None:
+    raise AssertionError("never runs")
+
+
+def needs_options(limit: int, burst: int) -> Any:
+    return undecorated
+
+
+def makes_nothing() -> Any:
+    return lambda request: None
+
+
+REFUSED = {
+    "old style": (old_style, r"'app' and 'handler'"),
+    "async, of something else": (no_middleware, r"async, but takes no \(request, handler\)"),
+    "options are missing": (needs_options, r"'limit' and 'burst'"),
+    "factory of something else": (makes_nothing, r"returned function, which does not take \(request, handler\)"),
+    "no callable": (7, r"is a int, not a middleware"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_what_is_none_is_refused_at_the_start(what: str) -> None:
+    found, message = REFUSED[what]
+    with pytest.raises((TypeError, ConfigError), match=message):
+        await ask(found)
+
+
+# --- the request ----------------------------------------------------------------------------------------------------
+
+
+async def read(request: web.Request) -> bytes:
+    return await request.read()
+
+
+async def read_text(request: web.Request) -> bytes:
+    return (await request.text()).encode()
+
+
+async def read_json(request: web.Request) -> bytes:
+    return json.dumps(await request.json(), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+async def read_content(request: web.Request) -> bytes:
+    return await request.content.read()
+
+
+async def read_in_chunks(request: web.Request) -> bytes:
+    return b"".join([chunk async for chunk in request.content.iter_chunked(7)])
+
+
+async def read_any(request: web.Request) -> bytes:
+    return b"".join([chunk async for chunk in request.content.iter_any()])
+
+
+async def read_wire_chunks(request: web.Request) -> bytes:
+    return b"".join([chunk async for chunk, _ in request.content.iter_chunks()])
+
+
+async def read_line(request: web.Request) -> bytes:
+    return await request.content.readline()
+
+
+async def read_exactly(request: web.Request) -> bytes:
+    return await request.content.readexactly(request.content_length or 0)
+
+
+async def read_clone(request: web.Request) -> bytes:
+    return await request.clone().read()
+
+
+READERS = [
+    *(read, read_text, read_json, read_content, read_in_chunks, read_any, read_wire_chunks, read_line, read_exactly),
+    read_clone,
+]
+
+
+@BOTH
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+async def test_the_body_can_be_read_before_and_after(
+    reader: Callable[[web.Request], Awaitable[bytes]], stream: bool
+) -> None:
+    """By every reader, as if nobody had read it, and by as many middlewares as there are."""
+    seen: list[bytes] = []
+
+    async def reading(request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert request.can_read_body
+        assert request.body_exists
+        seen.append(await reader(request))
+        response = await handler(request)
+        seen.append(await reader(request))
+        return response
+
+    async def consuming(request: web.Request, handler: Handler) -> web.StreamResponse:
+        await request.release()
+        return await handler(request)
+
+    body = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": "äöü\U0001f600" * 9000}], "stream": stream}
+    )
+    raw = json.dumps(json.loads(body), separators=(",", ":"), ensure_ascii=False).encode()
+    answer = await run_chain([reading, consuming, reading, *PROMPT], raw, replies=["hello"])
+    assert (answer.status, text_of(answer)) == (200, "hello")
+    assert seen == [raw] * 4
+    assert answer.requests[0].messages[-1].text == "äöü\U0001f600" * 9000
+
+
+async def test_who_reads_the_rest_has_changed_nothing() -> None:
+    seen: list[bytes] = []
+
+    async def reading(request: web.Request, handler: Handler) -> web.StreamResponse:
+        seen.append(await request.content.readexactly(5))
+        seen.append(await request.read())
+        return await handler(request)
+
+    answer = await ask([reading, reading])
+    assert answer.status == 200
+    assert seen[0] + seen[1] == seen[2] + seen[3]
+
+
+async def test_a_signature_is_judged_by_the_body_that_was_sent() -> None:
+    async def signed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        known = hmac.new(b"secret", await request.read(), hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(known, request.headers.get("X-Signature", "")):
+            raise web.HTTPUnauthorized(text="Bad signature.")
+        return await handler(request)
+
+    body = b'{"model": "m",  "messages":[{"role":"user","content":"hi"}]}'
+    good = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    answer = await run_chain([signed, *PROMPT], body, replies=["hello"], headers={"X-Signature": good})
+    assert answer.status == 200
+    answer = await run_chain([signed, *PROMPT], body + b" ", replies=["hello"], headers={"X-Signature": good})
+    assert (answer.status, answer.json()["error"]["message"]) == (401, "Bad signature.")
+
+
+async def test_a_class_of_ours_may_read_the_request_too() -> None:
+    class Reading(Middleware):
+        async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+            assert (await request.json())["messages"] == USER
+            return await handler(request)
+
+    assert (await ask(Reading)).status == 200
+
+
+async def test_what_a_request_knows_and_keeps() -> None:
+    key = web.RequestKey("key", str)
+    seen: dict[str, Any] = {}
+
+    async def outer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[key] = "kept"
+        return await handler(request.clone(scheme="https", remote="192.0.2.1"))
+
+    async def inner(request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert request.match_info.route.resource is not None
+        seen.update(
+            kept=request[key],
+            scheme=request.scheme,
+            remote=request.remote,
+            resource=request.match_info.route.resource.canonical,
+            app=request.app is request.match_info.apps[0],
+            method=request.method,
+            type=request.content_type,
+            form=dict(await request.post()),
+        )
+        return await handler(request)
+
+    assert (await ask([outer, inner])).status == 200
+    assert seen == {
+        "kept": "kept",
+        "scheme": "https",
+        "remote": "192.0.2.1",
+        "resource": CHAT,
+        "app": True,
+        "method": "POST",
+        "type": "application/json",
+        "form": {},
+    }
+
+
+def replace_bytes(request: web.Request, body: bytes) -> web.Request:
+    request._read_bytes = body
+    return request
+
+
+def replace_in_a_clone(request: web.Request, body: bytes) -> web.Request:
+    clone = request.clone()
+    clone._read_bytes = body
+    return clone
+
+
+def stream_of(request: web.Request, body: bytes) -> StreamReader:
+    stream = StreamReader(request.protocol, 2**16, loop=asyncio.get_running_loop())
+    stream.feed_data(body)
+    stream.feed_eof()
+    return stream
+
+
+def replace_the_stream(request: web.Request, body: bytes) -> web.Request:
+    clone = request.clone()
+    clone._payload = stream_of(request, body)
+    return clone
+
+
+def replace_by_a_new_one(request: web.Request, body: bytes) -> web.Request:
+    return web.Request(
+        request._message,
+        stream_of(request, body),
+        request.protocol,
+        request.writer,
+        request.task,
+        asyncio.get_running_loop(),
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("tools", [[], TOOLS], ids=["no tools", "tools"])
+@pytest.mark.parametrize(
+    "replace", [replace_bytes, replace_in_a_clone, replace_the_stream, replace_by_a_new_one], ids=lambda f: f.__name__
+)
+async def test_a_body_that_was_replaced_is_the_request(
+    replace: Callable[[web.Request, bytes], web.Request], tools: list[Any], stream: bool
+) -> None:
+    seen: list[Any] = []
+
+    async def rewriting(request: web.Request, handler: Handler) -> web.StreamResponse:
+        body = await (request if replace is replace_bytes else request.clone()).json()  # aiohttp clones what is unread
+        body["messages"][0]["content"] += " there"
+        return await handler(replace(request, json.dumps(body).encode()))
+
+    async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
+        seen.append((await request.json())["messages"])
+        return await handler(request)
+
+    body = {"tools": tools, "stream": stream}
+    for chain in ([rewriting, looking], [looking, rewriting]):
+        answer = await ask(chain, body)
+        assert (answer.status, text_of(answer)) == (200, "hello")
+        assert answer.requests[0].messages[-1].text == "hi there"
+    assert seen == [[{"role": "user", "content": "hi there"}], USER]
+
+
+async def test_each_try_takes_the_body_that_it_is_given() -> None:
+    async def twice(request: web.Request, handler: Handler) -> web.StreamResponse:
+        body = await request.clone().json()
+        for word in (" once", " again"):
+            sent = json.dumps({**body, "messages": [{"role": "user", "content": "hi" + word}]}).encode()
+            response = await handler(replace_in_a_clone(request, sent))
+        return response
+
+    answer = await ask(twice)
+    assert [request.messages[-1].text for request in answer.requests] == ["hi once", "hi again"]
+
+
+async def test_a_body_that_is_replaced_too_late_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """What an outer middleware made of the request would be lost."""
+
+    class Changing(Middleware):
+        async def on_request(self, exchange: Any, request: Any) -> Any:
+            from dataclasses import replace
+
+            return replace(request, messages=(*request.messages, *request.messages))
+
+    async def rewriting(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await handler(replace_bytes(request, b'{"model":"m","messages":[{"role":"user","content":"new"}]}'))
+
+    answer = await ask([Changing, rewriting])
+    assert (answer.status, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert "put it further out" in caplog.text
+    assert answer.requests == ()
+
+
+# --- the answer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [{}, {"tools": TOOLS}], ids=["as it came", "rewritten"])
+async def test_a_whole_answer_is_a_response_with_a_body(body: dict[str, Any]) -> None:
+    seen: dict[str, Any] = {}
+
+    async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        assert isinstance(response, web.Response)
+        assert isinstance(response, Reply)
+        assert (response.status, response.reason, response.prepared) == (200, "OK", False)
+        assert response.content_type == "application/json"
+        assert isinstance(response.body, bytes)
+        assert response.text == response.body.decode()
+        assert response.content_length == len(response.body)
+        seen["body"] = response.body
+        return response
+
+    answer = await ask([looking, looking], body, replies=[CALL if body else "hello"])
+    assert answer.body == seen["body"]
+    message = answer.json()["choices"][0]["message"]
+    assert message["content"] == ("Yes." if body else "hello")
+    assert [call["function"]["name"] for call in message.get("tool_calls", ())] == (["look"] if body else [])
+    assert answer.headers["X-Usage-Source"] == "estimate" if body else "X-Usage-Source"
+
+
+async def test_looking_changes_nothing() -> None:
+    async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        assert isinstance(response, web.Response)
+        assert response.text
+        return response
+
+    plain, looked = await ask([]), await ask(looking)
+    assert {name for name in looked.headers if looked.headers.get(name) != plain.headers.get(name)} <= {
+        *("Content-Type", "Date", "X-Request-ID", "X-Request-Id", "Content-Length")
+    }
+    assert {**plain.json(), "id": 0, "created": 0} == {**looked.json(), "id": 0, "created": 0}
+
+
+async def json_of(response: web.StreamResponse) -> Any:
+    assert isinstance(response, web.Response)
+    assert response.text is not None
+    answer = json.loads(response.text)
+    answer["choices"][0]["message"]["content"] += "!"
+    return answer
+
+
+async def set_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    answer = await json_of(response)
+    assert isinstance(response, web.Response)
+    response.body = json.dumps(answer).encode()
+    return response
+
+
+async def set_text(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    answer = await json_of(response)
+    assert isinstance(response, web.Response)
+    response.text = json.dumps(answer)
+    return response
+
+
+async def fresh(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    return web.json_response(await json_of(response), headers={"X-Fresh": "yes"})
+
+
+async def fresh_with_the_old_head(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    body = json.dumps(await json_of(response)).encode()
+    return web.Response(
+        body=body, status=response.status, headers={**response.headers, "Content-Length": str(len(body))}
+    )
+
+
+REPLACING = [set_body, set_text, fresh, fresh_with_the_old_head]
+
+
+@pytest.mark.parametrize("replacing", REPLACING, ids=lambda f: f.__name__)
+async def test_a_body_that_was_replaced_is_what_the_client_gets(replacing: Any) -> None:
+    answer = await ask(replacing)
+    assert (answer.status, text_of(answer)) == (200, "hello!")
+    assert int(answer.headers["Content-Length"]) == len(answer.body)
+    assert ", " in answer.body.decode(), "the middleware's own bytes"
+
+
+@pytest.mark.parametrize("replacing", REPLACING, ids=lambda f: f.__name__)
+async def test_those_further_out_see_what_the_client_gets(replacing: Any) -> None:
+    """Plain ones, those with hooks, and audits: limits on use count the tokens of an answer that was replaced."""
+    seen: list[str] = []
+
+    class Watching(Middleware):
+        async def on_reply(self, exchange: Any, reply: Any) -> Any:
+            seen.append("".join(part.text for part in reply.choices[0].parts))
+            return reply
+
+    class Auditing(Middleware):
+        def declare(self, exchange: Any, reply: Reply) -> None:
+            def see(event: Any) -> None:
+                seen.append(getattr(event, "text", ""))
+
+            async def settle(event: Any) -> None:
+                pass
+
+            reply.audit(see, settle)
+
+    answer = await ask([Watching, replacing])
+    assert (text_of(answer), seen) == ("hello!", ["hello!"])
+    seen.clear()
+    for chain in ([Auditing, replacing], [replacing, Auditing]):
+        answer = await ask(chain)
+        assert (text_of(answer), "".join(seen)) == ("hello!", "hello!")
+        seen.clear()
+    answer = await ask([replacing, replacing, replacing])
+    assert text_of(answer) == "hello!!!"
+
+
+async def test_a_form_of_its_own_ends_the_way() -> None:
+    """No reply any more, so nobody further out is bothered with it."""
+
+    class Watching(Middleware):
+        async def on_reply(self, exchange: Any, reply: Any) -> Any:
+            raise AssertionError("there is none")
+
+    async def wrapping(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        assert isinstance(response, web.Response)
+        response.body = json.dumps({"data": json.loads(response.body)}).encode()
+        response.set_cookie("a", "b")
+        return response
+
+    answer = await ask([Watching, wrapping])
+    assert answer.json()["data"]["choices"][0]["message"]["content"] == "hello"
+    assert answer.headers["Set-Cookie"] == "a=b; Path=/"
+
+
+@BOTH
+async def test_the_head_is_set_on_both_kinds_of_answers(stream: bool) -> None:
+    async def dressing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        assert not response.prepared
+        assert response.content_type == ("text/event-stream" if stream else "application/json")
+        response.headers["X-One"] = "1"
+        response.headers.add("X-Two", "a")
+        response.headers.add("X-Two", "b")
+        response.set_cookie("first", "1", httponly=True)
+        response.set_cookie("second", "2")
+        response.set_status(202)
+        return response
+
+    answer = await ask(dressing, {"stream": stream})
+    assert (answer.status, answer.headers["X-One"], text_of(answer)) == (202, "1", "hello")
+    assert answer.headers.getall("X-Two") == ["a", "b"]  # type: ignore[attr-defined]
+    assert len(answer.headers.getall("Set-Cookie")) == 2  # type: ignore[attr-defined]
+
+
+async def test_a_content_type_of_its_own_stays() -> None:
+    async def typing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        response.content_type = "application/vnd.mine+json"
+        return response
+
+    assert (await ask(typing)).headers["Content-Type"] == "application/vnd.mine+json"
+
+
+@BOTH
+async def test_an_answer_may_be_compressed(stream: bool) -> None:
+    async def compressing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        response.enable_compression()
+        return response
+
+    answer = await ask(compressing, {"stream": stream}, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert text_of(answer) == "hello"  # the client has unpacked it
+
+
+@BOTH
+async def test_it_may_prepare_the_answer_itself(stream: bool) -> None:
+    async def preparing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        response.headers["X-Early"] = "yes"
+        await response.prepare(request)
+        return response
+
+    answer = await ask(preparing, {"stream": stream})
+    assert (answer.status, answer.headers["X-Early"], text_of(answer)) == (200, "yes", "hello")
+
+
+async def test_a_stream_has_no_text_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    for name, set_it in (("text", False), ("body", False), ("text", True), ("body", True)):
+
+        async def looking(
+            request: web.Request, handler: Handler, name: str = name, set_it: bool = set_it
+        ) -> web.StreamResponse:
+            response = await handler(request)
+            assert not isinstance(response, web.Response)
+            assert not hasattr(response, name)
+            if set_it:
+                setattr(response, name, "new")
+            getattr(response, name)
+            return response
+
+        caplog.clear()
+        answer = await ask(looking, {"stream": True})
+        assert (answer.status, answer.json()["error"]["code"]) == (500, "internal_error")
+        assert f"this answer has no `{name}`" in caplog.text
+        assert "`reply.map`" in caplog.text
+
+
+async def test_it_may_answer_by_itself() -> None:
+    async def answering(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return web.json_response({"mine": True}, status=203)
+
+    answer = await ask(answering)
+    assert (answer.status, answer.json(), answer.requests) == (203, {"mine": True}, ())
+
+
+async def test_an_answer_that_comes_too_late_is_closed() -> None:
+    """A middleware that shields what is further in from being cancelled: nobody else would give the connection back."""
+    closed = asyncio.Event()
+    inside, go = asyncio.Event(), asyncio.Event()
+    shielded: list[asyncio.Future[Any]] = []
+
+    async def shielding(request: web.Request, handler: Handler) -> web.StreamResponse:
+        shielded.append(asyncio.ensure_future(handler(request)))
+        await inside.wait()
+        raise web.HTTPServiceUnavailable(text="Not now.")
+
+    class Slow(Middleware):
+        async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+            inside.set()
+            await go.wait()
+            reply = await handler(request)
+            assert isinstance(reply, Reply)
+            reply.at_end(closed.set)
+            return reply
+
+    answer = await ask([shielding, Slow], {"stream": True})
+    assert answer.status == 503
+    go.set()
+    await asyncio.wait_for(closed.wait(), 20)
+    await shielded[0]
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+REFUSALS = {
+    400: ({"tool_choice": "required"}, web.HTTPBadRequest, ClientFault),
+    502: ({}, web.HTTPBadGateway, BackendFault),
+}
+BROKEN = [{"error": {"status": 500, "message": "out of order"}}]
+
+
+@BOTH
+@pytest.mark.parametrize("status", REFUSALS)
+async def test_an_error_is_what_aiohttp_would_raise_and_what_it_was(status: int, stream: bool) -> None:
+    body, http, kind = REFUSALS[status]
+    seen: list[Any] = []
+
+    async def catching(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            seen.append(error)
+            error.headers["X-Caught"] = str(error.status)
+            error.set_cookie("caught", "yes")
+            raise
+
+    answer = await ask([catching, catching], {**body, "stream": stream}, replies=BROKEN)
+    assert len(seen) == 2
+    for error in seen:
+        assert isinstance(error, http)
+        assert isinstance(error, kind)
+        assert isinstance(error, GatewayError)
+        assert type(error).__name__ == kind.__name__
+        assert (error.status, error.status_code, json.loads(error.text or "")) == (status, status, answer.json())
+        assert error.message == answer.json()["error"]["message"]
+    assert (answer.status, answer.headers["X-Caught"]) == (status, str(status))
+    assert answer.headers["Set-Cookie"] == "caught=yes; Path=/"
+
+
+@pytest.mark.parametrize("returned", [False, True], ids=["raised", "returned"])
+async def test_the_error_may_be_answered_otherwise(returned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+
+    async def catching(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if returned:
+                return error
+            return web.json_response({"mine": error.status}, status=error.status)
+
+    answer = await ask(catching, {"tool_choice": "required"})
+    assert answer.status == 400
+    assert answer.json().get("mine") == (None if returned else 400)
+    assert caplog.records[-1].fields["code"] == "invalid_tool_choice"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("status", [401, 403, 418, 429, 503])
+async def test_it_may_raise_an_http_error(status: int) -> None:
+    async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        class Refused(web.HTTPException):
+            status_code = status
+
+        raise Refused(text="No.", headers={"X-Why": "because"})
+
+    answer = await ask([undecorated, refusing])
+    assert (answer.status, answer.json()["error"]["message"], answer.headers["X-Why"]) == (status, "No.", "because")
+
+
+async def test_the_head_of_a_stream_that_fails_at_its_first_event_is_kept() -> None:
+    """The status is known only then, and the middleware has returned by then."""
+
+    async def dressing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        response.headers["Access-Control-Allow-Origin"] = "https://chat.example"
+        response.set_cookie("a", "b")
+        return response
+
+    class Failing(Middleware):
+        def declare(self, exchange: Any, reply: Reply) -> None:
+            def fail(event: Any) -> Any:
+                raise BackendFault("It broke.")
+
+            from proxy.events import Kind
+
+            reply.map(fail, Kind.EDGES)
+
+    answer = await ask([dressing, Failing], {"stream": True})
+    assert (answer.status, answer.headers["Content-Type"]) == (502, "application/json")
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://chat.example"
+    assert answer.headers["Set-Cookie"] == "a=b; Path=/"
+
+
+# --- Responses, and the gateway's own state -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outside", [True, False], ids=["outside", "inside"])
+async def test_a_conversation_is_kept_whatever_was_made_of_the_answer(outside: bool) -> None:
+    from aiohttp.test_utils import TestClient, TestServer
+
+    from proxy.app import create_app
+    from proxy.config import DEFAULT_CHAIN
+    from proxy.settings import load
+
+    here = "tests.chain.plain_examples:shouting"
+    at = DEFAULT_CHAIN.index("conversation") + (0 if outside else 1)
+    config = load(
+        None,
+        env={},
+        overrides={
+            "store": {"kind": "memory"},
+            "chain": [*DEFAULT_CHAIN[:at], here, *DEFAULT_CHAIN[at:]],
+            "backends": {"mock": {"kind": "mock", "script": ["hello", "again"]}},
+        },
+    )
+    async with TestClient(TestServer(create_app(config))) as client:
+
+        async def post(**body: Any) -> Any:
+            async with client.post(RESPONSES, json={"model": "m", **body}) as response:
+                assert response.status == 200, await response.text()
+                return await response.json()
+
+        first = await post(input="hi")
+        assert first["output"][0]["content"][0]["text"] == "HELLO"
+        second = await post(input="more", previous_response_id=first["id"])
+        assert second["output"][0]["content"][0]["text"] == "AGAIN"

@@ -1,0 +1,318 @@
+"""Middlewares for aiohttp that others have published, unmodified, in chains and around the gateway's application."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from proxy.app import create_app
+from proxy.config import DEFAULT_CHAIN, GatewayConfig
+from proxy.middleware import Handler
+from proxy.testing import Answer, Say, Upstream, WireAnswer, read_frames
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, serving, upstream_config
+
+pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning")  # some keep theirs by name
+
+ORIGIN = "https://chat.example"
+TOOLS = [function("read_file", path="string")]
+HERE = "tests.e2e.published"
+BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+BAD = {"messages": USER, "tool_choice": "required"}
+"""What `validation` refuses."""
+
+
+def needs(*modules: str) -> Any:
+    missing = [name for name in modules if find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+def config(*outer: Any) -> GatewayConfig:
+    script = [{"text": f"Reading. {block('read_file', {'path': 'a.txt'})}"}]
+    return read_config({"backends": {"mock": {"kind": "mock", "script": script}}, "chain": [*outer, *DEFAULT_CHAIN]})
+
+
+def use(path: str, **options: Any) -> dict[str, Any]:
+    return {"use": path, "options": options}
+
+
+def called(answer: WireAnswer) -> list[str]:
+    """The tools that the answer calls."""
+    if answer.headers["Content-Type"].startswith("text/event-stream"):
+        deltas = [f["choices"][0]["delta"] for f in read_frames(answer.body) if f != "[DONE]"]
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+        return [call["function"]["name"] for call in calls if "name" in call["function"]]
+    calls = json.loads(answer.body)["choices"][0]["message"]["tool_calls"]
+    return [call["function"]["name"] for call in calls]
+
+
+@BOTH
+@needs("aiohttp_middlewares", "aiohttp_remotes", "aiohttp_session", "aiohttp_basicauth", "aiohttp_catcher", "webargs")
+async def test_all_of_them_in_one_list(gateway: Gateway, stream: bool) -> None:
+    chain = [
+        use("aiohttp_middlewares:cors_middleware", origins=[ORIGIN]),
+        use("aiohttp_middlewares:error_middleware"),
+        use("aiohttp_middlewares:https_middleware"),
+        use("aiohttp_middlewares:timeout_middleware", seconds=60),
+        use("aiohttp_middlewares:shield_middleware", methods=["POST"]),
+        use("aiohttp_basicauth:BasicAuthMiddleware", username="ada", password="enchantress"),
+        f"{HERE}:forwarded",
+        f"{HERE}:session",
+        f"{HERE}:counting",
+        f"{HERE}:catching",
+        use(f"{HERE}:checked", most=100),
+    ]
+    login = base64.b64encode(b"ada:enchantress").decode()
+    headers = {
+        "Origin": ORIGIN,
+        "X-Forwarded-Proto": "https",
+        "X-Forwarded-For": "192.0.2.7",
+        "Authorization": f"Basic {login}",
+    }
+    body = {"messages": USER, "tools": TOOLS, "stream": stream, "max_tokens": 20}
+    server = await gateway(config(*chain))
+    answer = await post(server, body, headers=headers)
+    assert (answer.status, called(answer)) == (200, ["read_file"])
+    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert answer.headers["X-Max-Tokens"] == "20"
+    assert ("AIOHTTP_SESSION" in answer.headers.get("Set-Cookie", "")) is not stream  # its own rule: none for streams
+    refused = await post(server, body)
+    assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm=""')
+
+
+@BOTH
+@needs("aiohttp_middlewares")
+async def test_cross_origin_headers_are_on_errors_too(gateway: Gateway, stream: bool) -> None:
+    """Without them a web page cannot read what was wrong."""
+    server = await gateway(config(use("aiohttp_middlewares:cors_middleware", origins=[ORIGIN])))
+    answer = await post(server, {**BAD, "stream": stream}, headers={"Origin": ORIGIN})
+    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (400, ORIGIN)
+    assert answer.json()["error"]["code"] == "invalid_tool_choice"
+
+
+@needs("aiohttp_middlewares")
+async def test_an_error_handler_gets_the_status_and_the_message(gateway: Gateway) -> None:
+    plain = await post(await gateway(config()), BAD)
+    answer = await post(await gateway(config(use("aiohttp_middlewares:error_middleware"))), BAD)
+    assert (answer.status, answer.json()) == (400, {"detail": plain.json()["error"]["message"]})
+
+
+@needs("aiohttp_catcher")
+async def test_an_error_handler_finds_the_class_by_its_name(gateway: Gateway) -> None:
+    answer = await post(await gateway(config(f"{HERE}:catching")), BAD)
+    assert (answer.status, answer.json()["code"]) == (422, 422)
+    assert "tool_choice" in answer.json()["message"]
+
+
+@BOTH
+@needs("aiohttp_middlewares")
+async def test_a_time_limit_gives_the_model_server_up(stream: bool) -> None:
+    never = asyncio.Event()
+    chain = [
+        use("aiohttp_middlewares:error_middleware"),
+        use("aiohttp_middlewares:timeout_middleware", seconds=0.05),
+        *DEFAULT_CHAIN,
+    ]
+    async with (
+        Upstream([Answer(wait=never)]) as upstream,
+        serving(upstream_config(upstream.url, chain=chain)) as server,
+    ):
+        answer = await post(server, {"messages": USER, "stream": stream})
+        assert answer.status == 500
+        await asyncio.wait_for(upstream.requests[0].dropped.wait(), 20)
+
+
+@needs("aiohttp_middlewares")
+async def test_a_shielded_request_goes_on_and_leaves_nothing_open() -> None:
+    """The client goes while the model server thinks; the handler ends by itself, and what it got is given back."""
+    go = asyncio.Event()
+    chain = [use("aiohttp_middlewares:shield_middleware", methods=["POST"]), *DEFAULT_CHAIN]
+    said = Say("hello")
+
+    def slow(asked: Any) -> Answer:
+        answer = said(asked)
+        return Answer(answer.steps, headers=answer.headers, wait=go, hang=True)
+
+    async with Upstream([slow]) as upstream, serving(upstream_config(upstream.url, chain=chain)) as server:
+        body = {"model": "m", "messages": USER, "stream": True}
+        async with ClientSession() as session:
+            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body))
+            asked = await upstream.next_request()
+            asking.cancel()
+            await asyncio.wait({asking})
+        go.set()
+        await asyncio.wait_for(asked.dropped.wait(), 20)  # its stream hangs, so somebody has closed it
+
+
+@needs("aiohttp_session")
+async def test_a_session_is_kept_in_a_cookie_over_answers_and_errors(gateway: Gateway) -> None:
+    server = await gateway(config(f"{HERE}:session", f"{HERE}:counting"))
+    async with TestClient(server) as client:
+        for body in ({"messages": USER}, BAD, {"messages": USER}):
+            async with client.post(CHAT, json={"model": "m", **body}) as response:
+                assert response.status == (400 if body is BAD else 200)
+                cookie = response.cookies["AIOHTTP_SESSION"].value
+    assert json.loads(cookie)["session"] == {"count": 3}
+
+
+@needs("aiohttp_remotes")
+async def test_it_may_send_the_client_elsewhere_or_away(gateway: Gateway) -> None:
+    server = await gateway(config(f"{HERE}:secure"))
+    async with ClientSession() as session:
+        asked = session.post(server.make_url(CHAT), json={"model": "m", "messages": USER}, allow_redirects=False)
+        async with asked as response:
+            assert (response.status, response.headers["Location"].split(":")[0]) == (308, "https")
+    answer = await post(
+        await gateway(config(use(f"{HERE}:basic_auth", username="a", password="b"))), {"messages": USER}
+    )
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Basic realm=toolwire")
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@BOTH
+@needs("webargs")
+async def test_one_that_checks_bodies_sees_them(gateway: Gateway, stream: bool) -> None:
+    server = await gateway(config(use(f"{HERE}:checked", most=100)))
+    for most, status in ((20, 200), (200, 422)):
+        body = {"messages": USER, "tools": TOOLS, "stream": stream, "max_tokens": most}
+        assert (await post(server, body)).status == status
+
+
+# --- around the application -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def around(
+    add: Callable[[web.Application], Any], settings: GatewayConfig | None = None
+) -> AsyncIterator[TestServer]:
+    app = create_app(settings or config())
+    result = add(app)
+    if asyncio.iscoroutine(result):
+        await result
+    async with TestServer(app) as server:
+        yield server
+
+
+READ = {
+    "read": lambda request: request.read(),
+    "json": lambda request: request.json(),
+    "clone": lambda request: request.read(),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("how", READ)
+async def test_a_body_that_was_read_before_the_gateway(how: str, stream: bool) -> None:
+    async def reading(request: web.Request, handler: Handler) -> web.StreamResponse:
+        sent = request.clone() if how == "clone" else request
+        assert await READ[how](sent)  # type: ignore[no-untyped-call]
+        response = await handler(sent)
+        assert await READ["read"](sent)  # type: ignore[no-untyped-call]
+        return response
+
+    body = {"messages": [{"role": "user", "content": "hi" * 90_000}], "tools": TOOLS, "stream": stream}
+    async with around(lambda app: app.middlewares.append(web.middleware(reading))) as server:
+        answer = await post(server, body)
+        assert (answer.status, called(answer)) == (200, ["read_file"])
+
+
+async def test_who_reads_first_is_bound_by_the_same_limit() -> None:
+    async def reading(request: web.Request, handler: Handler) -> web.StreamResponse:
+        await request.read()
+        return await handler(request)
+
+    settings = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, "limits": {"body_bytes": 1000}})
+    async with around(lambda app: app.middlewares.append(web.middleware(reading)), settings) as server:
+        assert (await post(server, {"messages": USER})).status == 200
+        answer = await post(server, {"messages": [{"role": "user", "content": "hi" * 900}]})
+        assert answer.status == 413
+
+
+async def test_a_whole_answer_comes_out_unsent() -> None:
+    async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        assert isinstance(response, web.Response)
+        assert not response.prepared
+        answer = json.loads(response.text or "")
+        if response.status == 200:
+            response.headers["X-Said"] = answer["choices"][0]["message"]["content"]
+        response.text = json.dumps({**answer, "signed": True})
+        return response
+
+    async with around(lambda app: app.middlewares.append(web.middleware(looking))) as server:
+        answer = await post(server, {"messages": USER, "tools": TOOLS})
+        assert (answer.headers["X-Said"], answer.json()["signed"], called(answer)) == ("Reading.", True, ["read_file"])
+        assert answer.headers["X-Request-Id"]
+        assert (await post(server, {**BAD, "stream": True})).status == 400
+
+
+@needs("aiohttp_session")
+async def test_a_session_around_everything() -> None:
+    from aiohttp_session import SimpleCookieStorage, setup
+
+    from tests.e2e.published import counting
+
+    def add(app: web.Application) -> None:
+        setup(app, SimpleCookieStorage())
+        app.middlewares.append(web.middleware(counting))
+
+    async with around(add) as server:
+        answer = await post(server, {"messages": USER})
+        assert "AIOHTTP_SESSION" in answer.headers["Set-Cookie"]
+
+
+@BOTH
+@needs("aiohttp_remotes", "aiohttp_cors")
+async def test_packages_that_set_themselves_up(stream: bool) -> None:
+    import aiohttp_cors
+    import aiohttp_remotes
+
+    async def add(app: web.Application) -> None:
+        await aiohttp_remotes.setup(app, aiohttp_remotes.XForwardedRelaxed(), aiohttp_remotes.Secure())
+        cors = aiohttp_cors.setup(
+            app, defaults={ORIGIN: aiohttp_cors.ResourceOptions(allow_headers="*", expose_headers="*")}
+        )
+        for route in list(app.router.routes()):
+            if route.method == "POST":
+                cors.add(route)
+
+    async with around(add) as server:
+        headers = {"Origin": ORIGIN, "X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+        answer = await post(server, {"messages": USER, "tools": TOOLS, "stream": stream}, headers=headers)
+        assert (answer.status, called(answer)) == (200, ["read_file"])
+        assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        async with ClientSession() as session:
+            asks = {
+                **headers,
+                "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "content-type",
+            }
+            async with session.options(server.make_url(CHAT), headers=asks) as response:
+                assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (200, ORIGIN)
+
+
+@BOTH
+async def test_the_gateway_inside_of_another_application(stream: bool) -> None:
+    async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert (await request.json())["messages"] == USER
+        response = await handler(request)
+        if not response.prepared:
+            response.headers["X-Around"] = "yes"
+        return response
+
+    app = web.Application(middlewares=[web.middleware(looking)])
+    app.add_subapp("/ai/", create_app(config()))
+    async with TestServer(app) as server:
+        answer = await post(server, {"messages": USER, "tools": TOOLS, "stream": stream}, path="/ai" + CHAT)
+        assert (answer.status, called(answer)) == (200, ["read_file"])
+        assert ("X-Around" in answer.headers) is not stream
