@@ -383,7 +383,7 @@ def parse(
 @bench.command()
 @click.option("--config", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration to measure.")
 @click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
-@click.option("--requests", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Of each kind.")
+@click.option("--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Of each kind.")
 @click.option(
     "--json",
     "json_file",

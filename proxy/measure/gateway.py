@@ -1,8 +1,9 @@
 """`toolwire bench gateway`: what the gateway adds to a request and to a streamed frame (R17.1).
 
 Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front of it
-as it is configured, and a client that asks both in turns, one request at a time. What the answer takes longer through the
-gateway is its overhead. Under load, in processes of their own, against other programs: see `bench/`.
+as it is configured, and a client that asks both in turns, one request at a time. How much longer the answer takes through the
+gateway than the one asked for directly beside it is the overhead, a sample of differences. Whatever disturbed one of the two is in
+there, so a figure is shown with its confidence interval, and as an upper bound where it cannot be told from nothing. Under load, in processes of their own, against other programs: see `bench/`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, Final
 
 from aiohttp import ClientSession, web
@@ -26,7 +26,7 @@ from ..conversion import ConfigError
 from ..registry import registries
 from .corpus import TOOLS, large_call, prose, rendered
 from .report import described, environment, table
-from .timing import percentile
+from .timing import Estimate, estimate, percentile
 
 TEXT_CHARS: Final = 2_000
 """Length of each answer: about 500 frames."""
@@ -70,14 +70,19 @@ class Measured:
     direct: Side
     gateway: Side
 
-    def overhead(self, percent: float) -> int:
-        """Nanoseconds that a request takes longer through the gateway: the difference of two percentiles."""
-        return percentile(sorted(self.gateway.wall), percent) - percentile(sorted(self.direct.wall), percent)
+    def overhead(self, percent: float) -> Estimate:
+        """Nanoseconds that so many percent of the requests take longer at most than the one beside it. Not the difference of two
+        percentiles: those are of different moments, and what disturbed one side would count for the other."""
+        return estimate(_differences(self.gateway.wall, self.direct.wall), percent)
 
     @property
-    def cpu(self) -> float:
-        """Nanoseconds of CPU that the gateway adds to a request: the median of differences of neighbours."""
-        return median(a - b for a, b in zip(self.gateway.cpu, self.direct.cpu, strict=True))
+    def cpu(self) -> Estimate:
+        """Nanoseconds of CPU that the gateway adds to a request: the median of the differences."""
+        return estimate(_differences(self.gateway.cpu, self.direct.cpu), 50)
+
+
+def _differences(through: Sequence[int], directly: Sequence[int]) -> list[int]:
+    return [a - b for a, b in zip(through, directly, strict=True)]
 
 
 def measure(config: GatewayConfig, requests: int) -> list[Measured]:
@@ -189,34 +194,47 @@ def as_text(results: Sequence[Measured]) -> Iterator[str]:
     yield described(environment())
     yield "Microseconds; one request at a time, client, gateway and model server in one process on the loopback interface."
     yield ""
-    head = [
-        "",
-        "frames",
-        "direct p50",
-        "gateway p50",
-        "overhead p50",
-        "overhead p99",
-        "CPU",
-        "p50 per frame",
-        "CPU per frame",
-    ]
+    head = ["", "frames", "direct p50", "gateway p50", *(f"added {name}" for name in _SHOWN)]
     yield from table(head, [_row(each) for each in results])
+    yield ""
+    yield (
+        "added: how much longer a request takes through the gateway than the one directly beside it, and how much more CPU; in brackets the"
+        " interval that holds the true figure 95 times of 100. `< x` cannot be told from nothing, and is less than x."
+        " `?`: too few requests (p99 needs 368)."
+    )
+
+
+_SHOWN: Final = ("p50", "p99", "CPU p50", "p50 per frame", "CPU per frame")
 
 
 def _row(each: Measured) -> list[str]:
     direct, gateway = (percentile(sorted(side.wall), 50) for side in (each.direct, each.gateway))
-    times = [direct, gateway, each.overhead(50), each.overhead(99), each.cpu]
-    single = [each.overhead(50) / each.frames, each.cpu / each.frames] if each.frames else []
+    added, rare, cpu = each.overhead(50), each.overhead(99), each.cpu
+    single = [shown(added, each.frames), shown(cpu, each.frames)] if each.frames else ["", ""]
     return [
         each.work.title,
         str(each.frames or ""),
-        *(f"{time / 1e3:,.0f}" for time in times),
-        *([f"{time / 1e3:,.2f}" for time in single] or ["", ""]),
+        *(f"{time / 1e3:,.0f}" for time in (direct, gateway)),
+        *map(shown, (added, rare, cpu)),
+        *single,
     ]
 
 
+def shown(time: Estimate, parts: int = 0) -> str:
+    """Microseconds, of one of so many `parts`: a figure if it is known to be above zero, else the bound that it is below."""
+
+    def text(value: int) -> str:
+        return f"{value / 1e3 / parts:,.2f}" if parts else f"{value / 1e3:,.0f}"
+
+    if time.high is None:
+        return "?"
+    if time.low is not None and time.low > 0:
+        return f"{text(time.value)} [{text(time.low)}, {text(time.high)}]"
+    return f"< {text(time.high)}" if time.high > 0 else "none"
+
+
 def as_json(results: Sequence[Measured]) -> dict[str, Any]:
-    """All figures, in nanoseconds."""
+    """All figures, in nanoseconds. Those of the overhead may be below zero where noise is larger; then `low` says so."""
     return {
         "environment": environment(),
         "requests": len(results[0].direct.wall),
@@ -228,7 +246,10 @@ def as_json(results: Sequence[Measured]) -> dict[str, Any]:
                 "frames": each.frames,
                 "direct_ns": {"wall": each.direct.wall, "cpu": each.direct.cpu},
                 "gateway_ns": {"wall": each.gateway.wall, "cpu": each.gateway.cpu},
-                "overhead_ns": {"p50": each.overhead(50), "p99": each.overhead(99), "cpu": each.cpu},
+                "overhead_ns": {
+                    name: {"value": figure.value, "low": figure.low, "high": figure.high}
+                    for name, figure in (("p50", each.overhead(50)), ("p99", each.overhead(99)), ("cpu", each.cpu))
+                },
             }
             for each in results
         ],

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, exp, inf, lgamma, log, log1p
 from time import perf_counter_ns, thread_time_ns
 from typing import Final
 
@@ -21,6 +21,7 @@ from ..events import Event
 from .contestants import Make
 
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
+CONFIDENCE: Final = 0.95
 BATCH: Final = 16
 """Pieces between two looks at the clock where single pieces are not timed."""
 
@@ -85,6 +86,48 @@ def whole_run(make: Make, pieces: Sequence[str | bytes], budget_s: float = inf) 
 def percentile(ordered: Sequence[int], percent: float) -> int:
     """The smallest value that so many percent of the values do not exceed (nearest rank)."""
     return ordered[max(ceil(len(ordered) * percent / 100), 1) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A percentile of what was sampled, and the interval that holds the true one 95 times of 100. None: the sample is too small to
+    bound it on that side."""
+
+    value: int
+    low: int | None
+    high: int | None
+
+
+def estimate(values: Sequence[int], percent: float) -> Estimate:
+    """A percentile with its confidence interval, which assumes nothing of how the values are spread: its bounds are values
+    themselves, by the binomial distribution of how many lie below the true percentile."""
+    ordered = sorted(values)
+    low, high = _ranks(len(ordered), percent / 100)
+    return Estimate(
+        percentile(ordered, percent),
+        ordered[low - 1] if low else None,
+        ordered[high - 1] if high <= len(ordered) else None,
+    )
+
+
+def _ranks(number: int, share: float) -> tuple[int, int]:
+    """The ranks of the bounds, from 1; 0 and `number` + 1 stand for none."""
+    low, high = 0, number + 1
+    below = 0.0  # the probability that fewer than `rank` values lie below
+    for rank in range(1, number + 1):
+        below += exp(
+            lgamma(number + 1)
+            - lgamma(rank)
+            - lgamma(number - rank + 2)
+            + (rank - 1) * log(share)
+            + (number - rank + 1) * log1p(-share)
+        )
+        if below <= (1 - CONFIDENCE) / 2:
+            low = rank
+        if below >= (1 + CONFIDENCE) / 2:
+            high = rank
+            break
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.measure.gateway import WORKS, Measured, Side
+from proxy.measure.gateway import WORKS, Measured, Side, as_text, shown
+from proxy.measure.timing import Estimate, estimate
 
 Run = Callable[..., Result]
 
@@ -73,6 +77,44 @@ def test_what_cannot_be_measured_is_said(run: Run, tmp_path: Path, config: str, 
     assert run("--requests", "0").exit_code == 2
 
 
-def test_the_overhead_is_what_the_gateway_adds() -> None:
-    measured = Measured(WORKS[0], 0, Side([10, 30, 20], [1, 1, 1]), Side([25, 90, 60], [5, 7, 9]))
-    assert (measured.overhead(50), measured.overhead(99), measured.cpu) == (40, 60, 6)
+def measured(direct: list[int], gateway: list[int], frames: int = 0) -> Measured:
+    return Measured(WORKS[0], frames, Side(direct, direct), Side(gateway, gateway))
+
+
+def test_the_overhead_is_what_the_gateway_adds_to_the_request_beside_it() -> None:
+    """A pause of the machine that falls on a direct request is no gain of the gateway, and none of its costs otherwise."""
+    direct = [1_000_000] * 400
+    gateway = [1_100_000] * 400
+    for at in (7, 100, 200, 300, 350):
+        direct[at] = 76_000_000
+    steady = measured(direct, gateway, frames=10)
+    assert steady.overhead(50) == steady.overhead(99) == Estimate(100_000, 100_000, 100_000)
+    row = next(line for line in as_text([steady]) if line.startswith(f"| {WORKS[0].title}"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[2:] == ["1,000", "1,100", *["100 [100, 100]"] * 3, *["10.00 [10.00, 10.00]"] * 2]
+
+
+def test_percentiles_come_with_what_is_known_of_them() -> None:
+    ranks = list(range(1, 101))
+    assert estimate(ranks, 50) == Estimate(50, 40, 61)  # as in the tables of order statistics
+    assert estimate(list(range(1, 367 + 1)), 99).high is None
+    assert estimate(list(range(1, 368 + 1)), 99).high == 368
+    assert estimate([7], 50) == Estimate(7, None, None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=60),
+    st.integers(0, 600),
+)
+def test_no_overhead_below_zero_is_ever_a_figure(pairs: list[tuple[int, int]], frames: int) -> None:
+    each = measured(*(list(side) for side in zip(*pairs, strict=True)), frames=frames)
+    row = next(line for line in as_text([each]) if line.startswith(f"| {WORKS[0].title}"))
+    for cell in row.split("|")[5:-1]:
+        assert re.fullmatch(r" *(\?|none|< [\d,.]+|[\d,.]+ \[[\d,.]+, [\d,.]+\]|) *", cell), cell
+
+
+def test_noise_is_a_bound_and_no_figure() -> None:
+    noisy = [100_000 * (-1) ** number * number for number in range(400)]
+    assert shown(estimate(noisy, 50)).startswith("< ")
+    assert shown(Estimate(-5_000, -9_000, -1_000)) == "none"
+    assert shown(Estimate(1, 1, None)) == "?"
