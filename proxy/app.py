@@ -17,7 +17,7 @@ from aiohttp import web
 from ._version import __version__
 from .auth import Keys
 from .backends.base import Backend
-from .checks import chain_of, check_names, effective_routes, has_limits
+from .checks import chain_of, effective_routes, has_limits
 from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
 from .cors import Cors
@@ -27,6 +27,7 @@ from .fastparse import IMPLEMENTATION
 from .heads import OWN_MIDDLEWARES, set_common
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
+from .names import check_names
 from .observability.observing import Observe
 from .observability.telemetry import Metrics
 from .plain import PlainGuard

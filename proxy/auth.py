@@ -61,7 +61,7 @@ class Keys:
         """The keys of the configuration and of its key file. Raises `OSError`, `ValueError` or `ConfigError`."""
         keys = [key for key in config.keys if key.key]
         if config.keys_file is not None:
-            keys += _read_file(Path(config.keys_file))
+            keys += read_keys(Path(config.keys_file))
         return cls(keys)
 
     def __bool__(self) -> bool:
@@ -96,6 +96,29 @@ class Keys:
         return key
 
 
+def owner_of(key: str) -> str:
+    """What is known of a key, as an `ApiKey.owner`; nothing of one that is not well formed."""
+    try:
+        return _digest_of_entry(key).hex()
+    except ValueError:
+        return ""
+
+
+def key_mistakes(keys: Iterable[KeyConfig]) -> Iterator[str]:
+    """What is wrong with keys, one line each. No key is in it."""
+    seen: set[bytes] = set()
+    for entry in keys:
+        named = f" ({quote(entry.name)})" if entry.name else ""
+        try:
+            digest = _digest_of_entry(entry.key)
+        except ValueError as error:
+            yield f"auth: {error}{named}"
+            continue
+        if entry.key and digest in seen:
+            yield f"auth: the same key is there twice{named}"
+        seen.add(digest)
+
+
 def hash_key(key: str) -> str:
     """The form in which a key is best kept: `sha256:` and 64 hexadecimal digits."""
     return _PREFIX + _digest(key).hex()
@@ -122,7 +145,8 @@ def _digest_of_entry(entry: str) -> bytes:
     return digest
 
 
-def _read_file(path: Path) -> list[KeyConfig]:
+def read_keys(path: Path) -> list[KeyConfig]:
+    """The keys in a key file. Raises `OSError`, `ValueError` or `ConfigError`."""
     text = path.read_text("utf-8")
     if path.suffix.lower() not in _STRUCTURED:
         entries = (line.split("#", 1)[0].strip() for line in text.splitlines())

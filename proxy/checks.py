@@ -1,23 +1,23 @@
 """What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
 
-`check_values` needs nothing but the configuration (and reads the files that it names); `check_names` looks up plug-ins
-and therefore imports them.
+Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins: `proxy.names`.
 
-Sources: R5.4 (templates), R16.2 (options of middlewares), R17.2 (messages), R17.8 (keys).
+Sources: R5.4 (templates), R17.2 (messages), R17.8 (keys).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from .auth import ApiKey, Keys
+from .auth import ApiKey, Keys, key_mistakes, owner_of, read_keys
+from .backends.mock import read_script
 from .config import (
     CorsConfig,
     GatewayConfig,
@@ -28,13 +28,11 @@ from .config import (
     RouteOptions,
     TargetConfig,
 )
-from .conversion import ConfigError, from_mapping, join, suggestion
+from .conversion import ConfigError, Mistakes, join, suggestion
 from .formats.families import format_for
+from .plainyaml import read_yaml
 from .prompt import check_template
-from .ratelimit.opening import make_ledger
-from .registry import Registries, Registry
-from .store.opening import make_store
-from .targets.targets import Target, targets_of
+from .registry import Registries
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
@@ -53,9 +51,6 @@ JUDGE: Final = "arguments"
 LIMITING: Final = "rate_limit"
 """The middleware that holds requests against the limits."""
 
-OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-"""What `telemetry` needs."""
-
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
 """What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
 
@@ -65,73 +60,9 @@ HTTP_KINDS: Final = ("openai_chat", "openai_completions")
 
 def check_values(config: GatewayConfig) -> None:
     """Raise `ConfigError` with every mistake that can be seen without importing a plug-in."""
-    problems = list(_mistakes(config))
+    problems = list(value_mistakes(config, Mistakes()))
     if problems:
         raise ConfigError(*problems)
-
-
-def check_names(config: GatewayConfig, plugins: Registries) -> None:
-    """Look up every name that the configuration uses, make its backends, and check the options of its middlewares.
-
-    Imports the plug-ins that are used, opens nothing. Raises `ConfigError` with every mistake.
-    """
-    problems: list[str] = []
-
-    def find(registry: Registry[Any], name: str, path: str) -> Any:
-        try:
-            return registry.get(name)
-        except ConfigError as error:
-            problems.append(f"{path}: {error}")
-
-    try:
-        make_store(config.store)
-    except ValueError as error:
-        problems.append(str(error))
-    try:
-        make_ledger(config.rate_limits)
-    except ValueError as error:
-        problems.append(str(error))
-    targets: dict[str, Target] = {}
-    for name, backend in config.backends.items():
-        make = find(plugins.backends, backend.kind, f"backends.{name}.kind")
-        try:
-            if make is not None:
-                targets[name] = Target(name, make(name, backend, config.limits), backend)
-        except (ConfigError, ValueError) as error:
-            problems.append(f"backends.{name}: {error}")
-    for index, route in enumerate(config.routes if len(targets) == len(config.backends) else ()):
-        try:
-            if route.backends or route.fallback:
-                targets_of(route, targets)
-        except ConfigError as error:
-            problems.append(f"routes[{index}]: {error}")
-    find(plugins.formats, config.defaults.format, "defaults.format")
-    for index, route in enumerate(config.routes):
-        if route.options.format != config.defaults.format:
-            find(plugins.formats, route.options.format, f"routes[{index}].options.format")
-    for where, entry in _entries(config):
-        kind = getattr(find(plugins.middlewares, entry.use, f"{where}.use"), "Options", None)
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            try:
-                from_mapping(kind, entry.options, f"{where}.options")
-            except ConfigError as error:
-                problems += error.problems
-    for index, pattern in enumerate(config.capture.secrets):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            problems.append(f"capture.secrets[{index}]: not a regular expression: {error}")
-    if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
-        problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
-    if problems:
-        raise ConfigError(*problems)
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def describe(config: GatewayConfig, plugins: Registries | None = None) -> str:
@@ -267,19 +198,11 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _entries(config: GatewayConfig) -> Iterator[tuple[str, MiddlewareConfig]]:
-    """Every entry of every chain, with its path."""
-    for index, entry in enumerate(config.chain):
-        yield f"chain[{index}]", entry
-    for number, route in enumerate(config.routes):
-        for index, entry in enumerate(route.chain or ()):
-            yield f"routes[{number}].chain[{index}]", entry
-
-
-def _mistakes(config: GatewayConfig) -> Iterator[str]:
+def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
+    """What is wrong, but for what follows from mistakes that are known."""
     yield from _numbers(config, "")
-    yield from _backends(config)
-    yield from _routes(config)
+    yield from _backends(config, known)
+    yield from _routes(config, known)
     yield from _template(config.defaults.prompt, "defaults.prompt")
     yield from _tries(config.defaults, "defaults")
     for index, route in enumerate(config.routes):
@@ -287,10 +210,9 @@ def _mistakes(config: GatewayConfig) -> Iterator[str]:
             yield from _tries(route.options, f"routes[{index}].options")
         if route.options.prompt != config.defaults.prompt:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
-    yield from _access(config)
+    yield from _access(config, known)
     yield from _origins(config.cors)
-    if config.tools.folder is not None and not Path(config.tools.folder).is_dir():
-        yield f"tools.folder: there is no folder {config.tools.folder!r}"
+    yield from _places(config)
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:
@@ -312,13 +234,13 @@ def _numbers(node: Any, path: str) -> Iterator[str]:
             yield f"{path}: expected {f'{least} to {most}' if most is not None else f'at least {least}'}, got {node}"
 
 
-def _backends(config: GatewayConfig) -> Iterator[str]:
+def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     if not config.backends:
         yield "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"
     for name, backend in config.backends.items():
         path = f"backends.{name}.url"
         if backend.url is None:
-            if backend.kind in HTTP_KINDS:
+            if backend.kind in HTTP_KINDS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"
             continue
         try:
@@ -331,19 +253,22 @@ def _backends(config: GatewayConfig) -> Iterator[str]:
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
 
 
-def _routes(config: GatewayConfig) -> Iterator[str]:
+def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     if not config.chain:
         yield "chain: must not be empty"
     if not config.routes and len(config.backends) > 1 and "default" not in config.backends:
         yield "routes: needed when there are several backends and none is called 'default'"
-    yield from _judged(config.defaults, config.chain, "defaults") if not config.routes else ()
+    if not config.routes and not known.below("chain"):
+        yield from _judged(config.defaults, config.chain, "defaults")
     taken: dict[str, str] = {}
     for index, route in enumerate(config.routes):
         path = f"routes[{index}]"
-        yield from _servers_of(config, route, path)
+        if not known.at("backends"):
+            yield from _servers_of(config, route, path)
         if route.chain is not None and not route.chain:
             yield f"{path}.chain: must not be empty"
-        yield from _judged(route.options, config.chain if route.chain is None else route.chain, f"{path}.options")
+        if not known.below("chain" if route.chain is None else f"{path}.chain"):
+            yield from _judged(route.options, config.chain if route.chain is None else route.chain, f"{path}.options")
         names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
         for where, name in names.items():
             if not name:
@@ -400,25 +325,30 @@ def _template(prompt: PromptConfig, path: str) -> Iterator[str]:
             yield f"{where}: the template lacks {', '.join(missing)}"
 
 
-def _access(config: GatewayConfig) -> Iterator[str]:
+def _access(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
+    keys = list(config.auth.keys)
+    unread = known.below("auth")
     try:
-        keys = Keys.load(config.auth)
+        keys += read_keys(Path(config.auth.keys_file)) if config.auth.keys_file is not None else ()
     except ConfigError as error:
+        unread = True
         yield from (f"auth.keys_file: {problem}" for problem in error.problems)
-        return
     except (OSError, ValueError) as error:
-        yield f"auth: {error}"
-        return
+        unread = True
+        cannot = f"cannot read {config.auth.keys_file}: " if isinstance(error, OSError) else ""
+        yield f"auth.keys_file: {cannot}{getattr(error, 'strerror', None) or error}"
+    yield from key_mistakes(keys)
     models = [route.model for route in effective_routes(config)]
-    for key in keys:
-        for model in sorted((key.routes or frozenset()) - set(models)):
-            yield f"auth: the key {key.name or key.owner[:8]!r}: no route {model!r}{suggestion(model, models)}"
+    for key in keys if not known.below("routes") else ():
+        for model in sorted(set(key.routes or ()) - set(models)):
+            yield f"auth: the key {key.name or owner_of(key.key)[:8]!r}: no route {model!r}{suggestion(model, models)}"
     limits = config.rate_limits
     if limits.store == "memory" and config.server.workers > 1:
         yield "rate_limits.store: counts in memory are of one worker; use `auto`, which lets all workers share them"
     if limits.timeout_s <= 0:
         yield f"rate_limits.timeout_s: expected more than 0, got {limits.timeout_s}"
-    if not keys and not config.server.insecure_public and not is_loopback(config.server.host):
+    open_to_all = not unread and not any(key.key for key in keys)
+    if open_to_all and not config.server.insecure_public and not is_loopback(config.server.host):
         yield (
             f"server.host: {config.server.host!r} can be reached by others and no key is set; "
             "set `auth.keys`, or allow it with `server.insecure_public: true` (--insecure-public)"
@@ -434,3 +364,36 @@ def _origins(cors: CorsConfig) -> Iterator[str]:
             fine = False
         if not fine or "@" in origin:
             yield f"cors.origins[{index}]: expected an origin such as 'https://chat.example.org', or '*', got {origin!r}"
+
+
+def _places(config: GatewayConfig) -> Iterator[str]:
+    """Files and folders that are not what they must be."""
+    if config.tools.folder is not None and not Path(config.tools.folder).is_dir():
+        yield f"tools.folder: there is no folder {config.tools.folder!r}"
+    if config.store.kind == "sqlite" and config.store.path is not None:
+        path = Path(config.store.path)
+        if path.is_dir():
+            yield f"store.path: {config.store.path} is a folder; give a file"
+        else:
+            yield from _folder(path.parent, "store.path")
+    for name, backend in config.backends.items():
+        if backend.kind == "mock" and isinstance(backend.script, str):
+            yield from _script(backend.script, f"backends.{name}.script")
+    if config.capture.keep and config.capture.folder is not None:
+        yield from _folder(Path(config.capture.folder), "capture.folder")
+
+
+def _folder(folder: Path, path: str) -> Iterator[str]:
+    """What is wrong with a folder that is made when it is needed."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        yield f"{path}: {there} is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield f"{path}: {there} cannot be written to"
+
+
+def _script(file: str, path: str) -> Iterator[str]:
+    try:
+        read_script(read_yaml(Path(file).read_text("utf-8"))[0])
+    except (OSError, ValueError) as error:
+        yield f"{path}: cannot read {file}: {getattr(error, 'strerror', None) or error}"

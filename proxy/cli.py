@@ -155,24 +155,30 @@ def serve(
 @click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
 def check(file: str | None, schema: bool) -> None:
-    """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. Nothing is
-    contacted. The exit status is 1 if a module of the tools cannot be used."""
+    """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. All mistakes are
+    named at once: keys, types, values, variables, files, and what plug-ins say, which are imported and made. Nothing is
+    contacted. The exit status is 1 if there is a mistake, or a module of the tools that cannot be used."""
     if schema:
         click.echo(resources.files("proxy").joinpath("config.schema.json").read_text("utf-8"), nl=False)
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    from .checks import check_names, describe
+    from .checks import describe
+    from .names import name_mistakes
     from .registry import registries
-    from .settings import load
+    from .settings import examine
 
     with _reported():
-        config = load(file)
-        check_names(config, registries())
-    click.echo(f"{file}: valid")
-    click.echo(describe(config, registries()))
-    if config.tools.folder is not None:
+        config, mistakes = examine(file)
+        mistakes.add(name_mistakes(config, registries(), mistakes, make_middlewares=True))
+    if mistakes.lines:
+        click.ClickException("\n".join(mistakes.lines)).show()
+    else:
+        click.echo(f"{file}: valid")
+        click.echo(describe(config, registries()))
+    if config.tools.folder is not None and not mistakes.below("tools"):
         _list_tools(config.tools, as_json=False)
+    sys.exit(1 if mistakes.lines else 0)
 
 
 @main.command()

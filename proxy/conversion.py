@@ -18,7 +18,8 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
 from functools import cache
@@ -64,14 +65,60 @@ class Rules:
     """What differs between one conversion and another.
 
     `shorthand`: a plain text given for this dataclass is its field of that name. `bases`: a section of this dataclass
-    starts from this instance and overrides single keys of it, also inside its own sections.
+    starts from this instance and overrides single keys of it, also inside its own sections. `found` takes the mistakes,
+    and a stand-in is put in the place of each, so that what else is wrong can be looked for; None: they are raised.
     """
 
     shorthand: Mapping[type, str] = field(default_factory=dict)
     bases: Mapping[type, Any] = field(default_factory=dict)
+    found: list[str] | None = None
 
 
 PLAIN: Final = Rules()
+
+
+class Mistakes:
+    """What is wrong with a configuration, found in several steps of which each goes on with stand-ins for what the steps before could not
+    use. `lines` is what people get to see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._places: set[str] = set()
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Add what one step has found, but for what it says of stand-ins."""
+        new = [line for line in lines if not any(_within(_place(line), known) for known in self._places)]
+        self.lines += new
+        self._places |= set(map(_place, new))
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Take what is raised inside, and go on behind it."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error.problems)
+
+    def at(self, path: str) -> bool:
+        """Whether the value at this path is a stand-in."""
+        return path in self._places
+
+    def below(self, *paths: str) -> bool:
+        """Whether anything at or below one of these paths is a stand-in."""
+        return any(_within(place, path) for place in self._places for path in paths)
+
+    def check(self) -> None:
+        """Raise `ConfigError` if there are any."""
+        if self.lines:
+            raise ConfigError(*self.lines)
+
+
+def _place(line: str) -> str:
+    return line.partition(": ")[0]
+
+
+def _within(path: str, above: str) -> bool:
+    return path == above or path.startswith((f"{above}.", f"{above}["))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -143,9 +190,15 @@ def expectation(kind: Any) -> str:
 def from_mapping(kind: type[T], mapping: object, path: str = "", rules: Rules = PLAIN) -> T:
     """An instance of the dataclass `kind` made from `mapping`; `path` is where the mapping stands, for messages.
 
-    Raises `ConfigError` with every mistake found.
+    Raises `ConfigError` with every mistake found, unless `rules` wants them elsewhere.
     """
-    return cast(T, _read(kind, mapping, path, rules))
+    try:
+        return cast(T, _read(kind, mapping, path, rules))
+    except ConfigError as error:
+        if rules.found is None:
+            raise
+        rules.found.extend(error.problems)
+        return cast(T, _stand_in(kind))
 
 
 def to_mapping(value: Any) -> Any:
@@ -178,6 +231,29 @@ def _source(value: Any) -> str:
     return ""
 
 
+def _stand_in(kind: Any) -> Any:
+    """Some value of the type: what a section has without any key, else nothing."""
+    members, optional = without_none(kind)
+    if optional or members[0] is Any:
+        return None
+    kind = members[0]
+    if (options := options_of(kind)) is not None:
+        return kind(options[0]) if isinstance(kind, type) else options[0]
+    if dataclasses.is_dataclass(kind):
+        missing = (
+            f for f in dataclasses.fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING
+        )
+        return cast(type, kind)(**{f.name: _stand_in(hints_of(cast(type, kind))[f.name]) for f in missing})
+    return {} if is_mapping(kind) else (get_origin(kind) or kind)()
+
+
+def _report(problems: list[str], rules: Rules) -> None:
+    if problems and rules.found is None:
+        raise ConfigError(*problems)
+    if rules.found is not None:
+        rules.found.extend(problems)
+
+
 def _read(kind: Any, value: Any, path: str, rules: Rules, base: Any = None) -> Any:
     if kind is Any:
         return value
@@ -206,9 +282,10 @@ def _read(kind: Any, value: Any, path: str, rules: Rules, base: Any = None) -> A
 
 def _read_union(kind: Any, members: tuple[Any, ...], value: Any, path: str, rules: Rules) -> Any:
     # Text is the last resort: everything from the environment is one.
+    strict = dataclasses.replace(rules, found=None)
     for member in sorted(members, key=lambda member: member is str):
         try:
-            return _read(member, value, path, rules)
+            return _read(member, value, path, strict)
         except ConfigError:
             continue
     raise _wrong(kind, value, path)
@@ -275,34 +352,34 @@ def _read_sequence(kind: Any, value: Any, path: str, rules: Rules) -> Any:
             items.append(_read(item_kind, item, f"{path}[{index}]", rules))
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
+            items.append(_stand_in(item_kind))
+    _report(problems, rules)
     return (get_origin(kind) or kind)(items)
 
 
-def _as_mapping(kind: Any, value: Any, path: str) -> Mapping[str, Any]:
+def _as_mapping(kind: Any, value: Any, path: str, problems: list[str]) -> Mapping[str, Any]:
+    """The mapping without keys that are no text, which are `problems`."""
     plain = _parse(value, path) if isinstance(value, EnvText) else value
     if plain is None:
         return {}
     if not isinstance(plain, Mapping):
         raise _wrong(kind, value, path)
-    for key in plain:
-        if not isinstance(key, str):
-            raise ConfigError(f"{join(path, str(key))}: keys are text, write {str(key)!r} in quotes")
-    return plain
+    odd = [str(key) for key in plain if not isinstance(key, str)]
+    problems += (f"{join(path, key)}: keys are text, write {key!r} in quotes" for key in odd)
+    return {key: item for key, item in plain.items() if isinstance(key, str)} if odd else plain
 
 
 def _read_mapping(kind: Any, value: Any, path: str, rules: Rules) -> dict[str, Any]:
     _, item_kind = get_args(kind) or (str, Any)
     problems: list[str] = []
     items: dict[str, Any] = {}
-    for key, item in _as_mapping(kind, value, path).items():
+    for key, item in _as_mapping(kind, value, path, problems).items():
         try:
             items[key] = _read(item_kind, item, join(path, key), rules)
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
+            items[key] = _stand_in(item_kind)
+    _report(problems, rules)
     return items
 
 
@@ -315,7 +392,8 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
     known = {f.name: f for f in dataclasses.fields(kind) if f.init}
     problems: list[str] = []
     given: dict[str, Any] = {}
-    for key, item in _as_mapping(kind, value, path).items():
+    mapping = _as_mapping(kind, value, path, problems)
+    for key, item in mapping.items():
         where = join(path, key)
         if key not in known:
             problems.append(f"{where}: unknown key{suggestion(key, known)}{_source(item)}")
@@ -328,12 +406,15 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
                 problems += error.problems
     if base is None:
         for name, f in known.items():
-            if hints[name] in rules.bases and name not in given:
+            if name in given:
+                continue
+            if hints[name] in rules.bases:
                 given[name] = rules.bases[hints[name]]
-            elif f.default is MISSING and f.default_factory is MISSING and name not in (value or {}):
-                problems.append(f"{join(path, name)}: required, {expectation(hints[name])}")
-    if problems:
-        raise ConfigError(*problems)
+            elif f.default is MISSING and f.default_factory is MISSING:
+                if name not in mapping:
+                    problems.append(f"{join(path, name)}: required, {expectation(hints[name])}")
+                given[name] = _stand_in(hints[name])
+    _report(problems, rules)
     try:
         return kind(**given) if base is None else dataclasses.replace(base, **given)
     except (TypeError, ValueError) as error:  # a plug-in's own check in __post_init__

@@ -14,17 +14,22 @@ import yaml
 
 
 class PlainLoader(yaml.SafeLoader):
-    """`yaml.SafeLoader` with the scalars of YAML 1.2 and an error for a repeated key."""
+    """`yaml.SafeLoader` with the scalars of YAML 1.2, which takes note of repeated keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own name
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: set[tuple[int, str]] = set()
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping. Raises `yaml.MarkedYAMLError` with the line of a key that occurs twice."""
+        """A mapping. Of a key that occurs twice the last value counts."""
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} occurs twice", problem_mark=key.start_mark)
+                    said = f"{_at(key.start_mark)}key {key.value!r} occurs twice"
+                    self.repeated.add((key.start_mark.index, said))
                 seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
@@ -41,11 +46,25 @@ for _tag, _pattern, _first in (
 
 def parse_yaml(text: str) -> Any:
     """The value of one YAML document. Raises `ValueError` that says what is wrong and where."""
+    value, repeated = read_yaml(text)
+    if repeated:
+        raise ValueError("; ".join(repeated))
+    return value
+
+
+def read_yaml(text: str) -> tuple[Any, list[str]]:
+    """The value of one YAML document, and what is said of the keys that occur twice in a mapping. Raises `ValueError` for what is no
+    YAML."""
+    loader = PlainLoader(text)
     try:
-        return yaml.load(text, Loader=PlainLoader)
+        return loader.get_single_data(), [said for _, said in sorted(loader.repeated)]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(f"{where}{error.problem or error.context}") from error
+        raise ValueError(f"{_at(error.problem_mark or error.context_mark)}{error.problem or error.context}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error) or "nested too deeply") from error
+    finally:
+        loader.dispose()
+
+
+def _at(mark: yaml.Mark | None) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -3,7 +3,7 @@
 Rules of this module:
 
 1. `load` reads the configuration file and the files that it names, and nothing else. Nothing is imported: names of
-   formats, backends and middlewares are looked up by `proxy.checks.check_names`, which needs the registries.
+   formats, backends and middlewares are looked up by `proxy.names.check_names`, which needs the registries.
 2. `${NAME}` and `${NAME:-default}` work in every text of the file; `$${` is a literal `${`. A default also stands in
    for an empty variable.
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from .checks import check_values
+from .checks import value_mistakes
 from .config import CaptureConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
-from .conversion import ConfigError, EnvText, Rules, from_mapping, join
-from .plainyaml import parse_yaml
+from .conversion import ConfigError, EnvText, Mistakes, Rules, from_mapping, join
+from .plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")
 
@@ -56,19 +56,35 @@ def load(
 
     Raises `ConfigError` with every mistake.
     """
+    config, mistakes = examine(path, env, overrides)
+    mistakes.check()
+    return config
+
+
+def examine(
+    path: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[GatewayConfig, Mistakes]:
+    """As `load`, but what is wrong does not end it: the configuration with stand-ins for what cannot be used, and the mistakes. Raises
+    `ConfigError` for a file that cannot be read or is no YAML: of that nothing more can be said.
+    """
     env = os.environ if env is None else env
-    tree: Any = {} if path is None else _read_file(Path(path))
-    tree = _expand(tree, env)
+    mistakes = Mistakes()
+    tree: Any = {} if path is None else _read_file(Path(path), mistakes)
+    tree = _expand(tree, env, mistakes)
     if path is not None:
         _anchor(tree, Path(path).resolve().parent)
     for name, segments in _variables(env):
-        _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
+        with mistakes.noted():
+            _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
     for key, value in (overrides or {}).items():
         if value is not None:
-            _place(tree, key.split("."), value, key)
-    config = _convert(tree)
-    check_values(config)
-    return config
+            with mistakes.noted():
+                _place(tree, key.split("."), value, key)
+    config = _convert(tree, mistakes)
+    mistakes.add(value_mistakes(config, mistakes))
+    return config, mistakes
 
 
 def zero_config(
@@ -91,13 +107,14 @@ def has_backends(env: Mapping[str, str] | None = None) -> bool:
 # --- from the file and the environment to one tree ------------------------------------------------------------------
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path, mistakes: Mistakes) -> dict[str, Any]:
     try:
-        tree = parse_yaml(path.read_text("utf-8"))
+        tree, repeated = read_yaml(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+    mistakes.add(f"{path}: {what}" for what in repeated)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -105,7 +122,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _expand(tree: Any, env: Mapping[str, str]) -> Any:
+def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
+    """The tree with the values of the variables that it names; nothing in the place of one that is not set."""
     problems: list[str] = []
 
     def scalar(text: str, path: str) -> str:
@@ -134,8 +152,7 @@ def _expand(tree: Any, env: Mapping[str, str]) -> Any:
         tree = walk(tree, "")
     except RecursionError as error:
         raise ConfigError("the file: nested too deeply, or an anchor that contains itself") from error
-    if problems:
-        raise ConfigError(*problems)
+    mistakes.add(problems)
     return tree
 
 
@@ -217,14 +234,16 @@ def _slot(node: Any, segment: str, source: str) -> str | int:
 # --- from the tree to the configuration -----------------------------------------------------------------------------
 
 
-def _convert(tree: Mapping[str, Any]) -> GatewayConfig:
+def _convert(tree: Mapping[str, Any], mistakes: Mistakes) -> GatewayConfig:
     """The tree as `GatewayConfig`. Options of a route start from `defaults`, its backend from the only one there is."""
-    try:
-        defaults = from_mapping(RouteOptions, tree.get("defaults"), "defaults")
-    except ConfigError:
-        defaults = RouteOptions()  # reported below, with the rest
+    found: list[str] = []
+    defaults = from_mapping(
+        RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
+    )  # reported below, with the rest
     backends = tree.get("backends")
     only = next(iter(backends)) if isinstance(backends, dict) and len(backends) == 1 else "default"
     # A route starts from here, so that it overrides single keys.
     bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
-    return from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases))
+    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=found))
+    mistakes.add(found)
+    return config

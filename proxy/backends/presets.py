@@ -119,10 +119,11 @@ def capabilities(config: BackendConfig) -> Capabilities:
     Raises `ValueError` for an unknown preset or constraint.
     """
     preset = PRESETS.get(config.preset)
-    if preset is None:
-        raise ValueError(f"unknown preset {config.preset!r}: one of {', '.join(PRESETS)}")
+    wrong = [] if preset is not None else [f"unknown preset {config.preset!r}: one of {', '.join(PRESETS)}"]
     if config.constrain is not None and config.constrain not in CONSTRAINTS:
-        raise ValueError(f"unknown constraint {config.constrain!r}: one of {', '.join(sorted(CONSTRAINTS))}")
+        wrong.append(f"unknown constraint {config.constrain!r}: one of {', '.join(sorted(CONSTRAINTS))}")
+    if preset is None or wrong:
+        raise ValueError("; ".join(wrong))
     known = {f.name for f in fields(Capabilities)}
     own: dict[str, Any] = {
         f.name: value

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from proxy.checks import check_names, describe
+from proxy.checks import describe
 from proxy.config import RateLimit, RateLimitsConfig
 from proxy.conversion import ConfigError
+from proxy.names import check_names
 from proxy.ratelimit.base import LedgerUnavailable
 from proxy.ratelimit.failover import FailoverLedger
 from proxy.ratelimit.memory import MemoryLedger

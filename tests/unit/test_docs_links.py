@@ -25,9 +25,9 @@ import click
 import pytest
 
 from proxy.backends.presets import CONSTRAINTS
-from proxy.checks import check_names
 from proxy.cli import main
 from proxy.config import LimitsConfig
+from proxy.names import check_names
 from proxy.observability.telemetry import Metrics
 from proxy.registry import registries
 from proxy.settings import load

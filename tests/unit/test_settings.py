@@ -17,7 +17,7 @@ import yaml
 from aiohttp import web
 from hypothesis import given
 
-from proxy.checks import check_names, describe, effective_routes, is_loopback
+from proxy.checks import describe, effective_routes, is_loopback
 from proxy.config import (
     DEFAULT_CHAIN,
     BackendConfig,
@@ -29,6 +29,7 @@ from proxy.config import (
 )
 from proxy.config_schema import schema
 from proxy.conversion import ConfigError, to_mapping
+from proxy.names import check_names
 from proxy.plainyaml import parse_yaml
 from proxy.prompt import DEFAULT_TEMPLATE
 from proxy.registry import Registries, Registry, registries
@@ -338,7 +339,7 @@ def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_pa
         ),
         ("auth: {keys: ['sha256:12']}", "auth: a key that starts with 'sha256:' must go on with 64 hexadecimal digits"),
         ("[]", "expected a mapping with keys such as 'backends', got a list"),
-        ("a: 1\na: 2", "key 'a' occurs twice"),
+        ("server: {port: 1}\nserver: {port: 2}", "line 3, column 1: key 'server' occurs twice"),
         ("a: &a {b: *a}", "nested too deeply"),
     ],
 )
@@ -357,7 +358,7 @@ def test_files_that_cannot_be_read(loaded: Loader, tmp_path: Path) -> None:
     (found,) = problems(lambda: loaded("defaults: {prompt: {template_file: none.txt}}"))
     assert found == f"defaults.prompt.template_file: cannot read {tmp_path}/none.txt: No such file or directory"
     (found,) = problems(lambda: loaded("auth: {keys_file: none}"))
-    assert found.startswith("auth: ")
+    assert found == f"auth.keys_file: cannot read {tmp_path}/none: No such file or directory"
     (tmp_path / "latin.yaml").write_bytes(b"\xff")
     (found,) = problems(lambda: load(tmp_path / "latin.yaml", {}))
     assert "utf-8" in found

@@ -11,9 +11,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.checks import check_names
 from proxy.config import DEFAULT_CHAIN, MiddlewareConfig
 from proxy.conversion import ConfigError, to_mapping
+from proxy.names import check_names
 from proxy.registry import MIDDLEWARES, registries
 from proxy.settings import load
 

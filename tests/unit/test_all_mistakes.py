@@ -1,0 +1,243 @@
+"""`toolwire check` names every mistake in one run, of whatever kind, and says nothing that only follows from another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.cli import main
+from proxy.conversion import Mistakes
+
+BASE: dict[str, Any] = {
+    "server": {"port": 8080},
+    "backends": {"a": {"url": "http://127.0.0.1:9"}, "b": {"url": "http://127.0.0.1:8"}, "m": {"kind": "mock"}},
+    "auth": {"keys": [{"key": "one", "name": "ada"}, {"key": "two"}]},
+    "store": {"kind": "memory"},
+    "routes": [
+        {"model": "x", "backend": "a"},
+        {
+            "model": "y",
+            "backend": "b",
+            "chain": ["validation", {"use": "prompt_guard", "options": {"tokens": 9}}, "forwarding"],
+        },
+        {"model": "z", "backend": "m"},
+    ],
+    "chain": ["validation", "arguments", "transformation", "injection", "forwarding"],
+}
+"""Nothing is wrong with it."""
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def at(*path: Any, value: Any) -> Change:
+    """A change that puts a value at a path."""
+
+    def change(tree: dict[str, Any]) -> None:
+        node: Any = tree
+        for key in path[:-1]:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else node[key]
+        if isinstance(node, list) and path[-1] == len(node):
+            node.append(value)
+        else:
+            node[path[-1]] = value
+
+    return change
+
+
+MISTAKES: dict[str, tuple[Change, str]] = {
+    "an unknown section": (at("serverr", value={}), "serverr: unknown key"),
+    "an unknown key": (at("server", "prot", value=1), "server.prot: unknown key, did you mean 'port'?"),
+    "a wrong type": (at("limits", "tools_max", value="many"), 'limits.tools_max: expected an integer, got "many"'),
+    "a section that is none": (at("telemetry", value=5), "telemetry: expected a mapping, got 5"),
+    "a word that is none": (at("defaults", "mode", value="promt"), "defaults.mode: expected one of"),
+    "out of bounds": (at("server", "workers", value=0), "server.workers: expected 1 to 1024, got 0"),
+    "a variable": (
+        at("server", "host", value="${NOT_SET_ANYWHERE}"),
+        "server.host: the variable NOT_SET_ANYWHERE is not set",
+    ),
+    "a variable in a url": (
+        at("backends", "a", "url", value="${NO_URL}"),
+        "backends.a.url: the variable NO_URL is not set",
+    ),
+    "a bad url": (at("backends", "b", "url", value="nowhere"), "backends.b.url: expected an address"),
+    "a kind": (
+        at("backends", "m", "kind", value="mokc"),
+        "backends.m.kind: unknown backend 'mokc', did you mean 'mock'?",
+    ),
+    "a preset and a constraint": (
+        lambda tree: tree["backends"]["b"].update(preset="odd", constrain="odder"),
+        "backends.b: unknown preset 'odd': one of",
+    ),
+    "a key is missing": (at("auth", "keys", 2, value={"name": "x"}), "auth.keys[2].key: required, text"),
+    "an unknown backend": (at("routes", 1, "backend", value="bb"), "routes[1].backend: no backend 'bb'"),
+    "a format": (
+        at("routes", 2, "options", value={"format": "hermis"}),
+        "routes[2].options.format: unknown format 'hermis'",
+    ),
+    "a middleware": (at("chain", 1, value="argumnts"), "chain[1].use: unknown middleware 'argumnts'"),
+    "an import": (
+        at("chain", 2, value="no_such_package:X"),
+        "chain[2].use: cannot import middleware 'no_such_package:X'",
+    ),
+    "a broken module": (
+        at("chain", 3, value="broken_plugin:X"),
+        "chain[3].use: cannot import middleware 'broken_plugin:X': RuntimeError: no",
+    ),
+    "an option": (
+        at("routes", 1, "chain", 1, "options", "tokns", value=1),
+        "routes[1].chain[1].options.tokns: unknown key, did you mean 'tokens'?",
+    ),
+    "a constructor": (
+        at("chain", 5, value={"use": "tool_filter"}),
+        "chain[5]",
+    ),
+    "a factory": (
+        at("chain", 0, value="plain_plugin:needs"),
+        "chain[0]: middleware factory 'plain_plugin:needs' does not take",
+    ),
+    "a template": (
+        at("defaults", "prompt", "template", value="{tools}"),
+        "defaults.prompt.template: the template lacks {policy}, {format}, {examples}",
+    ),
+    "a template file": (
+        at("routes", 0, "options", value={"prompt": {"template_file": "none.txt"}}),
+        "routes[0].options.prompt.template_file: cannot read",
+    ),
+    "a key": (at("auth", "keys", 0, "key", value="sha256:12"), "auth: a key that starts with 'sha256:' must go on"),
+    "a key file": (at("auth", "keys_file", value="no-keys"), "auth.keys_file: cannot read"),
+    "a key's route": (at("auth", "keys", 1, "routes", value=["zz"]), "no route 'zz'"),
+    "an origin": (at("cors", "origins", value=["chat"]), "cors.origins[0]: expected an origin"),
+    "a folder": (at("tools", "folder", value="no-folder"), "tools.folder: there is no folder"),
+    "a store": (at("store", value={"kind": "sqlite", "path": "file.txt/deeper/x.sqlite3"}), "store.path: "),
+    "a limit": (at("rate_limits", value={"store": "redis"}), "rate_limits.url: required for the store 'redis'"),
+    "a pattern": (at("capture", value={"keep": 1, "secrets": ["("]}), "capture.secrets[0]: not a regular expression"),
+    "a capture folder": (
+        at("capture", value={"keep": 1, "folder": "file.txt/captures"}),
+        "capture.folder: ",
+    ),
+    "a script": (at("backends", "m", "script", value=[{"txt": "hi"}]), "backends.m: script[0] has unknown keys"),
+    "a script's file": (at("backends", "m", "script", value="none.yaml"), "backends.m.script: cannot read"),
+}
+CLASHES = (
+    {"a pattern", "a capture folder"},
+    {"a script", "a script's file"},
+    {"a template", "a template file"},
+    {"a kind", "a script"},
+    {"a kind", "a script's file"},
+    {"a bad url", "a preset and a constraint"},
+)
+"""Cannot be both, or one hides the other because it follows from it."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "file.txt").write_text("")
+    (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('no')\n")
+    (tmp_path / "plain_plugin.py").write_text("def needs(limit, burst):\n    raise AssertionError('never called')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("NOT_SET_ANYWHERE", "NO_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def checked(names: list[str]) -> list[str]:
+    """What `check` says of a file with these mistakes."""
+    tree = deepcopy(BASE)
+    for name in names:
+        MISTAKES[name][0](tree)
+    Path("c.yaml").write_text(json.dumps(tree))
+    result = CliRunner().invoke(main, ["check", "c.yaml"], catch_exceptions=False)
+    assert result.exit_code == (1 if names else 0), result.output
+    if not names:
+        return []
+    assert result.output.startswith("Error: ")
+    return result.output.removeprefix("Error: ").splitlines()
+
+
+def test_the_base_is_right(folder: Path) -> None:
+    assert checked([]) == []
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_is_one_line(folder: Path, name: str) -> None:
+    (line,) = checked([name])
+    assert MISTAKES[name][1] in line
+
+
+@given(chosen=st.sets(st.sampled_from(sorted(MISTAKES)), min_size=2))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_of_them_together_are_all_said(folder: Path, chosen: set[str]) -> None:
+    names = sorted(chosen)
+    for clash in CLASHES:
+        if clash <= set(names):
+            names.remove(min(clash))
+    lines = checked(names)
+    for name in names:
+        assert sum(MISTAKES[name][1] in line for line in lines) == 1, (name, lines)
+    assert len(lines) == len(names), lines
+
+
+def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
+    Path("c.yaml").write_text(
+        "server: {port: 1, port: 70000}\nbackends: {a: {url: 'http://x', url: 'http://y', 3: 4, 5: 6}}\n"
+        "server: {prot: 1}\nchain: [nothing]\n"
+    )
+    result = CliRunner().invoke(main, ["check", "c.yaml"])
+    assert result.exit_code == 1
+    assert result.output.removeprefix("Error: ").splitlines() == [
+        "c.yaml: line 1, column 19: key 'port' occurs twice",
+        "c.yaml: line 2, column 33: key 'url' occurs twice",
+        "c.yaml: line 3, column 1: key 'server' occurs twice",
+        "server.prot: unknown key, did you mean 'port'?",
+        "backends.a.3: keys are text, write '3' in quotes",
+        "backends.a.5: keys are text, write '5' in quotes",
+        "chain[0].use: unknown middleware 'nothing'; known: " + result.output.rpartition("known: ")[2].strip(),
+    ]
+
+
+def test_what_the_environment_says_is_among_them(folder: Path) -> None:
+    Path("c.yaml").write_text(json.dumps({**BASE, "serverr": {}}))
+    env = {
+        "TOOLWIRE_SERVER__PORT": "x",
+        "TOOLWIRE_ROUTES__9__MODEL": "x",
+        "TOOLWIRE_LIMITS": "{a: [",
+        "TOOLWIRE_SERVER__PROT": "1",
+    }
+    result = CliRunner().invoke(main, ["check", "c.yaml"], env=env)
+    said = result.output.removeprefix("Error: ").splitlines()
+    assert [line.split(": ")[0] for line in said] == [
+        "TOOLWIRE_LIMITS",
+        "TOOLWIRE_ROUTES__9__MODEL",
+        "server.port",
+        "server.prot",
+        "serverr",
+    ]
+
+
+def test_modules_of_tools_are_looked_at_besides(folder: Path) -> None:
+    (folder / "tools").mkdir()
+    (folder / "tools" / "bad.py").write_text("TOOLS = 5\n")
+    Path("c.yaml").write_text(json.dumps({**BASE, "tools": {"folder": "tools"}, "serverr": {}}))
+    result = CliRunner().invoke(main, ["check", "c.yaml"])
+    assert result.exit_code == 1
+    assert "serverr: unknown key" in result.output
+    assert "bad.py: FAILED_VALIDATION" in result.output
+
+
+def test_what_follows_is_not_said() -> None:
+    mistakes = Mistakes()
+    mistakes.add(["a.b[0]: wrong", "c: wrong"])
+    mistakes.add(["a.b[0].d: follows", "a.b: its own", "a.bc: its own", "c.e: follows", "c: follows"])
+    assert mistakes.lines == ["a.b[0]: wrong", "c: wrong", "a.b: its own", "a.bc: its own"]
+    assert mistakes.at("c")
+    assert not mistakes.at("a")
+    assert mistakes.below("a")
