@@ -28,11 +28,13 @@ from .config import (
     RouteOptions,
     TargetConfig,
 )
-from .conversion import ConfigError, Mistakes, join, suggestion
+from .conversion import ConfigError, join, suggestion
 from .formats.families import format_for
+from .mistakes import Mistakes
 from .plainyaml import read_yaml
 from .prompt import check_template
 from .registry import Registries
+from .store.opening import described
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
@@ -47,6 +49,9 @@ REASK: Final = "reask"
 
 JUDGE: Final = "arguments"
 """The middleware that says when."""
+
+KEEPING: Final = "conversation"
+"""The middleware that stores conversations."""
 
 LIMITING: Final = "rate_limit"
 """The middleware that holds requests against the limits."""
@@ -75,6 +80,7 @@ def describe(config: GatewayConfig, plugins: Registries | None = None) -> str:
     needed = "keys needed" if keys else "no key needed"
     lines = [f"listens on {server.host} port {server.port}, {workers}, {needed}"]
     lines += _limits(config, keys) if limited else ()
+    lines.append(conversations(config))
     for name, backend in config.backends.items():
         url = urlsplit(backend.url or "")
         address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
@@ -91,6 +97,14 @@ def describe(config: GatewayConfig, plugins: Registries | None = None) -> str:
         chain = chain_of(route, config, limited=limited)
         lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
     return "\n".join(lines)
+
+
+def conversations(config: GatewayConfig) -> str:
+    """Where conversations are stored, in words."""
+    chains = [config.chain if route.chain is None else route.chain for route in effective_routes(config)]
+    if not any(entry.use == KEEPING for chain in chains for entry in chain):
+        return f"conversations are not stored: no chain has `{KEEPING}`"
+    return described(config.store, config.server.workers)
 
 
 def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registries) -> Iterator[str]:

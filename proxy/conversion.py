@@ -18,8 +18,7 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
 from functools import cache
@@ -75,50 +74,6 @@ class Rules:
 
 
 PLAIN: Final = Rules()
-
-
-class Mistakes:
-    """What is wrong with a configuration, found in several steps of which each goes on with stand-ins for what the steps before could not
-    use. `lines` is what people get to see."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._places: set[str] = set()
-
-    def add(self, lines: Iterable[str]) -> None:
-        """Add what one step has found, but for what it says of stand-ins."""
-        new = [line for line in lines if not any(_within(_place(line), known) for known in self._places)]
-        self.lines += new
-        self._places |= set(map(_place, new))
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Take what is raised inside, and go on behind it."""
-        try:
-            yield
-        except ConfigError as error:
-            self.add(error.problems)
-
-    def at(self, path: str) -> bool:
-        """Whether the value at this path is a stand-in."""
-        return path in self._places
-
-    def below(self, *paths: str) -> bool:
-        """Whether anything at or below one of these paths is a stand-in."""
-        return any(_within(place, path) for place in self._places for path in paths)
-
-    def check(self) -> None:
-        """Raise `ConfigError` if there are any."""
-        if self.lines:
-            raise ConfigError(*self.lines)
-
-
-def _place(line: str) -> str:
-    return line.partition(": ")[0]
-
-
-def _within(path: str, above: str) -> bool:
-    return path == above or path.startswith((f"{above}.", f"{above}["))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

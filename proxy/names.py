@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from .config import GatewayConfig, MiddlewareConfig
-from .conversion import ConfigError, Mistakes, from_mapping
+from .conversion import ConfigError, from_mapping
 from .middleware import instantiate
+from .mistakes import Mistakes
 from .ratelimit.opening import make_ledger
 from .registry import Registries
 from .settings import read_section

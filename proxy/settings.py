@@ -25,7 +25,8 @@ from typing import Any, Final, TypeVar
 
 from .checks import value_mistakes
 from .config import CaptureConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
-from .conversion import ConfigError, EnvText, Mistakes, Rules, from_mapping, join
+from .conversion import ConfigError, EnvText, Rules, from_mapping, join
+from .mistakes import Mistakes
 from .plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from ..checks import check_values
+from ..checks import check_values, conversations
 from ..config import GatewayConfig
 from ..conversion import ConfigError
 from ..errors import GatewayError
@@ -100,6 +100,8 @@ class Host:
             return f"{type(error).__name__}: {error}"
         before, self._current = self._current, generation
         apply_logging(self.config, config)
+        if (now := conversations(config)) != conversations(self.config):
+            LOG.info("%s", now)
         self.config = config
         self.server.configure(config.server, config.limits)
         self._replaced[before] = asyncio.get_running_loop().create_task(self._end(before))

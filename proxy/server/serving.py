@@ -40,6 +40,7 @@ from .clients import bound_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, Host, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
+from .starting import tell
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -75,7 +76,9 @@ def serve(
     set_up_logging(server.log_format, server.log_level)
     allow_files()
     log_room(config.limits.connections)
-    create = create or _gateway()
+    if create is None:
+        tell(config)
+        create = _gateway()
     announce = announce or _print
     share = server.workers > 1
     if share and not hasattr(socket, "SO_REUSEPORT"):

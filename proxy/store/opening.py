@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..config import StoreConfig
 from .base import ResponseStore
@@ -22,9 +23,7 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
         case "sqlite":
             from .sqlite import SqliteStore
 
-            return SqliteStore(
-                Path(config.path) if config.path else state_folder() / "responses.sqlite3", config.max_responses
-            )
+            return SqliteStore(sqlite_path(config), config.max_responses)
         case "redis":
             if config.url is None:
                 raise ValueError("store.url: required for the kind 'redis', such as 'redis://127.0.0.1:6379/0'")
@@ -37,6 +36,36 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
                 return RedisStore(config.url, config.max_responses)
             except ValueError as error:
                 raise ValueError(f"store.url: {error}") from None
+
+
+def sqlite_path(config: StoreConfig) -> Path:
+    """The file of a SQLite store."""
+    return Path(config.path) if config.path else state_folder() / "responses.sqlite3"
+
+
+def described(config: StoreConfig, workers: int) -> str:
+    """Where conversations are stored and for how long, in words; without user and password."""
+    match config.kind:
+        case "none":
+            return "conversations are not stored: `store.kind` is `none`"
+        case "memory":
+            each = f", of each of the {workers} workers by itself" if workers > 1 else ""
+            place = f"in the memory of this process{each}, and lost with it"
+        case "sqlite":
+            place = f"in the SQLite file {sqlite_path(config).absolute()}"
+        case "redis":
+            url = urlsplit(config.url or "")
+            place = f"in Redis at {url.netloc.rpartition('@')[2]}{url.path}"
+    return (
+        f"conversations are stored {place}: for {_span(config.max_age_s)}, {config.max_responses:,} responses at most"
+    )
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
 
 
 def state_folder() -> Path:

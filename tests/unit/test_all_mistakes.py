@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.conversion import Mistakes
+from proxy.mistakes import Mistakes
 
 BASE: dict[str, Any] = {
     "server": {"port": 8080},

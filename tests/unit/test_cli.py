@@ -124,6 +124,7 @@ def test_check_shows_what_a_file_means(run: Run, tmp_path: Path) -> None:
         f"""
 backends: {{gpu: {{url: '{BACKEND}', preset: vllm}}}}
 auth: {{keys: [hunter2]}}
+store: {{kind: memory}}
 routes:
   - {{model: 'gpt-*', aliases: [default], upstream_model: qwen, options: {{format: hermes}}}}
   - {{model: '*', chain: [validation, {{use: transformation, on_failure: skip}}, forwarding]}}
@@ -134,6 +135,7 @@ routes:
     assert result.output.splitlines() == [
         "c.yaml: valid",
         "listens on 127.0.0.1 port 8080, 1 worker, keys needed",
+        "conversations are stored in the memory of this process, and lost with it: for 24 h, 10,000 responses at most",
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
         "  validation > conversation > output_format > arguments > transformation > injection > forwarding",

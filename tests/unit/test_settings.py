@@ -282,6 +282,7 @@ def test_a_route_without_backend_takes_the_only_one(loaded: Loader) -> None:
 
 def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("secret\n")
+    (tmp_path / "s.yaml").write_text("[hi]")
     (tmp_path / "t.txt").write_text(DEFAULT_TEMPLATE)
     config = loaded(
         "backends: {m: {kind: mock, script: s.yaml}}\nauth: {keys_file: keys}\n"

@@ -1,0 +1,28 @@
+"""What an operator should know when the gateway starts, and would else find out late."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from ..checks import conversations
+from ..config import GatewayConfig
+from ..fastparse import IMPLEMENTATION
+
+LOG: Final = logging.getLogger("toolwire.serving")
+
+
+def tell(config: GatewayConfig) -> None:
+    """Log it."""
+    if IMPLEMENTATION == "python":
+        LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))
+    LOG.info("%s", conversations(config))
+
+
+SLOW: Final = "the compiled scanner is not in use: the one in Python looks for calls, and costs many times the CPU. "
+SWITCHED_OFF: Final = "TOOLWIRE_NO_EXTENSIONS switches it off: unset it."
+NOT_BUILT: Final = (
+    "There was no compiler when toolwire was installed. Install one and Python's headers (Debian: apt-get install gcc python3-dev),"
+    " then: pip install --force-reinstall --no-deps --no-cache-dir --no-binary toolwire toolwire"
+)
