@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from proxy.backends.adapt import adapt, fit_images
-from proxy.backends.base import Capabilities
+from proxy.backends.base import Backend
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
@@ -48,7 +48,7 @@ class Forwarding(Middleware):
             sent = _renamed(asked, member.upstream_model or route.config.upstream_model)
             if own:
                 return sent, _own_bytes(exchange, sent)
-            sent = self._adapted(exchange, sent, member.target.backend.capabilities)
+            sent = self._adapted(exchange, sent, member.target.backend)
             return sent, None
 
         key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
@@ -69,9 +69,11 @@ class Forwarding(Middleware):
             reply.settle(counter.fill, unless=counter.has_nothing_to_do)
         return reply
 
-    def _adapted(self, exchange: Exchange, sent: ModelRequest, takes: Capabilities) -> ModelRequest:
+    def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:
+        takes = backend.capabilities
+        wire = None if backend.protocol is None else backend.protocol.name
         try:
-            return adapt(sent, takes, forward_unknown=exchange.route.options.forward_unknown)
+            return adapt(sent, takes, forward_unknown=exchange.route.options.forward_unknown, wire=wire)
         except ClientFault:
             fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
             raise

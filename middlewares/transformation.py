@@ -1,8 +1,10 @@
-"""Text back into calls.
+"""Text back into calls, and reasoning out of it.
 
 Declares a scanner on every reply to a request into which tools were injected. Without an offer there is no call to find, and
-the answer keeps its bytes (R1.6, R1.7); but where the model's format puts markup around everything that is said, that is no part of
-the answer. Arguments are given out while they come only where the client reads a stream: in a whole answer nothing is gained by it.
+an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup around everything that
+is said, that is no part of the answer. One in another protocol is written anew in any case: there reasoning is found in the text all
+the same, so that it goes to the place that the client's protocol has for it (R7.8). Arguments are given out while they come only where
+the client reads a stream: in a whole answer nothing is gained by it.
 """
 
 from __future__ import annotations
@@ -19,35 +21,43 @@ from proxy.scanning import ScanStage
 
 
 class Transformation(Middleware):
-    """Finds calls in the answer's text, in the format that the injection taught."""
+    """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
-        route = exchange.route
+        route, record = exchange.route, exchange.record
         options = route.options
-        if exchange.offer is not None:
-            incremental = options.argument_streaming == "incremental" and exchange.received.stream
-            record = exchange.record
+        offer = exchange.offer
+        if offer is not None:
             stage = ScanStage(
-                exchange.offer,
+                offer,
                 options,
                 route.limits,
                 record.count,
                 label=record.label,
-                incremental=incremental,
+                incremental=options.argument_streaming == "incremental" and exchange.received.stream,
                 history=exchange.request.messages,
             )
             reply.scan(stage)
-            record.note("format", exchange.offer.format.name)
+            record.note("format", offer.format.name)
             reply.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
-        elif options.mode != "native":
+        else:
             tool_format = route.format_for(exchange.request.model)
-            if tool_format.framing is not None:
-                reply.scan(ScanStage(_nothing(tool_format), options, route.limits, lambda name: None))
+            framed = options.mode != "native" and tool_format.framing is not None
+            if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
+                reply.scan(ScanStage(_nothing(tool_format, framed), options, route.limits, record.count))
+
+
+def _is_translated(exchange: Exchange, reply: Reply) -> bool:
+    """Whether the answer comes in another protocol than the client's. Events without a wire form count as Chat, whose text they
+    are."""
+    wire = reply.source.protocol
+    return exchange.protocol.name != ("chat" if wire is None else wire.name)
 
 
 @lru_cache(maxsize=256)
-def _nothing(tool_format: ToolFormat) -> Offer:
-    """An offer of no tools, so that only framing is looked for."""
-    assert tool_format.framing is not None
-    return Offer((), ToolChoice("none"), True, replace(tool_format, grammar=tool_format.framing), ())
+def _nothing(tool_format: ToolFormat, framed: bool) -> Offer:
+    """An offer of no tools, so that only reasoning is looked for, and framing if the answer is `framed`."""
+    if framed and tool_format.framing is not None:
+        tool_format = replace(tool_format, grammar=tool_format.framing)
+    return Offer((), ToolChoice("none"), True, tool_format, ())

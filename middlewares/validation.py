@@ -157,9 +157,9 @@ class Validation(Middleware):
 def _check_messages(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
     if all(type(part) is Text for message in request.messages for part in message.parts):
         return  # nothing below finds anything in text
-    if (
-        exchange.protocol.whole_history
-    ):  # else a result may answer a call that only the client or the store knows (R8.4)
+    if echoed := sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts):
+        exchange.record.count("echoed_calls", echoed)
+    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
         _check_conversation(exchange, request, paths)
     _check_images(exchange, request, paths)
     _check_files(exchange, request, paths)
@@ -276,8 +276,6 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths)
         if not results:
             asked = index
         _note_calls(message, index, called, paths)
-    if called:
-        exchange.record.count("echoed_calls", len(called))
     if moved:
         exchange.record.count("moved_results", moved)
         LOG.warning("request %s: %d tool results do not stand right after their calls", exchange.id, moved)

@@ -201,6 +201,15 @@ def only(grammar: Grammar, family: str) -> Grammar:
     return replace(grammar, shapes=tuple(shape for shape in grammar.shapes if shape.family == family))
 
 
+@lru_cache(maxsize=64)
+def without_calls(grammar: Grammar) -> Grammar:
+    """What is looked for where nothing can be called: reasoning and framing."""
+    frames = (
+        shape for shape in grammar.shapes if not any(b.read != "nothing" for place in shape.places for b in place)
+    )
+    return replace(grammar, shapes=tuple(frames))
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A call that a judge accepted. `arguments` is JSON text. `source` is the text in which the model wrote just this

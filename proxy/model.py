@@ -139,6 +139,7 @@ class ToolSpec:
     sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
     not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` is the tool object as received. `server`
     tools are run by the gateway: no client sees their calls, and of a mistake in one the model is told (R15).
+    `namespace` is the group that it belongs to (R8.16), `namespace_description` what the client says of that.
     """
 
     name: str
@@ -149,6 +150,7 @@ class ToolSpec:
     namespace: str | None = None
     extra: Mapping[str, Any] = field(default_factory=_nothing)
     server: bool = False
+    namespace_description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import orjson
 
 from .config import PromptConfig
 from .formats.base import ToolFormat
-from .formats.rendering import RESULT_MARKERS, Escaping, compact, taught_description, taught_name
+from .formats.rendering import RESULT_MARKERS, Escaping, compact, taught_description, taught_name, with_groups
 from .model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
@@ -92,7 +92,7 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
     if not tools:
         return ""
     values = {
-        "tools": tool_format.render_tools(tools),
+        "tools": tool_format.render_tools(with_groups(tools)),
         "policy": policy(tools, request.tool_choice, request.parallel_tool_calls),
         "format": tool_format.instructions,
         "examples": prompt.examples,
@@ -121,7 +121,8 @@ def content_key(request: ModelRequest, *more: object) -> bytes:
     choice = request.tool_choice
     digest.update(repr((choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, more)).encode())
     for tool in request.tools:
-        shown = (tool.name, taught_description(tool), tool.parameters, tool.strict, tool.kind, tool.namespace)
+        group = (tool.namespace, tool.namespace_description)
+        shown = (tool.name, taught_description(tool), tool.parameters, tool.strict, tool.kind, *group)
         try:
             digest.update(b"\0" + orjson.dumps(shown))
         except TypeError:  # half a character, a huge number, a mapping of another class: rare, and slower

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ._grammar import without_calls
 from .config import LimitsConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
@@ -25,7 +26,8 @@ class ScanStage:
     """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of length or
-    by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`.
+    by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`. Where no tool
+    is on offer, nothing is a call, and only reasoning and framing are found.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class ScanStage:
         history: Sequence[Message] = (),
     ) -> None:
         self._offer = offer
+        self._grammar = offer.format.grammar if offer.tools else without_calls(offer.format.grammar)
         self._options = options
         self._limits = limits
         self._count = count
@@ -64,7 +67,7 @@ class ScanStage:
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `proxy.reply.Stage`: one text for each answer, in which nothing begins."""
-        markers = triggers(self._offer.format.grammar, self._options.reasoning)
+        markers = triggers(self._grammar, self._options.reasoning)
         if markers is None:
             return False
         for choice in reply.choices:
@@ -133,7 +136,7 @@ class ScanStage:
             ids=CallIds(self._history),
         )
         return build_scanner(
-            offer.format.grammar,
+            self._grammar,
             judge,
             self._options,
             self._limits,

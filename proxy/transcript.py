@@ -21,7 +21,7 @@ from typing import Final, Literal
 from .formats.base import ToolFormat
 from .formats.rendering import RESULT_MARKERS, Escaping, result_text, taught_arguments, taught_name
 from .judging.ids import is_given
-from .model import Image, Message, ModelRequest, Part, Role, Text, ToolChoice, ToolResult, ToolUse
+from .model import Image, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, ToolChoice, ToolResult, ToolUse
 
 Placement = Literal["append", "prepend", "separate", "user"]
 Flatten = Literal["sentinel", "bracket", "native"]
@@ -63,7 +63,8 @@ def inject(
         messages = flattened(messages, tool_format, bracket=flatten == "bracket")
     if segment:
         messages = placed(messages, segment, placement)
-    if not messages or messages[-1].role not in ("user", "tool"):
+    last = next((message for message in reversed(messages) if not is_silent(message)), None)
+    if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return replace(
         request,
@@ -72,6 +73,16 @@ def inject(
         tool_choice=_NONE,
         parallel_tool_calls=True,
     )
+
+
+def is_silent(message: Message) -> bool:
+    """Whether nothing that a message holds can be said to a model that only reads text (`proxy.backends.adapt.fit_parts`)."""
+
+    def unsaid(part: Part) -> bool:
+        foreign = isinstance(part, Opaque) and part.protocol != "chat"
+        return foreign or (isinstance(part, Reasoning) and not part.text)
+
+    return bool(message.parts) and all(map(unsaid, message.parts))
 
 
 def _has_history(messages: Iterable[Message]) -> bool:
@@ -88,12 +99,14 @@ def _has_history(messages: Iterable[Message]) -> bool:
 def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
     """The messages with the segment in its place (R5.1).
 
-    `append`, `prepend`: at the end or the head of the first system message; `separate`: a system message behind those at
-    the beginning; `user`: at the head of the first user message. Where there is no such message a new one is made.
+    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says; `separate`:
+    a system message behind those at the beginning; `user`: at the head of the first user message. Where there is no such
+    message a new one is made.
     """
     out = list(messages)
-    roles: tuple[Role, ...] = ("user",) if placement == "user" else ("system", "developer")
-    found = next((index for index, message in enumerate(out) if message.role in roles), None)
+    user = next((index for index, message in enumerate(out) if message.role == "user"), None)
+    systems = (index for index, message in enumerate(out[:user]) if message.role in ("system", "developer"))
+    found = user if placement == "user" else next(systems, None)
     leading = next(
         (index for index, message in enumerate(out) if message.role not in ("system", "developer")), len(out)
     )

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any, Final, Literal
 
 from ..errors import ClientFault
-from ..formats.rendering import as_taught, taught_arguments, taught_name
+from ..formats.rendering import as_taught, taught_arguments, taught_name, with_groups
 from ..model import (
     EMPTY,
     Constraint,
     Image,
     Message,
     ModelRequest,
+    Opaque,
     Part,
+    Reasoning,
     Role,
     Text,
     ToolChoice,
@@ -26,6 +29,7 @@ from ..model import (
     ToolSpec,
     ToolUse,
 )
+from ..protocols.wire import dump
 from .base import Capabilities
 
 CONTINUE: Final = "Continue."
@@ -40,16 +44,20 @@ _BREAK: Final = "\n\n"
 
 
 def adapt(
-    request: ModelRequest, takes: Capabilities, *, forward_unknown: Literal["drop", "list", "all"] = "list"
+    request: ModelRequest,
+    takes: Capabilities,
+    *,
+    forward_unknown: Literal["drop", "list", "all"] = "list",
+    wire: str | None = None,
 ) -> ModelRequest:
-    """`request` as this backend can take it.
+    """`request` as this backend can take it. `wire` names its protocol, which takes what it does not model itself as it is.
 
     Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
     """
     messages = request.messages
-    if request.tools or not all(type(part) is Text for message in messages for part in message.parts):
+    if request.tools or not all(map(_is_plain, messages)):
         request = fit_tools(request, takes)
-        messages = fit_images(request.messages, takes)
+        messages = fit_parts(fit_images(request.messages, takes), wire)
     messages = fit_roles(messages, takes)
     messages = fit_turns(messages, takes)
     if takes.merge_roles:
@@ -88,6 +96,12 @@ def adapt(
     )
 
 
+def _is_plain(message: Message) -> bool:
+    """One text or nothing, as most messages are."""
+    parts = message.parts
+    return not parts or (len(parts) == 1 and type(parts[0]) is Text)
+
+
 def keep_fields(
     extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
 ) -> Mapping[str, Any]:
@@ -108,7 +122,8 @@ def fit_tools(request: ModelRequest, takes: Capabilities) -> ModelRequest:
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
-    tools = tuple(_fit_tool(tool, takes) for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes))
+    kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes))
+    tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
     choice = request.tool_choice if fitting else _fit_choice(request, takes)
     return replace(request, tools=tools, tool_choice=choice, messages=_fit_calls(request.messages, takes))
@@ -188,6 +203,54 @@ def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
         else:
             out.append(part)
     return tuple(out)
+
+
+def fit_parts(messages: tuple[Message, ...], wire: str | None) -> tuple[Message, ...]:
+    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9). Parts that the
+    protocol called `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a result they are text."""
+    fitted = [_fit_parts(message, wire) for message in messages]
+    if all(map(is_, fitted, messages)):
+        return messages
+    return tuple(message for message in fitted if message is not None)
+
+
+def _fit_parts(message: Message, wire: str | None) -> Message | None:
+    if _is_plain(message):
+        return message
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            part = _fit_result(part, wire)
+        if _can_be_said(part, wire):
+            _add(parts, part)
+    if not parts:
+        return None
+    same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
+    return message if same else replace(message, parts=tuple(parts))
+
+
+def _fit_result(result: ToolResult, wire: str | None) -> ToolResult:
+    parts: list[Part] = []
+    for part in result.parts:
+        foreign = isinstance(part, Opaque) and part.protocol != wire
+        _add(parts, Text(dump(part.payload).decode()) if foreign and isinstance(part, Opaque) else part)
+    same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
+    return result if same else replace(result, parts=tuple(parts))
+
+
+def _add(parts: list[Part], part: Part) -> None:
+    """Put a part behind others; a text into the text before it."""
+    last = parts[-1] if parts else None
+    if type(part) is Text and type(last) is Text:
+        parts[-1] = Text(last.text + part.text)
+    else:
+        parts.append(part)
+
+
+def _can_be_said(part: Part, wire: str | None) -> bool:
+    if isinstance(part, Opaque):
+        return part.protocol == wire
+    return not isinstance(part, Reasoning) or bool(part.text) or wire == "responses"
 
 
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:

@@ -145,6 +145,22 @@ def taught_description(tool: ToolSpec) -> str | None:
     return f"{tool.description}\n{told}" if tool.description else told
 
 
+def with_groups(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    """The tools, of which the first one of each group says also what the client says of the group (R8.16). The same object if there
+    is nothing to say."""
+    if not any(tool.namespace_description for tool in tools):
+        return tools
+    told: set[str | None] = set()
+    out: list[ToolSpec] = []
+    for tool in tools:
+        if tool.namespace_description and tool.namespace not in told:
+            told.add(tool.namespace)
+            about = f"All tools whose names begin with `{tool.namespace}__`: {tool.namespace_description}"
+            tool = replace(tool, description=f"{tool.description}\n{about}" if tool.description else about)
+        out.append(tool)
+    return out
+
+
 def as_taught(tool: ToolSpec) -> ToolSpec:
     """The tool as the model knows it: a function with this name and these parameters."""
     return replace(

@@ -198,6 +198,7 @@ class Metrics:
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
         self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
         self.calls = Counter("toolwire_tool_calls_total", "Tool calls by outcome", "outcome")
+        self.echoed_calls = Counter("toolwire_echoed_calls_total", "Earlier calls in requests")
         self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
         self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
@@ -287,6 +288,8 @@ class Metrics:
         for name, outcome in OUTCOMES.items():
             if number := counts.get(name):
                 self.calls.inc(outcome, by=number)
+        if echoed := counts.get("echoed_calls"):
+            self.echoed_calls.inc(by=echoed)
         for (name, label), number in record.labelled.items():
             family = self.by_label.get(name)
             if family is not None:

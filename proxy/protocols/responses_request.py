@@ -12,7 +12,7 @@ A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions
 `text.format` and Chat's `response_format` say the same in two forms.
 
 What `write_request` cannot express, besides what `responses_items` lists: `Sampling.stop`, `seed` and `n`, `include_usage`
-(always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, the description of a namespace, a hosted tool
+(always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a description, a hosted tool
 inside one, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
 the gateway keeps the conversation.
 """
@@ -62,7 +62,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequ
     _check_fields(body, shape)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", _read_tools(listed, "tools", None, shape))
+        tools = new_set(listed, "responses", _read_tools(listed, "tools", EMPTY, shape))
     reasoning = body.get("reasoning") or EMPTY
     stream = body.get("stream") is True
     return ModelRequest(
@@ -115,24 +115,33 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
 
 
 def _read_tools(
-    tools: Iterable[Mapping[str, Any]], path: str, namespace: str | None, shape: Shape
+    tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: Shape
 ) -> Iterator[ToolSpec]:
-    """Both shapes of R3.1, the outer field wins if both hold a value; the tools of a namespace one by one (R8.16)."""
+    """Both shapes of R3.1, the outer field wins if both hold a value; the tools of a namespace one by one (R8.16). `group` is the
+    namespace that they stand in."""
+    namespace, about = group.get("name"), group.get("description")
+    about = about if isinstance(about, str) and about not in ("", namespace) else None  # else it says nothing
     for index, tool in enumerate(tools):
         kind = tool["type"]
         if kind == "namespace":
-            yield from _read_tools(tool["tools"], f"{path}[{index}].tools", tool["name"], shape)
+            yield from _read_tools(tool["tools"], f"{path}[{index}].tools", tool, shape)
         elif kind in ("function", "custom"):
             inner = tool.get(kind) or EMPTY
             fields = {key: _either(tool, inner, key) for key in ("name", "description", "parameters", "strict")}
             name = fields["name"]
             if name is None:
                 raise shape.missing(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
-            if kind == "custom":
-                yield ToolSpec(name, fields["description"], kind="custom", namespace=namespace, extra=tool)
-            else:
-                schema = fields["parameters"]
-                yield ToolSpec(name, fields["description"], schema, fields["strict"], namespace=namespace, extra=tool)
+            custom = kind == "custom"
+            yield ToolSpec(
+                name,
+                fields["description"],
+                None if custom else fields["parameters"],
+                None if custom else fields["strict"],
+                kind="custom" if custom else "function",
+                namespace=namespace,
+                extra=tool,
+                namespace_description=about,
+            )
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra=tool)
@@ -241,12 +250,12 @@ def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
 def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
     """The tools, neighbours of one namespace in one group."""
     written: list[dict[str, Any]] = []
-    for namespace, members in groupby(tools, key=lambda tool: tool.namespace):
+    for (namespace, about), members in groupby(tools, key=lambda tool: (tool.namespace, tool.namespace_description)):
         shown = [_write_tool(tool) for tool in members]
         if namespace is None:
             written += shown
         else:
-            written.append({"type": "namespace", "name": namespace, "description": namespace, "tools": shown})
+            written.append({"type": "namespace", "name": namespace, "description": about or namespace, "tools": shown})
     return written
 
 

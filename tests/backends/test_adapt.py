@@ -18,6 +18,8 @@ from proxy.model import (
     Image,
     Message,
     ModelRequest,
+    Opaque,
+    Reasoning,
     Sampling,
     Text,
     ToolChoice,
@@ -101,8 +103,8 @@ def test_images_are_kept_dropped_or_refused() -> None:
     assert adapt(request, Capabilities(images=True)).messages == request.messages
     dropped = adapt(request, Capabilities(drop_images=True)).messages
     assert dropped[0] is request.messages[0]
-    assert dropped[1].parts == (Text("a"), Text(IMAGE_OMITTED), Text("b"))
-    assert dropped[2].parts == (ToolResult("c", (Text("see"), Text(IMAGE_OMITTED))),)
+    assert dropped[1].parts == (Text(f"a{IMAGE_OMITTED}b"),)
+    assert dropped[2].parts == (ToolResult("c", (Text(f"see{IMAGE_OMITTED}"),)),)
     with pytest.raises(ClientFault) as caught:
         adapt(request, Capabilities())
     assert (caught.value.status, caught.value.code, caught.value.param) == (
@@ -110,6 +112,48 @@ def test_images_are_kept_dropped_or_refused() -> None:
         "unsupported_content",
         "messages[1].content",
     )
+
+
+def test_neighbouring_texts_are_one() -> None:
+    """R5.9: many servers take only a plain string, in messages and in results."""
+    result = ToolResult("c", (Text("d"), Text("e")))
+    images = (Text("a"), Text("b"), Image("u"), Text("c"))
+    request = ask(Message("system", (Text("s"), Text("t"))), Message("user", images), Message("tool", (result,)))
+    parts = [message.parts for message in adapt(request, Capabilities(images=True)).messages]
+    assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), (ToolResult("c", (Text("de"),)),)]
+
+
+UNKNOWN = Opaque("responses", {"type": "later_item"})
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ([Message("assistant", (UNKNOWN,))], [("user", CONTINUE)]),
+        ([Message("user", (UNKNOWN,))], [("user", CONTINUE)]),
+        ([Message("assistant", (UNKNOWN, Reasoning("", {"encrypted_content": "x"})))], [("user", CONTINUE)]),
+        ([say("system", "s"), Message("assistant", (UNKNOWN,))], [("system", "s"), ("user", CONTINUE)]),
+        ([say("user", "u"), Message("assistant", (UNKNOWN,))], [("user", "u")]),
+        (
+            [say("user", "u"), Message("assistant", (UNKNOWN, Text("a"), UNKNOWN, Text("b"))), say("user", "v")],
+            [("user", "u"), ("assistant", "ab"), ("user", "v")],
+        ),
+        ([say("user", "u"), say("assistant", "a")], [("user", "u"), ("assistant", "a"), ("user", CONTINUE)]),
+    ],
+)
+def test_what_the_server_has_no_form_for_is_no_turn(given: list[Message], sent: list[tuple[str, str]]) -> None:
+    assert shape(adapt(ask(*given), Capabilities(), wire="chat")) == sent
+
+
+def test_what_the_server_knows_stays_as_it_is() -> None:
+    request = ask(say("user", "u"), Message("assistant", (UNKNOWN, Text("a"))), say("user", "v"))
+    kept = adapt(request, Capabilities(), wire="responses").messages
+    assert all(a is b for a, b in zip(kept, request.messages, strict=True))
+
+
+def test_what_is_unknown_in_a_result_is_its_text() -> None:
+    request = ask(Message("tool", (ToolResult("c", (Text("a "), Opaque("responses", {"b": 1}))),)), say("user", "u"))
+    assert adapt(request, Capabilities(), wire="chat").messages[0].parts == (ToolResult("c", (Text('a {"b":1}'),)),)
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("drop", {}), ("list", {"top_k": 5}), ("all", {"top_k": 5, "wild": 1})])

@@ -164,7 +164,11 @@ S = "SEGMENT"
     ("placement", "given", "expected"),
     [
         ("append", ["system:A", "user:u"], ["system:A\n\nSEGMENT", "user:u"]),
-        ("append", ["user:u", "developer:A", "user:v"], ["user:u", "developer:A\n\nSEGMENT", "user:v"]),
+        ("append", ["user:u", "developer:A", "user:v"], ["system:SEGMENT", "user:u", "developer:A", "user:v"]),
+        ("append", ["system:A", "user:u", "system:B"], ["system:A\n\nSEGMENT", "user:u", "system:B", f"user:{GO_ON}"]),
+        ("append", ["assistant:a", "system:A", "user:u"], ["assistant:a", "system:A\n\nSEGMENT", "user:u"]),
+        ("prepend", ["user:u", "system:A", "user:v"], ["system:SEGMENT", "user:u", "system:A", "user:v"]),
+        ("separate", ["user:u", "system:A", "user:v"], ["system:SEGMENT", "user:u", "system:A", "user:v"]),
         ("append", ["user:u"], ["system:SEGMENT", "user:u"]),
         ("append", ["system:", "user:u"], ["system:SEGMENT", "user:u"]),
         ("append", [], ["system:SEGMENT", f"user:{GO_ON}"]),

@@ -514,10 +514,16 @@ def conversation(messages: list[Message]) -> tuple[Message, ...]:
     return tuple(out)
 
 
-specs = st.one_of(
+def in_a_group(tool: ToolSpec, about: str | None) -> ToolSpec:
+    """A description that repeats the name says nothing."""
+    told = about if tool.namespace is not None and about != tool.namespace else None
+    return replace(tool, namespace_description=told or None)
+
+
+specs = st.builds(in_a_group, st.one_of(
     st.builds(ToolSpec, names, st.none() | some_text, st.none() | json_objects, st.sampled_from([None, True, False]), namespace=spaces),
     st.builds(ToolSpec, names, st.none() | some_text, kind=st.just("custom"), namespace=spaces),
-)  # fmt: skip
+), st.none() | some_text)  # fmt: skip
 requests = st.builds(
     ModelRequest,
     st.just("m"),

@@ -1,0 +1,346 @@
+"""Responses in front of a server that speaks Chat: what is translated arrives in the form that the other side reads. Beside each
+case stands its brother on Chat."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
+from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+
+RESPONSES = "/v1/responses"
+BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+
+
+async def ask(
+    body: dict[str, Any],
+    *pieces: str,
+    path: str = RESPONSES,
+    answer: Any = None,
+    backend: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[WireAnswer, dict[str, Any]]:
+    """What the client got, and what the model server was asked."""
+    async with Upstream([answer or Say(*(pieces or ("ok",)))]) as upstream:
+        config = upstream_config(upstream.url, backend=backend, defaults=options)
+        async with serving(config) as server:
+            got = await post(server, body, path=path)
+        return got, (upstream.requests[0].json if upstream.requests else {})
+
+
+def said(answer: WireAnswer) -> dict[str, str]:
+    """Texts of an answer by kind of item, of a stream put together from its deltas, which must agree with its end."""
+    assert answer.status == 200, answer.body
+    if not answer.headers["Content-Type"].startswith("text/event-stream"):
+        return of_items(answer.json()["output"])
+    frames = answer.frames()
+    kinds = {"response.output_text.delta": "message", "response.reasoning_text.delta": "reasoning"}
+    texts: dict[str, str] = {}
+    for event in frames:
+        if (kind := kinds.get(event["type"])) is not None:
+            texts[kind] = texts.get(kind, "") + event["delta"]
+    assert of_items(frames[-1]["response"]["output"]) == texts
+    return texts
+
+
+def of_items(items: list[Any]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for item in items:
+        if item["type"] in ("message", "reasoning"):
+            text = "".join(part["text"] for part in item.get("content") or ())
+            texts[item["type"]] = texts.get(item["type"], "") + text
+    return texts
+
+
+# --- reasoning ------------------------------------------------------------------------------------------------------
+
+THOUGHT = ("<thi", "nk>Let me ", "see.</th", "ink>\n\nHel", "lo <b>you</b>.")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"tools": []}, {"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL]}],
+    ids=["no tools", "an empty list", "none may be called", "tools"],
+)
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str, Any], stream: bool) -> None:
+    answer, _ = await ask({"input": "hi", "stream": stream, **more}, *THOUGHT, mode=mode)
+    assert said(answer) == {"reasoning": "Let me see.", "message": "Hello <b>you</b>."}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("reasoning", "pieces", "texts"),
+    [
+        ({"tags": None}, THOUGHT, {"message": "".join(THOUGHT)}),
+        ({"tags": ["[T]", "[/T]"]}, ("[T]a[", "/T]b"), {"reasoning": "a", "message": "b"}),
+        ({"preopened": True}, ("Let me ", "see.</thi", "nk>Hello"), {"reasoning": "Let me see.", "message": "Hello"}),
+        ({"field": "drop"}, THOUGHT, {"message": "Hello <b>you</b>."}),
+        ({"field": "inline"}, THOUGHT, {"message": "<think>Let me see.</think>Hello <b>you</b>."}),
+        ({}, ("a <think>b",), {"message": "a", "reasoning": "b"}),
+        ({}, ("a </think> b < c <thin",), {"message": "a </think> b < c <thin"}),
+    ],
+)
+async def test_the_options_of_reasoning_hold_without_tools(
+    reasoning: dict[str, Any], pieces: tuple[str, ...], texts: dict[str, str], stream: bool
+) -> None:
+    answer, _ = await ask({"input": "hi", "stream": stream}, *pieces, reasoning=reasoning)
+    assert said(answer) == texts
+
+
+@BOTH
+async def test_the_tags_of_the_models_family_count(stream: bool) -> None:
+    pieces = ("<|channel|>analysis<|message|>Let me see.<|end|>", "<|start|>assistant<|channel|>final<|message|>Hello")
+    answer, _ = await ask({"input": "hi", "stream": stream}, *pieces, format="harmony")
+    assert said(answer) == {"reasoning": "Let me see.", "message": "Hello"}
+
+
+@BOTH
+async def test_calls_of_a_native_server_stay_beside_what_it_thinks(stream: bool) -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    if stream:
+        deltas = [
+            chunk({"content": "<think>hm</think>I look."}),
+            chunk({"tool_calls": [call]}),
+            chunk({}, "tool_calls"),
+        ]
+        turn = Answer([*map(frame, deltas), frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
+    else:
+        message = {"role": "assistant", "content": "<think>hm</think>I look.", "tool_calls": [call]}
+        whole = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+        turn = Answer([json.dumps(whole).encode()], headers={"Content-Type": "application/json"})
+    answer, _ = await ask({"input": "hi", "tools": [TOOL], "stream": stream}, answer=turn, mode="native")
+    assert said(answer) == {"reasoning": "hm", "message": "I look."}
+    output = answer.frames()[-1]["response"]["output"] if stream else answer.json()["output"]
+    assert [item["name"] for item in output if item["type"] == "function_call"] == ["look"]
+
+
+@BOTH
+async def test_chat_over_chat_keeps_its_bytes(stream: bool) -> None:
+    """R1.6: the brother is not translated, so nothing is looked for."""
+    async with Upstream([Say(*THOUGHT)]) as upstream, serving(upstream_config(upstream.url)) as server:
+        answer = await post(server, {"messages": USER, "stream": stream}, path=CHAT)
+    if stream:
+        texts = [f["choices"][0]["delta"].get("content") for f in answer.frames() if f != "[DONE]"]
+        assert texts == ["", *THOUGHT, None]
+    else:
+        assert answer.json()["choices"][0]["message"]["content"] == "".join(THOUGHT)
+
+
+@BOTH
+async def test_chat_over_the_text_protocol_is_translated(stream: bool) -> None:
+    choice = {"index": 0, "text": "<think>hm</think>Hello", "finish_reason": "stop"}
+    payload = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    steps = [frame(payload), frame("[DONE]")] if stream else [json.dumps(payload).encode()]
+    kind = "text/event-stream" if stream else "application/json"
+    turn = Answer(steps, headers={"Content-Type": kind})
+    body = {"messages": USER, "stream": stream}
+    answer, _ = await ask(body, path=CHAT, answer=turn, backend={"kind": "openai_completions"})
+    key = "delta" if stream else "message"
+    shown = [f["choices"][0][key] for f in (answer.frames() if stream else [answer.json()]) if f != "[DONE]"]
+    assert "".join(m.get("content") or "" for m in shown) == "Hello"
+    assert "".join(m.get("reasoning_content") or "" for m in shown) == "hm"
+
+
+# --- the request ----------------------------------------------------------------------------------------------------
+
+PARTS = [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["no tools", "tools"])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_several_texts_of_a_message_are_one_string(mode: str, more: dict[str, Any]) -> None:
+    items = [
+        {"role": "system", "content": [{"type": "input_text", "text": "be "}, {"type": "input_text", "text": "brief"}]},
+        {"role": "user", "content": PARTS},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "a"}, {"type": "output_text", "text": "b"}]},
+        *PARTS,
+    ]
+    _, asked = await ask({"input": items, **more}, mode=mode)
+    contents = [message["content"] for message in asked["messages"]]
+    assert all(isinstance(content, str) for content in contents)
+    assert contents[0].startswith("be brief")
+    assert contents[1:] == ["one two", "ab", "one two"]
+
+
+async def test_the_parts_of_a_result_are_one_string_too() -> None:
+    items = [
+        {"role": "user", "content": "hi"},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": PARTS},
+    ]
+    for mode in ("native", "prompt"):
+        _, asked = await ask({"input": items, "tools": [TOOL]}, mode=mode)
+        assert all(isinstance(message.get("content") or "", str) for message in asked["messages"])
+        assert "one two" in asked["messages"][-1]["content"]
+
+
+async def test_texts_around_an_image_stay_parts() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
+    _, asked = await ask({"input": [{"role": "user", "content": [*PARTS, image, *PARTS]}]}, backend={"images": "true"})
+    kinds = [(part["type"], part.get("text")) for part in asked["messages"][0]["content"]]
+    assert kinds == [("text", "one two"), ("image_url", None), ("text", "one two")]
+
+
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("placement", ["append", "prepend", "separate"])
+@pytest.mark.parametrize("role", ["system", "developer"])
+async def test_tools_are_taught_before_the_user_speaks(role: str, placement: str, path: str) -> None:
+    """R5.1, also where a client gives instructions only later."""
+    turns = [{"role": "user", "content": "hi"}, {"role": role, "content": "late"}, {"role": "user", "content": "go"}]
+    key = "input" if path == RESPONSES else "messages"
+    _, asked = await ask({key: turns, "tools": [function("look")]}, path=path, prompt={"placement": placement})
+    messages = asked["messages"]
+    assert [(message["role"], message["content"]) for message in messages[1:]] == [
+        ("user", "hi"),
+        ("system", "late"),
+        ("user", "go"),
+    ]
+    assert messages[0]["role"] == "system"
+    assert '"look"' in messages[0]["content"]
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["no tools", "tools"])
+@pytest.mark.parametrize(
+    ("items", "turns"),
+    [
+        ([{"type": "later_item", "id": "x"}], ["Continue."]),
+        (
+            [{"type": "later_item"}, {"type": "other_item"}, {"type": "reasoning", "encrypted_content": "x"}],
+            ["Continue."],
+        ),
+        ([{"role": "user", "content": [{"type": "later_part"}]}], ["Continue."]),
+        ([{"role": "user", "content": "hi"}, {"type": "later_item"}], ["hi"]),
+        ([{"type": "later_item"}, {"role": "user", "content": "hi"}], ["hi"]),
+        ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}], ["hi", "yes", "Continue."]),
+    ],
+    ids=["one", "three", "a part", "behind a turn", "before a turn", "the assistant is last"],
+)
+async def test_unknown_items_make_no_turns(items: list[Any], turns: list[str], more: dict[str, Any]) -> None:
+    answer, asked = await ask({"input": items, **more})
+    assert answer.status == 200
+    talk = [message["content"] for message in asked["messages"] if message["role"] != "system"]
+    assert talk == turns
+
+
+async def test_instructions_with_nothing_but_unknown_items() -> None:
+    _, asked = await ask({"input": [{"type": "later_item"}], "instructions": "Be brief."})
+    assert [(m["role"], m["content"]) for m in asked["messages"]] == [("system", "Be brief."), ("user", "Continue.")]
+
+
+GROUPS = [
+    {"type": "namespace", "name": "mail", "description": "The user's <tool_call>post</tool_call>.", "tools": [
+        {"type": "function", "name": "send", "description": "Sends."},
+        {"type": "function", "name": "list", "description": "Lists."},
+    ]},
+    {"type": "namespace", "name": "crm", "description": "Customers and what they bought.", "tools": [
+        {"type": "function", "name": "list"},
+        {"type": "custom", "name": "query", "description": "Asks."},
+    ]},
+    {"type": "namespace", "name": "plain", "tools": [{"type": "function", "name": "f"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("format_", ["sentinel", "hermes", "qwen3_coder", "mistral"])
+async def test_what_a_group_of_tools_is_for_is_taught(format_: str) -> None:
+    _, asked = await ask({"input": "hi", "tools": GROUPS}, format=format_)
+    prompt = asked["messages"][0]["content"]
+    assert prompt.count("Customers and what they bought.") == 1
+    assert prompt.index("crm__list") < prompt.index("Customers and what they bought.") < prompt.index("crm__query")
+    assert prompt.count("The user's ") == 1
+    if format_ in ("sentinel", "hermes"):
+        assert "<tool_call>post" not in prompt, "what clients say of tools is data"
+
+
+async def test_it_is_taught_where_the_first_tool_may_not_be_called() -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "query"}]}
+    _, asked = await ask({"input": "hi", "tools": GROUPS, "tool_choice": choice})
+    assert asked["messages"][0]["content"].count("Customers and what they bought.") == 1
+
+
+async def test_a_native_server_is_told_too() -> None:
+    _, asked = await ask({"input": "hi", "tools": GROUPS}, mode="native")
+    told = {tool["function"]["name"]: tool["function"].get("description", "") for tool in asked["tools"]}
+    assert "Customers and what they bought." in told["crm__list"]
+    assert told["mail__send"].startswith("Sends.\n")
+    assert "The user's" in told["mail__send"]
+    assert (told["mail__list"], told["crm__query"]) == ("Lists.", "Asks.")
+
+
+async def test_another_description_is_another_prompt() -> None:
+    """What was taught is kept by content."""
+    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        for text in ("first", "second"):
+            group = {**GROUPS[1], "description": text}
+            await post(server, {"input": "hi", "tools": [group]}, path=RESPONSES)
+        prompts = [asked.json["messages"][0]["content"] for asked in upstream.requests]
+    assert ("first" in prompts[0], "second" in prompts[1], "first" in prompts[1]) == (True, True, False)
+
+
+# --- what is counted ------------------------------------------------------------------------------------------------
+
+ECHOED: dict[str, dict[str, Any]] = {
+    RESPONSES: {
+        "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+            {"type": "custom_tool_call", "call_id": "c2", "name": "query", "input": "x"},
+            {"type": "function_call_output", "call_id": "c1", "output": "1"},
+            {"type": "custom_tool_call_output", "call_id": "c2", "output": "2"},
+            {"type": "function_call", "call_id": "c3", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c3", "output": "3"},
+        ]
+    },
+    CHAT: {
+        "messages": [
+            *USER,
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": f"c{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+                    for n in range(3)
+                ],
+            },
+            *({"role": "tool", "tool_call_id": f"c{n}", "content": str(n)} for n in range(3)),
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+@pytest.mark.parametrize("path", ECHOED)
+async def test_calls_that_the_client_echoes_are_counted(path: str, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "toolwire.access")
+    config = {"mode": mode}
+    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, defaults=config)) as server:
+        answer = await post(server, ECHOED[path], path=path)
+        assert answer.status == 200
+        page = await _metrics(server)
+    assert caplog.records[-1].fields["echoed_calls"] == 3  # type: ignore[attr-defined]
+    assert "toolwire_echoed_calls_total 3.0" in page
+
+
+async def test_what_the_store_remembers_is_not_echoed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "toolwire.access")
+    call = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
+    async with Upstream([Say(call), Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        first = (await post(server, {"input": "hi", "tools": [TOOL]}, path=RESPONSES)).json()
+        (made,) = [item for item in first["output"] if item["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": made["call_id"], "output": "1"}
+        body = {"input": [result], "previous_response_id": first["id"], "tools": [TOOL]}
+        assert (await post(server, body, path=RESPONSES)).status == 200
+        assert "echoed_calls" not in caplog.records[-1].fields  # type: ignore[attr-defined]
+        await post(server, {"input": [made, result], "tools": [TOOL]}, path=RESPONSES)
+        assert caplog.records[-1].fields["echoed_calls"] == 1  # type: ignore[attr-defined]
+
+
+async def _metrics(server: Any) -> str:
+    import aiohttp
+
+    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
+        return await response.text()
