@@ -130,6 +130,7 @@ class Unread(StreamReader):
         self._held: bytes | None = body
 
     def is_eof(self) -> bool:
+        """All of it has come."""
         return True
 
     def __getattr__(self, name: str) -> Any:

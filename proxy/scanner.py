@@ -66,16 +66,17 @@ def build_scanner(
     choice: int = 0,
     first_block: int = 0,
     incremental: bool = False,
+    trim: bool = True,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
     """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
-    `argument_streaming: incremental` (R6.13)."""
+    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it."""
     reasoning = options.reasoning
     return scanner(
         grammar,
         judge,
         block_bytes=limits.block_bytes,
-        trim_edges=options.trim == "edge",
+        trim_edges=trim and options.trim == "edge",
         reasoning=reasoning_tags(grammar, reasoning),
         preopened=reasoning.preopened,
         scan_calls=reasoning.scan_calls or grammar.calls_in_reasoning,

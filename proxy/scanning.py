@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ._grammar import without_calls
+from ._grammar import SPACE, without_calls
 from .config import LimitsConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
@@ -51,6 +51,7 @@ class ScanStage:
         self._history = history
         self._calls: set[int] = set()
         self._scanners: dict[int, CallScanner] = {}
+        self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
         self._choice_of: dict[int, int] = {}
         self._over = False
         self.scanned_bytes = 0
@@ -63,7 +64,7 @@ class ScanStage:
     def scanner_of(self, block: int) -> CallScanner | None:
         """What reads a block of the backend's text."""
         choice = self._choice_of.get(block)
-        return None if choice is None or self._over else self._scanners[choice]
+        return None if choice is None or self._over else self._scanners.get(choice)
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `proxy.reply.Stage`: one text for each answer, in which nothing begins."""
@@ -88,22 +89,21 @@ class ScanStage:
             match event:
                 case Delta() if event.block in self._choice_of:
                     self.passed(event.text)
-                    out += self.found(self._scanners[self._choice_of[event.block]].feed(event.text))
+                    out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
-                    if event.choice not in self._scanners:
-                        self._scanners[event.choice] = self._scanner(event.choice)
+                    self._open(event.choice)
                 case Close() if event.block in self._choice_of:
                     pass  # the text may go on in another block; only the end of the answer ends the scan
                 case Finish():
-                    for choice, scanner in self._scanners.items():
+                    for choice in (*self._scanners, *self._heads):
                         reason = event.others[choice - 1] if 0 < choice <= len(event.others) else event.reason
-                        out += self.found(scanner.finish(truncated=reason == "length"))
+                        out += self._finish(choice, truncated=reason == "length")
                     if not self._over:
                         out.append(event)
                 case Fault():
-                    for scanner in self._scanners.values():
-                        out += self.found(scanner.finish(truncated=True))
+                    for choice in (*self._scanners, *self._heads):
+                        out += self._finish(choice, truncated=True)
                     if not self._over:
                         out.append(event)
                 case _:
@@ -123,7 +123,35 @@ class ScanStage:
                     return [*found[: index + 1], Finish("tool_calls")]
         return found
 
-    def _scanner(self, choice: int) -> CallScanner:
+    def _open(self, choice: int) -> None:
+        """An answer has text. Where nothing can be called, white space matters only if it begins with a thought (R6.6): else it
+        would be held for nothing."""
+        if choice in self._scanners or choice in self._heads:
+            return
+        if self._offer.tools or self._options.reasoning.preopened:
+            self._scanners[choice] = self._scanner(choice, trim=True)
+        else:
+            self._heads[choice] = ""
+
+    def _scan(self, choice: int, text: str) -> list[Event]:
+        if choice in self._heads:
+            text = self._heads.pop(choice) + text
+            word = text.lstrip(SPACE)
+            markers = triggers(self._grammar, self._options.reasoning) or ()
+            if not word or any(marker.startswith(word) and marker != word for marker in markers):
+                self._heads[choice] = text
+                return []
+            self._scanners[choice] = self._scanner(choice, trim=word.startswith(markers))
+        return self.found(self._scanners[choice].feed(text))
+
+    def _finish(self, choice: int, *, truncated: bool) -> list[Event]:
+        found: list[Event] = []
+        if choice in self._heads:
+            self._scanners[choice] = self._scanner(choice, trim=False)
+            found = self._scanners[choice].feed(self._heads.pop(choice))
+        return self.found(found + self._scanners[choice].finish(truncated=truncated))
+
+    def _scanner(self, choice: int, *, trim: bool) -> CallScanner:
         offer = self._offer
         judge = Judge(
             offer.known,
@@ -143,4 +171,5 @@ class ScanStage:
             choice=choice,
             first_block=(choice + 1) * _PER_CHOICE,
             incremental=self._incremental,
+            trim=trim,
         )

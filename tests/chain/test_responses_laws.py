@@ -29,6 +29,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     **OPTIONS,
     "sequential": {"responses": {"ids": "sequential"}},
     "no thinking shown": {"reasoning": {"field": "drop"}},
+    "no thinking looked for": {"reasoning": {"tags": None}},
 }
 """Route options under which the laws hold; each is a route whose model has this name."""
 MIXED = [
@@ -44,6 +45,16 @@ MIXED = [
 ]
 CHANGING = ("id", "created_at", "completed_at", "output", "usage")
 """Keys of a resource that are different every time, or are compared on their own."""
+
+
+def apart(text: str) -> tuple[str, str]:
+    """What is thought and what is said, without white space."""
+    thought = said = ""
+    while text:
+        before, _, rest = text.partition("<think>")
+        inside, _, text = rest.partition("</think>")
+        said, thought = said + before, thought + inside
+    return "".join(thought.split()), "".join(said.split())
 
 
 class Ask(Protocol):
@@ -229,16 +240,23 @@ def test_chat_would_have_said_the_same(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": MIXED, "tool_choice": "none"}]),
     stream=st.booleans(),
+    thinking=st.booleans(),
 )
 def test_without_a_tool_to_call_everything_is_text(
-    ask: Ask, answer: tuple[str, list[str], list[str]], without: dict[str, Any], stream: bool
+    ask: Ask, answer: tuple[str, list[str], list[str]], without: dict[str, Any], stream: bool, thinking: bool
 ) -> None:
-    """R1.7, whatever it looks like, thinking included: no scanner runs."""
+    """R1.7, whatever it looks like. What is thought is no text (R7.8), unless the route looks for no thoughts."""
     text, pieces, _ = answer
-    answered = ask(Turn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
+    body = {**without, "stream": stream, **({} if thinking else {"model": "no thinking looked for"})}
+    answered = ask(Turn(text=text, chunk=tuple(pieces)), body)
     got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
-    assert got.said == ((("text", text),) if text else ())
     assert got.ended["status"] == "completed"
+    if not thinking or "<think>" not in text:
+        assert got.said == ((("text", text),) if text else ())
+        return
+    assert {kind for kind, *_ in got.said} <= {"text", "reasoning"}
+    for kind, wanted in zip(("reasoning", "text"), apart(text), strict=True):
+        assert "".join("".join(line[1] for line in got.said if line[0] == kind).split()) == wanted
 
 
 @settings(max_examples=60, deadline=None)

@@ -82,7 +82,11 @@ async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str
         ({"preopened": True}, ("Let me ", "see.</thi", "nk>Hello"), {"reasoning": "Let me see.", "message": "Hello"}),
         ({"field": "drop"}, THOUGHT, {"message": "Hello <b>you</b>."}),
         ({"field": "inline"}, THOUGHT, {"message": "<think>Let me see.</think>Hello <b>you</b>."}),
-        ({}, ("a <think>b",), {"message": "a", "reasoning": "b"}),
+        ({}, ("a <think>b",), {"message": "a ", "reasoning": "b"}),
+        ({}, ("  a ", "\n"), {"message": "  a \n"}),
+        ({}, (" ", "\n<think>b</think>\n", "\n c "), {"message": "c ", "reasoning": "b"}),
+        ({}, ("<think>b</think>\n\n",), {"reasoning": "b"}),
+        ({}, (" \n",), {"message": " \n"}),
         ({}, ("a </think> b < c <thin",), {"message": "a </think> b < c <thin"}),
     ],
 )

@@ -165,3 +165,65 @@ def test_the_format_of_the_offer_counts() -> None:
     (call,) = fold(out).calls
     assert call.arguments == '{"a": 1.0}'
     assert counts == {"calls": 1}
+
+
+BLANKS = " \t\r\n"
+THINKING = st.lists(st.sampled_from(["<think>", "</think>", " ", "\n", "a", "b<", "\t", CALL]), max_size=10).map(
+    "".join
+)
+
+
+def apart(text: str) -> tuple[str, str]:
+    """What is thought and what is said, without white space."""
+    thought = said = ""
+    while text:
+        before, _, rest = text.partition("<think>")
+        inside, _, text = rest.partition("</think>")
+        said, thought = said + before, thought + inside
+    return "".join(thought.split()), "".join(said.split())
+
+
+@given(THINKING.flatmap(lambda text: st.tuples(st.just(text), cuts(text), st.integers(0, 9))))
+def test_without_tools_only_what_is_thought_is_set_apart(case: tuple[str, list[str], int]) -> None:
+    text, pieces, middle = case
+    found = []
+    for blocks in ([[text]], [pieces], [pieces[:middle], pieces[middle:]]):
+        given_ = [event for block, part in enumerate(blocks) for event in texts(*part, block=block)]
+        out = stage().feed([START, *given_, Finish()])
+        check(out)
+        parts = fold(out).choices[0].parts
+        assert all(part.text for part in parts if isinstance(part, Text))
+        thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
+        found.append((thought, "".join(part.text for part in parts if isinstance(part, Text))))
+    assert found[0] == found[1] == found[2], "cuts mean nothing"
+    thought, said = found[0]
+    assert ("".join(thought.split()), "".join(said.split())) == apart(text)
+    if "<think>" not in text:
+        assert said == text
+    if text.lstrip(BLANKS).startswith("<think>"):
+        assert said == said.lstrip(BLANKS), "blanks between a thought and what is said then"
+
+
+def test_without_tools_no_text_waits_for_more_of_it() -> None:
+    """Nothing is looked for that blanks could belong to."""
+    scan = stage()
+    for piece in ("begin ", "\n", "end "):
+        out = scan.feed([Open(0, BlockKind.TEXT), Delta(0, piece)] if piece == "begin " else [Delta(0, piece)])
+        assert [event.text for event in out if isinstance(event, Delta)] == [piece]
+
+
+def test_each_choice_has_an_edge_of_its_own() -> None:
+    scan = stage()
+    opened: list[Event] = [Open(0, BlockKind.TEXT), Open(1, BlockKind.TEXT, choice=1)]
+    out = scan.feed(
+        [
+            START,
+            *opened,
+            Delta(0, "<think>x</think>"),
+            Delta(1, " a"),
+            Delta(0, "\n b"),
+            Finish("stop", others=("stop",)),
+        ]
+    )
+    first, second = fold(out).choices
+    assert (first.parts, second.parts) == ((Reasoning("x"), Text("b")), (Text(" a"),))
