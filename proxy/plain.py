@@ -8,7 +8,8 @@ Rules:
    prepared. Both are replies still.
 3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope for a body, and at the same
    time the `GatewayError` that it was. What is put into its head reaches the client.
-4. Nothing of this is done for a `proxy.Middleware`, which knows what a `Reply` is, but that it may read the request.
+4. A `proxy.Middleware` with a `__call__` of its own is one too. Nothing of this is done for hooks, nor for the built-in middlewares, which
+   know what they get; but anybody may read the request.
 """
 
 from __future__ import annotations

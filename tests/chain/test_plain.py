@@ -269,9 +269,15 @@ async def test_a_class_of_ours_may_read_the_request_too() -> None:
     class Reading(Middleware):
         async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
             assert (await request.json())["messages"] == USER
-            return await handler(request)
+            response = await handler(request)
+            assert isinstance(response, web.Response)
+            assert isinstance(response, Reply)
+            assert response.text is not None
+            response.text = response.text.replace("hello", "goodbye")
+            return response
 
-    assert (await ask(Reading)).status == 200
+    answer = await ask(Reading)
+    assert (answer.status, text_of(answer)) == (200, "goodbye")
 
 
 async def test_what_a_request_knows_and_keeps() -> None:
