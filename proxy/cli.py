@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 import click
 
 from .conversion import ConfigError
+from .tuning.options import tune
 
 if TYPE_CHECKING:
     from .config import ToolsConfig
@@ -461,3 +462,6 @@ def demo(once: bool, host: str, port: int) -> None:
     from .demo import run
 
     sys.exit(run(host=host, port=port, once=once))
+
+
+main.add_command(tune)

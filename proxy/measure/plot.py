@@ -15,20 +15,15 @@ from xml.sax.saxutils import escape, quoteattr
 from .contestants import CONTESTANTS
 from .parse import Report
 from .report import NAMES, environment
-
-PALETTE: Final = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#5f4690")
-"""Colours that people with colour-blindness can tell apart (Okabe and Ito), and two more."""
+from .svg import PALETTE, TEXT_STYLE, picture
+from .svg import text as _text
 
 WIDTH: Final = 300
 HEIGHT: Final = 230
 COLUMNS: Final = 4
 LEFT, RIGHT, TOP, BOTTOM = 54, 10, 30, 40
 HEADER: Final = 86
-STYLE: Final = (
-    "text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:18px;font-weight:600;fill:#111}.head{font-weight:600}"
-    ".small{font-size:10px;fill:#666}.grid{stroke:#e4e4e4}.frame{fill:#fff;stroke:#bbb}"
-    ".series polyline{fill:none;stroke-width:2;stroke-linejoin:round}"
-)
+STYLE: Final = f"{TEXT_STYLE}.series polyline{{fill:none;stroke-width:2;stroke-linejoin:round}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +93,8 @@ def svg(report: Report) -> str:
     where = environment()
     about = f"toolwire {where['toolwire']}, {where['python']}, {where['processor'] or where['machine']}, deltas: {report.plan.cut}"
     names = [name for name in colours if any(series.contestant == name for series in shown)]
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" width="{width}" height="{top}" role="img">',
-        "<title>Parse latency per delta</title>",
-        f"<style>{STYLE}</style>",
-        f'<rect width="{width}" height="{top}" fill="#fafafa"/>',
-        _text(16, 28, "Parse latency per delta", "title"),
-        _text(16, 46, about, "small"),
-        *_legend(names, colours),
-    ]
-    return "\n".join([*head, *lines, "</svg>", ""])
+    head = [_text(16, 28, "Parse latency per delta", "title"), _text(16, 46, about, "small"), *_legend(names, colours)]
+    return picture("Parse latency per delta", width, top, STYLE, [*head, *lines])
 
 
 def _legend(names: Sequence[str], colours: dict[str, str]) -> Iterator[str]:
@@ -153,7 +140,3 @@ def _unit(power: int) -> str:
     """A power of ten nanoseconds."""
     unit = ("ns", "µs", "ms", "s")[min(power // 3, 3)]
     return f"{10 ** (power - 3 * min(power // 3, 3))} {unit}"
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'

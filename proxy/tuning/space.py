@@ -1,0 +1,188 @@
+"""What can be tried: formats, wordings, constraints, reminders, and their combinations.
+
+Rules of this module:
+
+1. A candidate is a handful of route options over the defaults. Whether an option exists, and takes a value, is asked of the
+   configuration itself: what it does not know is not offered, and said to be missing.
+2. The first candidate is always the defaults, so that what tuning gains is known.
+3. A space that is too large is thinned so that any two levels of different dimensions still meet as often as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any, Final
+
+from ..backends.base import Capabilities
+from ..backends.presets import SCHEMA_CONSTRAINTS
+from ..config import RouteOptions
+from ..conversion import ConfigError, from_mapping
+from ..formats.families import format_for
+from ..registry import Registries
+from .wordings import REMINDER, WORDINGS, Wording
+
+FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")
+"""Those that are tried where nobody says which: of each kind one. That of the model's family comes before them."""
+
+NATIVE: Final = "native"
+"""In place of a format: the model server does tools by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One value of one dimension. `options` by key path. Of `alternatives` the first that the configuration takes is meant."""
+
+    dimension: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to teach tools. `levels` by dimension; `overrides`: its route options as they stand in a file."""
+
+    number: int
+    levels: Mapping[str, str]
+    overrides: Mapping[str, Any]
+    options: RouteOptions
+
+    @property
+    def name(self) -> str:
+        """Its levels, without those that say nothing."""
+        return ", ".join(name for name in self.levels.values() if name not in ("standard", "-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All candidates, and the options that would make more of them, if this version had them."""
+
+    candidates: tuple[Candidate, ...]
+    missing: tuple[str, ...]
+
+
+def build_space(
+    plugins: Registries,
+    *,
+    choice: str,
+    capabilities: Capabilities,
+    model: str,
+    formats: Sequence[str] = (),
+    wordings: Mapping[str, Wording] = WORDINGS,
+) -> Space:
+    """The candidates for a model behind a backend with these capabilities, asked with this `tool_choice` (`auto` or
+    `required`). `formats`: only these. Raises `ConfigError` for a format that does not exist."""
+    family = format_for(model)
+    names = tuple(formats) or tuple(dict.fromkeys(filter(None, (family, *FORMATS, NATIVE))))
+    missing: list[str] = []
+    others = [
+        _offered(levels, missing) for levels in (_constraints(choice, capabilities), _reminders()) if len(levels) > 1
+    ]
+    default = RouteOptions()
+    levels = {"format": default.format, "wording": "standard", **{group[0].dimension: "-" for group in others}}
+    found = [Candidate(0, levels, {}, default)]
+    for name in names:
+        own = plugins.formats.get(name) if name != NATIVE else None
+        told = {key: wording(own) for key, wording in wordings.items()} if own is not None else {"standard": {}}
+        kind = Level("format", name, {"format": name} if own is not None else {"mode": NATIVE})
+        groups = [_offered([Level("wording", key, options) for key, options in told.items()], missing)]
+        groups += others if own is not None else [group[:1] for group in others]
+        for chosen in product([kind], *groups):
+            if own is not None and not own.json_answer and _useless(chosen, capabilities):
+                continue
+            overrides = nested({path: value for level in chosen for path, value in level.options.items()})
+            options = _read(overrides)
+            if options is not None and all(options != known.options for known in found):
+                named = {level.dimension: level.name for level in chosen}
+                found.append(Candidate(len(found), named, overrides, options))
+    return Space(tuple(found), tuple(dict.fromkeys(missing)))
+
+
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by key path as they stand in a file."""
+    out: dict[str, Any] = {}
+    for path, value in options.items():
+        *sections, key = path.split(".")
+        place = out
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = value
+    return out
+
+
+def _constraints(choice: str, capabilities: Capabilities) -> Sequence[Level]:
+    if capabilities.constrain == "none":
+        return ()
+    if choice == "required":
+        return (Level("constraint", "-"), Level("constraint", "unconstrained", {"constrain": "off"}))
+    on = ({"constrain_auto": "on"}, {"constrain_auto": True})
+    off = ({"constrain_auto": "off"}, {"constrain_auto": False})
+    return (
+        Level("constraint", "-"),
+        Level("constraint", "constrained", alternatives=on),
+        Level("constraint", "unconstrained", alternatives=off),
+    )
+
+
+def _reminders() -> Sequence[Level]:
+    written: tuple[Mapping[str, Any], ...] = tuple({"prompt.reminder": value} for value in (True, "on", REMINDER))
+    return (Level("reminder", "-"), Level("reminder", "reminder", alternatives=written))
+
+
+def _offered(levels: Iterable[Level], missing: list[str]) -> list[Level]:
+    """Those that this version's configuration knows."""
+    out = []
+    for level in levels:
+        for options in level.alternatives or (level.options,):
+            if _read(nested(options)) is not None:
+                out.append(Level(level.dimension, level.name, options))
+                break
+        else:
+            missing += level.alternatives[0] if level.alternatives else level.options
+    return out
+
+
+def _useless(levels: Iterable[Level], capabilities: Capabilities) -> bool:
+    """Whether a level changes nothing: a backend that takes JSON Schemas cannot enforce a format with tags."""
+    return capabilities.constrain in SCHEMA_CONSTRAINTS and any(
+        level.dimension == "constraint" and level.name != "-" for level in levels
+    )
+
+
+def _read(overrides: Mapping[str, Any]) -> RouteOptions | None:
+    try:
+        return from_mapping(RouteOptions, overrides)
+    except ConfigError:
+        return None
+
+
+# --- fewer ------------------------------------------------------------------------------------------------------------
+
+
+def thinned(candidates: Sequence[Candidate], most: int) -> tuple[Candidate, ...]:
+    """At most so many, the first one among them: again and again the one with the most pairs of levels that have not met."""
+    rest = list(candidates)
+    if len(rest) <= most:
+        return tuple(rest)
+    chosen = [rest.pop(0)]
+    met = set(_pairs(chosen[0]))
+    while rest and len(chosen) < most:
+        best = max(rest, key=lambda candidate: len(set(_pairs(candidate)) - met))  # the first of equals
+        rest.remove(best)
+        chosen.append(best)
+        met.update(_pairs(best))
+    return tuple(sorted(chosen, key=lambda candidate: candidate.number))
+
+
+def _pairs(candidate: Candidate) -> Iterator[tuple[Any, Any]]:
+    yield from combinations(sorted(candidate.levels.items()), 2)
+    yield from ((level, None) for level in candidate.levels.items())  # a level by itself counts as well
+
+
+def neighbours(candidates: Sequence[Candidate], of: Candidate) -> Iterator[Candidate]:
+    """Those that differ from one in a single dimension."""
+    for candidate in candidates:
+        if sum(candidate.levels.get(key) != name for key, name in of.levels.items()) == 1:
+            yield candidate

@@ -1,0 +1,369 @@
+"""`toolwire tune` as it is run: the command, the gateway, and a model server on sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from proxy.app import create_app
+from proxy.cli import main
+from proxy.config import RouteOptions
+from proxy.conversion import from_mapping
+from proxy.settings import load
+from tests.tuning.conftest import ModelServer, Rule, prompt_of
+
+Run = Callable[..., Result]
+Start = Callable[[Rule], ModelServer]
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = RouteOptions().format
+CASES = {
+    "tools": {
+        "get_weather": {
+            "description": "Weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        }
+    },
+    "cases": [
+        *(
+            {
+                "id": f"weather-{city.lower()}",
+                "topic": "one tool",
+                "ask": f"Weather in {city}?",
+                "tools": ["get_weather"],
+                "calls": [{"name": "get_weather", "arguments": {"city": city}}],
+            }
+            for city in ("Oslo", "Rome", "Lima", "Bonn")
+        ),
+        {"id": "hello", "topic": "none needed", "ask": "Hello!", "tools": ["get_weather"], "calls": []},
+    ],
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run `toolwire tune` on five cases in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MODEL_SERVER_KEY", raising=False)
+    (tmp_path / "cases.json").write_text(json.dumps(CASES))
+    return lambda *args: CliRunner().invoke(main, ["tune", "--model", "m", "--cases", "cases.json", *args])
+
+
+def only_pythonic(body: dict[str, Any]) -> str:
+    """A model that calls only where it is taught to write Python."""
+    question = body["messages"][-1]["content"]
+    city = re.search(r"Weather in (\w+)\?", question)
+    if city is None or '[TOOL(KEY="VALUE")]' not in prompt_of(body):
+        return "I am only a language model."
+    return f'[get_weather(city="{city[1]}")]'
+
+
+def test_the_form_that_a_model_can_write_is_found_and_written(run: Run, model_server: Start, tmp_path: Path) -> None:
+    server = model_server(only_pythonic)
+    result = run("--backend", server.url, "--write", "best.yaml", "--json", "all.json", "--plot", "all.svg")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"^\| pythonic +\| +5 \| +100 \| +100 % \| +100 % \| +100 % \| +100 % \| +0 % \|", result.output, re.M
+    )
+    assert f"Best: pythonic: score 100 where the default ({DEFAULT}) has 25" in result.output
+    assert not (re.search(r"\[TOOL_CALL|Traceback", result.output))
+
+    written = (tmp_path / "best.yaml").read_text("utf-8")
+    config = load(tmp_path / "best.yaml", env={})
+    assert config.routes[0].options == RouteOptions(format="pythonic")
+    assert (config.routes[0].model, config.routes[0].upstream_model) == ("*", "m")
+    assert config.backends["default"].url == server.url
+    assert f"# toolwire tune --backend {server.url} --model m --cases cases.json" in written
+    assert "# | pythonic" in written
+    checked = CliRunner().invoke(main, ["check", "best.yaml"])
+    assert checked.exit_code == 0, checked.output
+
+    document = json.loads((tmp_path / "all.json").read_text("utf-8"))
+    schema = json.loads(resources.files("proxy").joinpath("tuning/report.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    assert document["best"] == "pythonic"
+    best = document["candidates"][0]
+    assert (best["right_values"], best["wanted"], best["false_calls"], best["faults"]) == (4, 4, 0, 0)
+    assert {answer["case"] for answer in best["answers"]} == {case["id"] for case in CASES["cases"]}  # type: ignore[index]
+
+    picture = ET.fromstring((tmp_path / "all.svg").read_text("utf-8"))
+    shown = [
+        group.get("data-candidate")
+        for group in picture.iter("{http://www.w3.org/2000/svg}g")
+        if group.get("class") == "candidate"
+    ]
+    assert shown == [candidate["name"] for candidate in document["candidates"]]
+
+
+def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> None:
+    server = model_server(only_pythonic)
+    assert run("--backend", server.url, "--write", "best.yaml").exit_code == 0
+    create_app(load(tmp_path / "best.yaml", env={}))
+    program = [sys.executable, "-m", "proxy", "serve", "--config", str(tmp_path / "best.yaml"), "--port", "0"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=ROOT) as gateway:
+        try:
+            assert gateway.stdout is not None
+            url = gateway.stdout.readline().split()[-1]
+            body = {
+                "model": "whatever",
+                "messages": [{"role": "user", "content": "Weather in Oslo?"}],
+                "tools": [{"type": "function", "function": {"name": "get_weather", **CASES["tools"]["get_weather"]}}],  # type: ignore[call-overload]
+            }
+            address = f"{url.removesuffix('/v1')}/v1/chat/completions"
+            asked = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                message = json.load(answer)["choices"][0]["message"]
+        finally:
+            gateway.send_signal(signal.SIGTERM)
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"]
+
+
+def test_a_wording_may_be_what_helps(run: Run, model_server: Start, tmp_path: Path) -> None:
+    def rule(body: dict[str, Any]) -> str:
+        city = re.search(r"Weather in (\w+)\?", body["messages"][-1]["content"])
+        if city is None or "your whole answer is the call" not in prompt_of(body):
+            return "No."
+        return f'<tool_call>{{"name":"get_weather","arguments":{{"city":"{city[1]}"}}}}</tool_call>'
+
+    server = model_server(rule)
+    formats = ("--format", "sentinel", "--format", "hermes")
+    result = run("--backend", server.url, *formats, "--write", "best.yaml")
+    assert result.exit_code == 0, result.output
+    config = load(tmp_path / "best.yaml", env={})
+    assert "your whole answer is the call" in (config.routes[0].options.prompt.template or "")
+    assert "template: |" in (tmp_path / "best.yaml").read_text("utf-8"), "a text that people can read"
+
+
+def test_a_template_of_ones_own_is_tried_and_survives_the_file(run: Run, model_server: Start, tmp_path: Path) -> None:
+    template = "MINE ${HOME} {tools}\n{format} {policy}\n{examples}"
+    (tmp_path / "mine.txt").write_text(template)
+
+    def rule(body: dict[str, Any]) -> str:
+        city = re.search(r"Weather in (\w+)\?", body["messages"][-1]["content"])
+        if city is None or "MINE ${HOME}" not in prompt_of(body):
+            return "No."
+        return f'<tool_call>{{"name":"get_weather","arguments":{{"city":"{city[1]}"}}}}</tool_call>'
+
+    server = model_server(rule)
+    result = run("--backend", server.url, "--format", "hermes", "--template", "mine.txt", "--write", "best.yaml")
+    assert result.exit_code == 0, result.output
+    assert "Best: hermes, mine" in result.output
+    assert load(tmp_path / "best.yaml", env={}).routes[0].options.prompt.template == template
+
+
+def test_calls_may_be_demanded(run: Run, model_server: Start) -> None:
+    server = model_server(lambda body: '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>')
+    result = run(
+        "--backend", server.url, "--choice", "required", "--format", "hermes", "--preset", "llamacpp", "--json", "-"
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert "hello" not in {case["id"] for case in document["cases"]}
+    constrained = {bool(body.get("grammar")) for body in server.bodies}
+    assert constrained == {True, False}, "with the grammar, and without"
+    assert {candidate["levels"].get("constraint") for candidate in document["candidates"]} >= {"-", "unconstrained"}
+
+
+def test_nothing_that_is_secret_is_written(run: Run, model_server: Start, tmp_path: Path) -> None:
+    server = model_server(only_pythonic)
+    files = ("--json", "a.json", "--write", "b.yaml")
+    result = run("--backend", server.url, "--backend-key", "sesame", "--format", "pythonic", *files)
+    assert result.exit_code == 0, result.output
+    assert "sesame" not in result.output + (tmp_path / "a.json").read_text() + (tmp_path / "b.yaml").read_text()
+    posts = [asked for asked in server.upstream.requests if asked.method == "POST"]
+    assert {asked.headers.get("authorization") for asked in posts} == {"Bearer sesame"}
+    assert load(tmp_path / "b.yaml", env={"MODEL_SERVER_KEY": "x"}).backends["default"].api_key == "x"
+    assert not load(tmp_path / "b.yaml", env={}).backends["default"].api_key
+
+
+def test_a_password_in_the_address_is_neither_shown_nor_written(run: Run, model_server: Start, tmp_path: Path) -> None:
+    url = model_server(only_pythonic).url.replace("http://", "http://user:hunter2@")
+    result = run("--backend", url, "--format", "pythonic", "--json", "a.json", "--write", "b.yaml")
+    assert result.exit_code == 0, result.output
+    assert "hunter2" not in result.output + (tmp_path / "a.json").read_text() + (tmp_path / "b.yaml").read_text()
+    assert load(tmp_path / "b.yaml", env={"MODEL_SERVER_LOGIN": "user:hunter2"}).backends["default"].url == url
+
+
+def test_a_candidate_that_the_server_refuses_is_out_and_the_rest_goes_on(run: Run, model_server: Start) -> None:
+    def rule(body: dict[str, Any]) -> str | int:
+        return 400 if "tools" in body else only_pythonic(body)
+
+    result = run(
+        "--backend", model_server(rule).url, "--format", "native", "--format", "pythonic", "--wording", "standard"
+    )
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^\| native +\| +0 \+3! ", result.output, re.M)
+    assert "the model server fails" in result.output
+    assert "Fault of the model server: 400 upstream_rejected: " in result.output
+    assert "Best: pythonic" in result.output
+
+
+def test_a_model_that_never_calls_is_told_so(run: Run, model_server: Start) -> None:
+    result = run("--backend", model_server(lambda body: "Hello.").url, "--format", "hermes")
+    assert result.exit_code == 0, result.output
+    assert f"Best: {DEFAULT}, which is the default." in result.output
+    assert "No call that was wanted came with the right values." in result.output
+
+
+def test_a_call_that_stays_text_is_counted(run: Run, model_server: Start) -> None:
+    text = 'Sure: `x`\n\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```'
+    result = run(
+        "--backend", model_server(lambda body: text).url, "--format", "harmony", "--json", "-", "--wording", "standard"
+    )
+    document = json.loads(result.stdout)
+    for candidate in document["candidates"]:
+        assert candidate["printed"] + candidate["right_values"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        ((), 2, "Missing option '--backend'"),
+        (("--backend", "{url}", "--format", "hermse"), 1, "did you mean 'hermes'?"),
+        (("--backend", "{url}", "--wording", "loud"), 1, "unknown wording 'loud'; known: standard"),
+        (("--backend", "{url}", "--template", "none.txt"), 1, "cannot read none.txt"),
+        (("--backend", "{url}", "--template", "bad.txt"), 1, "bad.txt: the template lacks {tools}, {policy}, {format}"),
+        (("--backend", "{url}", "--cases", "none.json"), 1, "none.json: No such file"),
+        (("--backend", "{url}", "--cases", "bad.txt"), 1, "bad.txt: the document: "),
+        (("--backend", "{url}", "--write", "cases.json"), 1, "cases.json exists and is left alone"),
+        (("--backend", "{url}", "--write", "none/best.yaml"), 1, "cannot write none/best.yaml: there is no such folder"),
+        (("--backend", "{url}", "--preset", "vlm"), 1, "unknown preset 'vlm'"),
+        (("--backend", "{url}", "--choice", "none"), 2, "--choice"),
+        (("--backend", "http://127.0.0.1:9", "-n", "1"), 1, "the model server fails: 502 upstream_disconnected"),
+        (("--backend", "nowhere"), 1, "an address such as"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told(
+    run: Run, model_server: Start, tmp_path: Path, args: tuple[str, ...], status: int, message: str
+) -> None:
+    (tmp_path / "bad.txt").write_text("{examples}")
+    server = model_server(only_pythonic)
+    result = run(*(arg.replace("{url}", server.url) for arg in args))
+    assert result.exit_code == status, result.output
+    assert message in result.output
+    assert server.bodies == [], "nothing was asked"
+
+
+def test_a_model_has_to_be_named_where_there_are_several(run: Run, model_server: Start) -> None:
+    server = model_server(only_pythonic)
+    result = CliRunner().invoke(main, ["tune", "--backend", server.url])
+    assert result.exit_code == 1
+    assert "several models: say which with --model: m, n" in result.output
+
+
+def test_a_server_that_is_away_is_told_so() -> None:
+    result = CliRunner().invoke(main, ["tune", "--backend", "http://user:hunter2@127.0.0.1:9"])
+    assert result.exit_code == 1
+    assert "the model server at http://127.0.0.1:9 does not answer" in result.output
+
+
+def test_an_address_that_the_client_cannot_use_is_told_so(model_server: Start) -> None:
+    url = model_server(only_pythonic).url.replace("http://", "http://user:hunter2@")
+    result = CliRunner().invoke(main, ["tune", "--backend", url, "--backend-key", "sesame"])
+    assert result.exit_code == 1
+    assert "the model server cannot be asked: " in result.output
+    assert "hunter2" not in result.output
+
+
+def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> None:
+    (tmp_path / "cases.json").write_text(json.dumps(CASES))
+    enough = threading.Event()
+    hold = threading.Event()
+    count = 0
+
+    def rule(body: dict[str, Any]) -> str:
+        nonlocal count
+        count += 1
+        if count > 12:
+            enough.set()
+            hold.wait(60)  # the server answers nobody any more
+        return only_pythonic(body)
+
+    server = model_server(rule)
+    program = [sys.executable, "-m", "proxy", "tune", "--backend", server.url, "--model", "m", "--cases", "cases.json"]
+    files = ["--write", "best.yaml", "--json", "all.json"]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with subprocess.Popen(
+        [*program, *files, "--format", "pythonic", "--format", "hermes"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert enough.wait(60)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        hold.set()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "It was stopped early: the order may still change." in out
+    document = json.loads((tmp_path / "all.json").read_text("utf-8"))
+    assert document["stopped"]
+    assert sum(candidate["asked"] for candidate in document["candidates"]) == 12
+    assert from_mapping(RouteOptions, yaml.safe_load((tmp_path / "best.yaml").read_text())["routes"][0]["options"])
+
+
+def test_without_a_terminal_there_are_plain_lines(run: Run, model_server: Start) -> None:
+    result = run("--backend", model_server(only_pythonic).url, "--format", "pythonic", "--format", "hermes")
+    assert re.search(r"^\d+ of \d+ candidates; cases: 5; at most \d+ answers$", result.stderr, re.M)
+    assert re.search(r"^  out \(round \d", result.stderr, re.M)
+    assert "\x1b" not in result.output
+
+
+def test_nothing_of_it_is_imported_before_it_is_run() -> None:
+    program = "import sys, proxy.cli; print([n for n in sys.modules if n == 'rich' or n.startswith('proxy.tuning.')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "['proxy.tuning.options']"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
+def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Start, tmp_path: Path) -> None:
+    (tmp_path / "cases.json").write_text(json.dumps(CASES))
+    server = model_server(only_pythonic)
+    program = [sys.executable, "-m", "proxy", "tune", "--backend", server.url, "--model", "m", "--format", "pythonic"]
+    master, slave = os.openpty()
+    shown = b""
+    with subprocess.Popen(
+        [*program, "--cases", str(tmp_path / "cases.json")],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "50"},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    ) as process:
+        os.close(slave)
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:  # so Linux says that nobody holds the other end any more
+                break
+            if not piece:
+                break
+            shown += piece
+        out, _ = process.communicate(timeout=60)
+    os.close(master)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert process.returncode == 0, text
+    assert "right values" in text
+    assert "pythonic, firm" in text
+    assert re.search(r"[━╸]+ +\d+/\d+", text), "the bar, with how many there are"
+    assert b"\x1b[2K" in shown, "what was shown is taken away again"
+    assert b"Best: pythonic" in out
+    assert b"\x1b" not in out

@@ -1,0 +1,153 @@
+"""What is tried."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+import proxy.tuning.space
+from proxy.backends.presets import PRESETS
+from proxy.config import GatewayConfig, PromptConfig, RouteOptions
+from proxy.conversion import ConfigError, from_mapping
+from proxy.prompt import check_template
+from proxy.registry import registries
+from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
+from proxy.tuning.wordings import REMINDER, WORDINGS
+
+PLUGINS = registries()
+
+
+def space(*, choice: str = "auto", preset: str = "llamacpp", model: str = "m", **more: Any) -> Space:
+    return build_space(PLUGINS, choice=choice, capabilities=PRESETS[preset], model=model, **more)
+
+
+def test_the_defaults_come_first_and_nothing_twice() -> None:
+    found = space().candidates
+    assert found[0].options == RouteOptions()
+    assert found[0].overrides == {}
+    assert [candidate.number for candidate in found] == list(range(len(found)))
+    for a, b in combinations(found, 2):
+        assert a.options != b.options
+        assert a.name != b.name
+
+
+def test_every_candidate_is_what_its_overrides_say() -> None:
+    for candidate in space(choice="required").candidates:
+        assert from_mapping(RouteOptions, candidate.overrides) == candidate.options
+
+
+@pytest.mark.parametrize("name", WORDINGS)
+@pytest.mark.parametrize("format", ["sentinel", "hermes", "pythonic", "harmony"])
+def test_wordings_are_templates_that_load(name: str, format: str) -> None:
+    tool_format = PLUGINS.formats.get(format)
+    told = WORDINGS[name](tool_format)
+    template = told.get("prompt.template")
+    assert template is None or check_template(template) == []
+    if name == "example":
+        assert tool_format.grammar.shapes[0].opener in told["prompt.examples"]
+
+
+def test_every_format_meets_every_wording() -> None:
+    found = {(c.levels["format"], c.levels["wording"]) for c in space(formats=("hermes", "bare_json")).candidates}
+    assert set(product(("hermes", "bare_json"), WORDINGS)) <= found
+
+
+def test_the_models_own_form_is_tried_first() -> None:
+    found = space(model="unsloth/gemma-4-27b-it-GGUF").candidates
+    assert found[1].levels["format"] == "gemma4"
+
+
+def test_native_is_one_candidate_without_wordings() -> None:
+    (found,) = [c for c in space().candidates if c.options.mode == "native"]
+    assert found.overrides == {"mode": "native"}
+
+
+def test_an_unknown_format_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hermes'"):
+        space(formats=("hermse",))
+
+
+def test_constraints_are_tried_where_they_can_be_met() -> None:
+    def constrained(found: Space) -> set[str]:
+        return {c.levels["format"] for c in found.candidates if c.options.constrain == "off"}
+
+    assert constrained(space(choice="required")) >= {"sentinel", "hermes", "pythonic"}
+    assert constrained(space(choice="required", preset="ollama")) == {"bare_json"}
+    assert constrained(space(choice="required", preset="generic")) == set()
+    assert constrained(space(choice="auto")) == set()
+
+
+def test_options_that_this_version_lacks_are_said_to_be_missing() -> None:
+    known = {"constrain_auto": RouteOptions, "prompt.reminder": PromptConfig}
+    lacking = [
+        path for path, kind in known.items() if path.split(".")[-1] not in {f.name for f in dataclasses.fields(kind)}
+    ]
+    assert list(space().missing) == lacking
+
+
+def test_options_are_offered_as_soon_as_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = proxy.tuning.space._read
+
+    def with_reminder(overrides: Any) -> RouteOptions | None:
+        """As if there were an option `prompt.reminder` that takes text, and `constrain_auto`, which is on or off."""
+        prompt = dict(overrides.get("prompt", {}))
+        reminder, constrain = prompt.pop("reminder", None), overrides.get("constrain_auto")
+        if reminder in (True, "on") or constrain in (True, False):
+            return None
+        rest = {key: value for key, value in overrides.items() if key not in ("prompt", "constrain_auto")}
+        mark = {"prompt": {**prompt, "examples": f"{prompt.get('examples', '')}{reminder}{constrain}"}}
+        return read({**rest, **mark} if reminder or constrain else {**rest, "prompt": prompt})
+
+    monkeypatch.setattr(proxy.tuning.space, "_read", with_reminder)
+    found = space(formats=("hermes",))
+    assert found.missing == ()
+    overrides = [candidate.overrides for candidate in found.candidates]
+    assert {"format": "hermes", "constrain_auto": "on", "prompt": {"reminder": REMINDER}} in overrides
+    assert {"format": "hermes", "constrain_auto": "off"} in overrides
+    assert len([c for c in found.candidates if c.levels["format"] == "hermes"]) == len(WORDINGS) * 3 * 2
+
+
+# --- fewer ------------------------------------------------------------------------------------------------------------
+
+
+def grid(*sizes: int) -> list[Candidate]:
+    """Candidates with every combination of levels."""
+    named = [{f"d{d}": f"l{level}" for d, level in enumerate(levels)} for levels in product(*map(range, sizes))]
+    return [Candidate(number, levels, {}, RouteOptions()) for number, levels in enumerate(named)]
+
+
+def pairs(candidates: Any) -> set[Any]:
+    return {pair for candidate in candidates for pair in combinations(sorted(candidate.levels.items()), 2)}
+
+
+def test_a_small_space_stays_whole() -> None:
+    assert thinned(grid(3, 2), 6) == tuple(grid(3, 2))
+
+
+def test_what_is_left_of_a_large_space_has_the_first_and_every_level() -> None:
+    candidates = grid(8, 5, 3, 2)
+    few = thinned(candidates, 24)
+    assert len(few) == 24
+    assert few[0] is candidates[0]
+    assert {level for c in few for level in c.levels.items()} == {
+        level for c in candidates for level in c.levels.items()
+    }
+    assert len(pairs(few)) > 0.7 * len(pairs(candidates))
+
+
+def test_all_pairs_meet_where_there_is_room() -> None:
+    candidates = grid(4, 3, 2)
+    assert pairs(thinned(candidates, 14)) == pairs(candidates)
+
+
+def test_neighbours_differ_in_one_level() -> None:
+    candidates = grid(3, 3, 2)
+    assert len(list(neighbours(candidates, candidates[0]))) == 2 + 2 + 1
+
+
+def test_the_space_is_small_enough_for_a_gateway() -> None:
+    GatewayConfig()  # what a gateway is made of
+    assert len(space(choice="required").candidates) < 200
