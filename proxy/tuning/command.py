@@ -16,9 +16,9 @@ from typing import Final, TextIO
 import click
 from click.core import ParameterSource
 
-from ..checks import check_names
 from ..config import Timeouts
 from ..conversion import ConfigError
+from ..names import check_names
 from ..prompt import check_template
 from ..registry import registries
 from ..settings import load
