@@ -205,7 +205,7 @@ def only(grammar: Grammar, family: str) -> Grammar:
 def without_calls(grammar: Grammar) -> Grammar:
     """What is looked for where nothing can be called: reasoning and framing."""
     frames = (
-        shape for shape in grammar.shapes if not any(b.read != "nothing" for place in shape.places for b in place)
+        shape for shape in grammar.shapes if all(b.field in ("", "said") for place in shape.places for b in place)
     )
     return replace(grammar, shapes=tuple(frames))
 

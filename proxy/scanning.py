@@ -124,11 +124,11 @@ class ScanStage:
         return found
 
     def _open(self, choice: int) -> None:
-        """An answer has text. Where nothing can be called, white space matters only if it begins with a thought (R6.6): else it
+        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one (R6.6): else it
         would be held for nothing."""
         if choice in self._scanners or choice in self._heads:
             return
-        if self._offer.tools or self._options.reasoning.preopened:
+        if self._grammar.shapes or self._options.reasoning.preopened:
             self._scanners[choice] = self._scanner(choice, trim=True)
         else:
             self._heads[choice] = ""

@@ -110,6 +110,7 @@ Span = tuple[int, int, Printed]
 _BEFORE_OBJECT: Final = re.compile(
     r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]"
     r"|<\|(?:tool_call|python_tag|START_ACTION|tool_call_start|function_call)\|>|functools"
+    r"|<\|content_invoke_tool_json\|>|<\|im_start\|>assistant -> tool/function_call\n"
     r"|<\|action_start\|><\|plugin\|>|function call<\|role_sep\|>)\s*(?:```(?:json)?\s*)?(?=[{\[])"
 )
 """What stands before an object, or a list of them, that names the tool."""
@@ -123,6 +124,8 @@ _BEFORE_ARGUMENTS: Final = [
         r"functions\.NAME:[0-9]+\s*<\|tool_call_argument_begin\|>",
         r"to=functions\.NAME(?:(?!<\|message\|>)[^{}])*<\|message\|>",
         r"<function=NAME>",
+        r"(?m:^)>>>NAME\n",
+        r"<\|plamo:begin_tool_name:plamo\|>NAME<\|plamo:end_tool_name:plamo\|>(?:(?!<\|plamo:msg\|>)[^{}])*<\|plamo:msg\|>",
         r"<[^<>\s]*?\s?invoke name=[\"']?NAME[\"']?\s*>",
     )
 ]
@@ -135,15 +138,19 @@ _TAGGED: Final = [
         r"<(?P<tag>[^<>\s]*?\s?invoke) name=[\"']?NAME[\"']?\s*>(?P<body>(?:(?!invoke name=).)*?)(?:</(?P=tag)>|\Z)",
         r"<[^<>\s]*?\s?invoke name=[\"']?NAME[\"']?\s*/>(?P<body>)",
         r"<function name=\"NAME\">(?P<body>.*?)(?:</function>|\Z)",
-        r"<tool_call>\s*NAME\s*(?P<body>(?:<arg_key>.*?)?)(?:</tool_call>|\Z)",
+        r"<(?P<tag>(?:iquest_|ifm\|)?tool_call)>\s*NAME\s*(?:<tool_sep>\s*)?(?P<body>(?:<(?:ifm\|)?arg_key>.*?)?)(?:</(?P=tag)>|\Z)",
+        r"<\|tool_call:start\|>NAME\s(?P<body>.*?)(?:<\|tool_call:end\|>|\Z)",
+        r"assistant to=NAME<\|channel\|>[^{}]*?<\|message\|>(?P<body>(?:<rfl:.*?)?)(?:<\|call\|>|\Z)",
         r"<\|open\|>call tool=\"NAME\"[^<>]*<\|sep\|>(?P<body>.*?)<\|close\|>call<\|sep\|>",
     )
 ]
 _VALUE: Final = re.compile(
     r"<[^<>\s]*?\s?(?:parameter|param)(?:=|\s+name=)[\"']?(?P<key>[^\"'>\s]+)[\"']?[^>]*>(?P<value>.*?)"
     r"(?:</[^<>]*?(?:parameter|param)>|(?=<parameter)|\Z)"
-    r"|<arg_key>(?P<key2>.*?)</arg_key>\s*<arg_value>(?P<value2>.*?)(?:</arg_value>|\Z)"
-    r"|<\|open\|>argument key=\"(?P<key3>[^\"]*)\"[^<>]*<\|sep\|>(?P<value3>.*?)<\|close\|>argument<\|sep\|>",
+    r"|<(?:ifm\|)?arg_key>(?P<key2>.*?)</(?:ifm\|)?arg_key>\s*<(?:ifm\|)?arg_value>(?P<value2>.*?)(?:</(?:ifm\|)?arg_value>|\Z)"
+    r"|<\|open\|>argument key=\"(?P<key3>[^\"]*)\"[^<>]*<\|sep\|>(?P<value3>.*?)<\|close\|>argument<\|sep\|>"
+    r"|<\|tool_arg:start\|>(?P<key4>.*?)<\|tool_arg:value\|>(?P<value4>.*?)<\|tool_arg:end\|>"
+    r"|\]<\]minimax\[>\[<(?P<key5>[\w-]+)>(?P<value5>.*?)\]<\]minimax\[>\[</(?P=key5)>",
     re.S,
 )
 _PYTHON: Final = re.compile(
@@ -195,7 +202,7 @@ def _tagged(text: str, schemas: Schemas) -> Iterator[Span]:
             properties = schema.get("properties", {})
             arguments = {}
             for value in _VALUE.finditer(match["body"]):
-                key, raw = next((value[f"key{n}"], value[f"value{n}"]) for n in ("", "2", "3") if value[f"key{n}"])
+                key, raw = next((value[f"key{n}"], value[f"value{n}"]) for n in ("", *"2345") if value[f"key{n}"])
                 arguments[key] = _typed(raw, properties.get(key, {}))
             yield *match.span(), Printed(match["name"], arguments)
 

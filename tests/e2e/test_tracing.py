@@ -374,6 +374,6 @@ async def test_off_by_default() -> None:
 
 
 def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.checks._installed", lambda package: False)
+    monkeypatch.setattr("proxy.names._installed", lambda package: False)
     with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):
         create_app({"backends": {"m": {"kind": "mock"}}, "telemetry": {"otel": True}})
