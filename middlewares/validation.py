@@ -21,6 +21,7 @@ import orjson
 
 from proxy.cache import BoundedCache
 from proxy.errors import ClientFault, quote
+from proxy.events import MAX_CHOICES
 from proxy.exchange import Exchange
 from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
@@ -76,6 +77,12 @@ class Validation(Middleware):
         options = exchange.route.options
         if options.unsupported == "error":
             _check_supported(exchange, request)
+        if request.sampling.n > MAX_CHOICES and not _passes_unchanged(exchange, request):
+            raise ClientFault(
+                f"Invalid 'n': {request.sampling.n} answers; the most is {MAX_CHOICES}.",
+                code="invalid_value",
+                param="n",
+            )
         if request.tools:
             exchange.state[ToolSchemas] = await self._check_tools(exchange, request, paths)
         _check_choice(exchange, request, paths)
@@ -217,19 +224,19 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 
 
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
-    takes = exchange.route.targets.capabilities
+    if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
+        return
+    takes, forward = exchange.route.targets.capabilities, exchange.route.options.forward_unknown
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
-    if request.extra and not _passes_unchanged(exchange, request):
-        forward = exchange.route.options.forward_unknown
-        for name, asks in _ANSWER_CHANGING.items():
-            if name not in request.extra or not asks(request.extra[name]):
-                continue
-            # Probabilities belong to the model's own tokens; what the client gets after a scan are others.
-            kept = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
-            listed = forward == "list" and name in takes.extra_parameters
-            if not (kept and (forward == "all" or listed)):
-                raise _unsupported(name, "no such thing")
+    for name, asks in _ANSWER_CHANGING.items():
+        if name not in request.extra or not asks(request.extra[name]):
+            continue
+        # Probabilities belong to the model's own tokens; what the client gets after a scan are others.
+        kept = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
+        listed = forward == "list" and name in takes.extra_parameters
+        if not (kept and (forward == "all" or listed)):
+            raise _unsupported(name, "no such thing")
 
 
 def _unsupported(name: str, instead: str) -> ClientFault:

@@ -25,6 +25,9 @@ from .model import Opaque as OpaquePart
 
 BlockStatus = Literal["complete", "truncated"]
 
+MAX_CHOICES = 128
+"""Answers to one request (`n`): OpenAI's own limit."""
+
 
 class BlockKind(Enum):
     """What a block holds."""
@@ -340,6 +343,8 @@ class Folding:
             raise StreamGrammarError("the stream has no Start")
         reasons = [finish.reason, *finish.others]
         choices = 1 + max((edge.choice for edge in self._opened.values()), default=0)
+        if choices > MAX_CHOICES:
+            raise StreamGrammarError(f"a block of choice {choices - 1}; the last there may be is {MAX_CHOICES - 1}")
         reasons += ["stop"] * (choices - len(reasons))
         parts: list[list[Part]] = [[] for _ in reasons]
         for item in self._order:

@@ -26,6 +26,7 @@ from .exchange import Exchange
 from .fastparse import CallScanner, ChunkGate
 from .protocols.base import StreamReader, StreamWriter, TextWriter
 from .protocols.chat_reader import ChatReader
+from .protocols.numbers import choices_of
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
@@ -77,10 +78,11 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
     if chain is None or source.protocol is None:
         return Events(None, Chain(()), writer), False
     frame_bytes = exchange.route.limits.frame_bytes
+    choices = choices_of(exchange.request.sampling.n)
     if not reply.stages and source.protocol.name == protocol.name:
-        audit = Audit(source.protocol.reader(frame_bytes=frame_bytes), chain) if reply.audits else None
+        audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
         return Raw(Relay(protocol, frame_bytes), writer, audit), True
-    reader = source.protocol.reader(frame_bytes=frame_bytes)
+    reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if isinstance(reader, ChatReader) and _lets_write(writer) and text_may_pass(chain):
         return Gate(reader, chain, writer, source.private, frame_bytes), True
     return Events(reader, chain, writer, source.private), True

@@ -22,6 +22,7 @@ import orjson
 from .decoding import DecodeError, Fields, Wire, decode, encode, present
 from .model import ToolUse
 from .protocols.drafts import CallDrafts
+from .protocols.wire import dump
 
 __all__ = [
     "ChatRequest", "ChatResponse", "Choice", "DecodeError", "Delta", "FunctionDefinition", "Message", "ToolCall",
@@ -129,7 +130,7 @@ class ToolCallFunction(Wire):
 
     def __init__(self, name: str, arguments: str | Mapping[str, Any] | list[Any]) -> None:
         self.name = name
-        self.arguments = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+        self.arguments = arguments if isinstance(arguments, str) else dump(arguments).decode()
         self._parsed: tuple[Any] | None = None
 
     def arguments_json(self) -> Any:
@@ -216,7 +217,7 @@ class ToolResultContent(Wire):
     @property
     def chat_text(self) -> str:
         """The text itself, or the compact JSON text of the value."""
-        return self.value if self.kind == "text" else orjson.dumps(self.value).decode()
+        return self.value if self.kind == "text" else dump(self.value).decode()
 
     @classmethod
     def decode(cls, value: Any) -> Self:

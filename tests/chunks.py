@@ -116,6 +116,8 @@ FIELDS: list[dict[str, Any]] = [
     {"choices": None},
     {"obfuscation": "xyz"},
     {"id": 5, "model": None},
+    {"created": 1e308, "seq": [-1, 2**62]},
+    {"created": -1, "usage": {"prompt_tokens": 1e300, "completion_tokens": -5}},
     {"deep": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]},
 ]
 DELTAS: list[dict[str, Any]] = [
@@ -149,6 +151,14 @@ CHOICES: list[dict[str, Any]] = [
     {"index": 0, "text": "older"},
     {"index": 0, "delta": {"content": "x"}, "text": "y", "stop_reason": None, "more": {"delta": {"content": "z"}}},
     {"index": 0, "delta": None},
+    {"index": 10**12, "delta": {"content": "far"}},
+    {"index": -1, "delta": {"content": "before"}},
+    {"index": 1e300, "delta": {"content": "large"}},
+    {"index": True, "delta": {"content": "true"}},
+    {
+        "index": 0,
+        "delta": {"tool_calls": [{"index": 10**12, "id": "c9", "function": {"name": "f", "arguments": "{}"}}]},
+    },
 ]
 WHOLE: list[bytes] = [
     b"[DONE]",
@@ -166,6 +176,9 @@ WHOLE: list[bytes] = [
     b'{"choices":[{"index":00,"delta":{"content":"a"}}]}',
     b'{"choices":[{"index":0.0,"delta":{"content":"a"}}]}',
     b'{"choices":[{"index":-0,"delta":{"content":"a"}}]}',
+    b'{"choices":[{"index":0,"delta":{"content":"a"}}],"created":1%b}' % (b"0" * 400),
+    b'{"choices":[{"index":0,"delta":{"content":"a"}}],"created":1e400}',
+    b'{"choices":[{"index":1%b,"delta":{"content":"a"}}]}' % (b"0" * 30),
     b' { "choices" : [ { "index" : 0 , "delta" : { "content" : "spaced" } } ] } ',
     b'{"choices":\n[{"index":0,"delta":{"content":"a"}}]}',
 ]

@@ -30,6 +30,7 @@ from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
 from ..offload import is_large, offload
 from ..protocols.base import WireProtocol, WriteOptions
+from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
 from .base import fold_batches
 from .connections import Answer, Client, too_large
@@ -187,6 +188,7 @@ class HttpSource:
         self._request = request
         self._answer = answer
         self._streams = is_stream(answer.content_type, request.stream)
+        self._choices = choices_of(request.sampling.n)
         self._ended = False
         self._written = False
 
@@ -225,7 +227,7 @@ class HttpSource:
                 yield unfold(await self.reply())
                 return
             limits = self._backend.limits
-            reader = self._wire.reader(frame_bytes=limits.frame_bytes)
+            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=self._choices)
             size = 0
             async for data in self._answer.reads():
                 size += len(data)
@@ -255,7 +257,7 @@ class HttpSource:
         if self._streams:
             return await fold_batches(self.batches())
         try:
-            return self._wire.read_reply(await self.body())
+            return self._wire.read_reply(await self.body(), choices=self._choices)
         except (BackendFault, ClientFault) as error:
             raise cleaned(error, private=self._backend.private) from None
 

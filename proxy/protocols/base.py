@@ -19,6 +19,7 @@ from ..config import ResponsesConfig
 from ..errors import GatewayError
 from ..events import Event
 from ..model import Message, ModelReply, ModelRequest
+from .numbers import MAX_CHOICES
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -106,14 +107,15 @@ class WireProtocol(Protocol):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object that asks for the same. `extra` fields are included as they are."""
 
-    def read_reply(self, body: bytes) -> ModelReply:
-        """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+        """A whole answer. Raises `BackendFault` `upstream_invalid_response`, also for more than so many `choices`, or the error
+        that the body holds."""
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
         """The body of a whole answer."""
 
-    def reader(self, *, frame_bytes: int) -> StreamReader:
-        """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`."""
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+        """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many `choices`."""
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer."""

@@ -26,6 +26,7 @@ from .chat_reader import ChatReader
 from .chat_reply import read_reply, write_reply
 from .chat_request import code_of, read_request, write_request
 from .chat_writer import ChatWriter
+from .numbers import MAX_CHOICES
 from .shape import Shape
 from .wire import dump
 
@@ -50,17 +51,17 @@ class ChatProtocol:
         """The JSON object for a chat backend, tools in the nested shape."""
         return write_request(request)
 
-    def read_reply(self, body: bytes) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
-        return read_reply(body)
+        return read_reply(body, choices)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
         """The body of a whole answer (R7.1 to R7.4)."""
         return write_reply(reply, options)
 
-    def reader(self, *, frame_bytes: int) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer."""
-        return ChatReader(frame_bytes)
+        return ChatReader(frame_bytes, choices)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R7.5 to R7.10)."""

@@ -7,7 +7,8 @@ Rules:
 2. A call opens when its name is known and closes when its answer ends, because servers interleave parallel calls. Prose
    (text, reasoning, refusal) has one open block at a time per answer.
 3. Which call a delta belongs to, and what of its arguments is new, is decided in `drafts.py`.
-4. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
+4. What is counted or sized by a server's number is bounded first (`numbers.py`).
+5. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish,
 from ..fastparse import SseFramer
 from ..model import CallKind, Usage
 from .chat_reply import (
+    AN_ANSWER,
     arguments_text,
-    new_call_id,
     prose,
     read_error,
     read_reason,
@@ -30,9 +31,9 @@ from .chat_reply import (
     text_of,
     top_level,
     unreadable,
-    whole_number,
 )
 from .drafts import CallDraft, CallDrafts
+from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from .wire import load
 
 _SILENT = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
@@ -43,10 +44,12 @@ _PLAIN = frozenset({"role", "content"})
 
 
 class ChatReader:
-    """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta."""
+    """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta. More than so many
+    `choices` are a fault."""
 
-    def __init__(self, frame_bytes: int) -> None:
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES) -> None:
         self._framer = SseFramer(frame_bytes)
+        self._choices = choices
         self._answers: dict[int, _Answer] = {}
         self._blocks = 0
         self._usage: Usage | None = None
@@ -69,6 +72,8 @@ class ChatReader:
                 self._frame(name, frame, out)
         except FrameTooLarge as error:
             self._oversize(error, out)
+        except BackendFault as error:
+            self._fault(error, out)
         return out
 
     def finish(self) -> list[Event]:
@@ -82,6 +87,8 @@ class ChatReader:
                     self._frame(name, frame, out)
         except FrameTooLarge as error:
             self._oversize(error, out)
+        except BackendFault as error:
+            self._fault(error, out)
         if not self._ended:
             self._stop(out)
         return out
@@ -116,8 +123,8 @@ class ChatReader:
             self._fault(error, out)
             return
         usage = chunk.get("usage")
-        if isinstance(usage, dict):
-            self._usage = read_usage(usage)
+        if usage is not None:
+            self._usage = read_usage(usage) or self._usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             if usage is None:
@@ -156,10 +163,13 @@ class ChatReader:
             out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, top_level(chunk)))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
-        """Take one choice of a chunk. False if it says something that is not known here."""
-        index = choice.get("index")
-        if not isinstance(index, int) or index < 0:
+        """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an index that
+        cannot be."""
+        index = index_of(choice.get("index"), self._choices, AN_ANSWER)
+        if index is None:
             index = position
+            if position >= self._choices:
+                raise too_many("choices", self._choices)
         answer = self._answers.get(index)
         if answer is None:
             answer = self._answers[index] = _Answer(index, self)
@@ -246,7 +256,10 @@ class _Answer:
         body = custom if isinstance(custom, dict) else wire.get("function")
         if not isinstance(body, dict):
             body = {}
-        draft = self._drafts.of(wire.get("index"), place, text_of(wire.get("id")), text_of(body.get("name")))
+        index = index_of(wire.get("index"), MAX_CALLS, "a call")
+        draft = self._drafts.of(index, place, text_of(wire.get("id")), text_of(body.get("name")))
+        if len(self._drafts.drafts) > MAX_CALLS:
+            raise too_many("calls", MAX_CALLS)
         if draft.block is None:
             draft.kind = kind
         new = draft.take(arguments_text(body.get("input" if kind == "custom" else "arguments")))
@@ -260,8 +273,7 @@ class _Answer:
         """Open the block of a call and give out the arguments that came before its name."""
         self._close_prose("complete", out)
         draft.block = self._reader.next_block()
-        taken = any(other.call_id == draft.id for other in self._drafts.drafts)
-        draft.call_id = draft.id if draft.id and not taken else new_call_id()
+        draft.call_id = self._drafts.name(draft)
         out.append(
             Open(
                 draft.block,

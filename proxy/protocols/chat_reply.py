@@ -33,6 +33,8 @@ from ..model import (
 )
 from .base import WriteOptions
 from .chat_request import write_call
+from .drafts import new_call_id
+from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, usage_of, whole_number
 from .wire import dump, load, shorten, whole
 
 PASSED: Final = ("system_fingerprint", "service_tier")
@@ -48,14 +50,18 @@ _REASONS: Final[Mapping[str, str]] = {
 _PLAIN_MESSAGE: Final = frozenset({"role", "content"})
 _KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
+AN_ANSWER: Final = "a choice"
+"""What a choice is called in the fault of one with a wrong index."""
+
 Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_reply(body: bytes) -> ModelReply:
-    """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
+    """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error that the
+    body holds."""
     try:
         answer = load(body)
     except ValueError:
@@ -65,18 +71,30 @@ def read_reply(body: bytes) -> ModelReply:
     error = read_error(answer)
     if error is not None:
         raise error
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
+    given = answer.get("choices")
+    if not isinstance(given, list) or not given or not all(isinstance(choice, dict) for choice in given):
         raise unreadable("The model server's answer has no choices", answer)
-    usage = answer.get("usage")
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created")),
-        choices=tuple(_read_choice(choice) for choice in choices),
-        usage=read_usage(usage) if isinstance(usage, dict) else None,
+        choices=tuple(_read_choice(choice) for choice in _in_order(given, choices)),
+        usage=read_usage(answer.get("usage")),
         extra=top_level(answer),
     )
+
+
+def _in_order(choices: list[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """The choices by their index, or as they come if two have the same; one that a server left out is empty."""
+    if len(choices) == 1 and not choices[0].get("index"):
+        return choices  # most answers
+    if len(choices) > most:
+        raise too_many("choices", most)
+    placed: dict[int, Mapping[str, Any]] = {}
+    for place, choice in enumerate(choices):
+        index = index_of(choice.get("index"), most, AN_ANSWER)
+        placed[place if index is None else index] = choice
+    return choices if len(placed) < len(choices) else [placed.get(index, EMPTY) for index in range(max(placed) + 1)]
 
 
 def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
@@ -100,6 +118,8 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
         calls = []
     if message.get("function_call"):
         calls = [*calls, {"function": message["function_call"]}]
+    if len(calls) > MAX_CALLS:
+        raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice)
     for call in calls:
         if isinstance(call, dict):
@@ -170,33 +190,25 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def whole_number(value: Any) -> int:
-    """`value` as a count, 0 if it is none."""
-    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
-
-
-def new_call_id() -> str:
-    """An id for a call that came without one (C1)."""
-    return f"call_{uuid4().hex}"
-
-
 def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The top-level fields that are not modelled."""
     return {key: value for key, value in answer.items() if key not in _KNOWN and value is not None} or EMPTY
 
 
-def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """Token counts; what a server leaves out is 0."""
+def read_usage(usage: Any) -> Usage | None:
+    """Token counts; what a server leaves out is 0. None if it gives none, or such as cannot be."""
+    if not isinstance(usage, dict):
+        return None
     prompt = usage.get("prompt_tokens_details")
     completion = usage.get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
-    return Usage(
-        input_tokens=whole_number(usage.get("prompt_tokens")),
-        output_tokens=whole_number(usage.get("completion_tokens")),
-        cached_tokens=whole_number(prompt.get("cached_tokens")),
-        cache_write_tokens=whole_number(prompt.get("cache_write_tokens")),
-        reasoning_tokens=whole_number(completion.get("reasoning_tokens")),
+    return usage_of(
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        cached=prompt.get("cached_tokens"),
+        stored=prompt.get("cache_write_tokens"),
+        thought=completion.get("reasoning_tokens"),
     )
 
 

@@ -25,6 +25,7 @@ from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, T
 from .base import StreamReader, StreamWriter, WriteOptions
 from .chat_reader import ChatReader
 from .chat_reply import read_reply
+from .numbers import MAX_CHOICES
 from .wire import dump
 
 _LABELS: Final[Mapping[str, str]] = {
@@ -72,13 +73,13 @@ class CompletionsProtocol:
         body = {key: value for key, value in fields.items() if value is not None}
         return {**body, **request.extra}
 
-    def read_reply(self, body: bytes) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or the error that the body holds."""
-        return read_reply(body)
+        return read_reply(body, choices)
 
-    def reader(self, *, frame_bytes: int) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer; the frames are those of chat but for `text` in place of a delta."""
-        return ChatReader(frame_bytes)
+        return ChatReader(frame_bytes, choices)
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         """OpenAI's error envelope."""

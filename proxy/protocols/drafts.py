@@ -8,16 +8,30 @@ Rules:
 
 from __future__ import annotations
 
+import re
+from typing import Final
+from uuid import uuid4
+
 import orjson
 
 from .._grammar import SPACE
 from ..model import CallKind
 
+_MARKS: Final = re.compile(r'["\\{}\[\]]')
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one (C1)."""
+    return f"call_{uuid4().hex}"
+
 
 class CallDraft:
     """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's."""
 
-    __slots__ = ("_cumulative", "_length", "_pieces", "block", "call_id", "id", "kind", "name", "slot")
+    __slots__ = (
+        *("_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
+        *("block", "call_id", "id", "kind", "name", "slot"),
+    )
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
@@ -28,7 +42,9 @@ class CallDraft:
         self.call_id = ""
         self._pieces: list[str] = []
         self._length = 0
-        self._cumulative = False
+        self._cumulative = self._broken = False
+        self._fresh: list[str] = []
+        self._nesting = _Nesting()
 
     @property
     def arguments(self) -> str:
@@ -51,6 +67,18 @@ class CallDraft:
             return False
         return True
 
+    @property
+    def has_ended(self) -> bool:
+        """The arguments so far are a whole object or list. For whoever asks after every piece: each character is looked at once,
+        and parsed at most once more."""
+        for text in self._fresh:
+            self._nesting.feed(text)
+        self._fresh.clear()
+        if not self._nesting.has_closed or self._broken:
+            return False
+        self._broken = not self.is_whole  # what stands behind a closed value never mends it
+        return not self._broken
+
     def take(self, text: str) -> str:
         """Add arguments and give back what of them is new: all, or what follows if they repeat all that came before.
 
@@ -66,8 +94,40 @@ class CallDraft:
                     text = text[self._length :]
         if text:
             self._pieces.append(text)
+            self._fresh.append(text)
             self._length += len(text)
         return text
+
+
+class _Nesting:
+    """How deep a JSON text that comes in pieces is nested, cut anywhere."""
+
+    __slots__ = ("_depth", "_in_string", "_opened", "_skip")
+
+    def __init__(self) -> None:
+        self._depth = self._skip = 0
+        self._in_string = self._opened = False
+
+    @property
+    def has_closed(self) -> bool:
+        """An object or a list began, and all are closed."""
+        return self._opened and not (self._depth or self._in_string)
+
+    def feed(self, text: str) -> None:
+        """More of it."""
+        skip = self._skip
+        for mark in _MARKS.finditer(text):
+            at, sign = mark.start(), mark[0]
+            if at < skip:
+                pass  # escaped
+            elif sign == '"':
+                self._in_string = not self._in_string
+            elif sign == "\\":
+                skip = at + 2
+            elif not self._in_string:
+                self._opened = True
+                self._depth += 1 if sign in "{[" else -1
+        self._skip = max(0, skip - len(text))
 
 
 def _repeats(so_far: str, text: str) -> bool:
@@ -85,8 +145,10 @@ class CallDrafts:
     def __init__(self) -> None:
         self.drafts: list[CallDraft] = []
         self._slots: dict[int, CallDraft] = {}
+        self._ids: dict[str, CallDraft] = {}
+        self._names: set[str] = set()
 
-    def of(self, index: object, place: int, call_id: str, name: str) -> CallDraft:
+    def of(self, index: int | None, place: int, call_id: str, name: str) -> CallDraft:
         """The call that a delta belongs to; a new one if it can be none of the known. It gets the id and the name.
 
         `index` says which slot; without one a known id does, else `place`, the position in the delta's array. In a slot
@@ -94,22 +156,28 @@ class CallDrafts:
         """
         draft = self._known(index, place, call_id, name)
         if draft is None:
-            slot = index if isinstance(index, int) else place
+            slot = place if index is None else index
             draft = self._slots[slot] = CallDraft(slot)
             self.drafts.append(draft)
-        draft.id = draft.id or call_id
+        if call_id and not draft.id:
+            draft.id = call_id
+            self._ids.setdefault(call_id, draft)
         draft.name = draft.name or name
         return draft
 
-    def _known(self, index: object, place: int, call_id: str, name: str) -> CallDraft | None:
-        if not isinstance(index, int) and call_id:
-            for draft in self.drafts:
-                if draft.id == call_id:
-                    return draft
-        known = self._slots.get(index if isinstance(index, int) else place)
+    def name(self, draft: CallDraft) -> str:
+        """The id under which a call of these is given out: the server's, unless there is none or another call has it."""
+        name = draft.id if draft.id and draft.id not in self._names else new_call_id()
+        self._names.add(name)
+        return name
+
+    def _known(self, index: int | None, place: int, call_id: str, name: str) -> CallDraft | None:
+        if index is None and call_id in self._ids:
+            return self._ids[call_id]
+        known = self._slots.get(place if index is None else index)
         if known is None or (call_id and known.id and call_id != known.id):
             return None
-        if name and not call_id and not known.id and known.is_whole:
+        if name and not call_id and not known.id and known.has_ended:
             return None
         return known
 
@@ -117,3 +185,5 @@ class CallDrafts:
         """Forget all calls: their answer ended."""
         self.drafts.clear()
         self._slots.clear()
+        self._ids.clear()
+        self._names.clear()

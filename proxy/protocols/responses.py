@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest
 from .base import StreamReader, StreamWriter, WriteOptions
+from .numbers import MAX_CHOICES
 from .responses_reader import ResponsesReader
 from .responses_reply import read_reply, write_reply
 from .responses_request import code_of, read_request, write_request
@@ -44,7 +45,7 @@ class ResponsesProtocol:
         """The JSON object for a Responses backend."""
         return write_request(request)
 
-    def read_reply(self, body: bytes) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
         return read_reply(body)
 
@@ -52,7 +53,7 @@ class ResponsesProtocol:
         """The body of a whole answer (R8.5)."""
         return write_reply(reply, options)
 
-    def reader(self, *, frame_bytes: int) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer."""
         return ResponsesReader(frame_bytes)
 

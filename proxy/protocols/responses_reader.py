@@ -7,7 +7,8 @@ Rules:
 2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished item or
    the final resource holds is caught up from there, so no event but the last is needed.
 3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload.
-4. The stream is good when its terminal event came; else it broke off.
+4. What is counted or sized by a server's number is bounded first (`numbers.py`).
+5. The stream is good when its terminal event came; else it broke off.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SseFramer
 from ..model import EMPTY, CallKind
-from .chat_reply import new_call_id, read_error, text_of, unreadable, whole_number
-from .drafts import CallDraft
+from .chat_reply import read_error, text_of, unreadable
+from .drafts import CallDraft, new_call_id
+from .numbers import MAX_PARTS, index_of, too_many, whole_number
 from .responses_items import PROTOCOL, message_of, reasoning_extra
 from .responses_reply import failure, finish_extra, finish_reason
 from .responses_resource import read_usage
@@ -62,7 +64,9 @@ class ResponsesReader:
     def __init__(self, frame_bytes: int) -> None:
         self._framer = SseFramer(frame_bytes)
         self._items: dict[int, _Item] = {}
+        self._idents: dict[str, int] = {}
         self._last = 0
+        self._next = 0  # behind all of them
         self._blocks = 0
         self._started = self._ended = False
         self._out: list[Event] = []
@@ -75,6 +79,8 @@ class ResponsesReader:
                     self._frame(name, frame)
             except FrameTooLarge as error:
                 self._oversize(error)
+            except BackendFault as error:
+                self._fault(error)
         return self._taken()
 
     def finish(self) -> list[Event]:
@@ -86,6 +92,8 @@ class ResponsesReader:
                         self._frame(name, frame)
             except FrameTooLarge as error:
                 self._oversize(error)
+            except BackendFault as error:
+                self._fault(error)
         if not self._ended:
             message = "The model server broke off before the answer was finished."
             self._fault(BackendFault(message, code="upstream_disconnected"))
@@ -144,20 +152,25 @@ class ResponsesReader:
             self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created))
 
     def _item(self, value: Mapping[str, Any]) -> _Item:
-        """The item that a frame is about: by index, else by id, else the one before."""
+        """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index that cannot
+        be."""
         self._start(None)
-        index = value.get("output_index")
         shown = value.get("item")
-        ident = value.get("item_id") or (shown.get("id") if isinstance(shown, dict) else None)
-        if not isinstance(index, int):
-            known = (i for i, item in self._items.items() if ident and item.ident == ident)
+        ident = text_of(value.get("item_id") or (shown.get("id") if isinstance(shown, dict) else None))
+        index = index_of(value.get("output_index"), MAX_PARTS, "an item")
+        if index is None:
             # Without index and without a known id, an item that is announced is a new one.
-            index = next(known, len(self._items) if "item" in value else self._last)
+            index = self._idents.get(ident, self._next if "item" in value else self._last)
         self._last = index
-        if index not in self._items:
-            self._items[index] = _Item(self)
-        item = self._items[index]
-        item.ident = item.ident or text_of(ident)
+        item = self._items.get(index)
+        if item is None:
+            if index >= MAX_PARTS:
+                raise too_many("items", MAX_PARTS)
+            item = self._items[index] = _Item(self)
+            self._next = max(self._next, index + 1)
+        if ident and not item.ident:
+            item.ident = ident
+            self._idents.setdefault(ident, index)
         return item
 
     def _text(self, value: Mapping[str, Any], key: str, kind: BlockKind, *, summary: bool, whole: bool) -> None:
@@ -171,8 +184,8 @@ class ResponsesReader:
             item.begin_call()
             item.arguments(text, whole=whole)
         else:
-            place = whole_number(value.get("summary_index" if summary else "content_index"))
-            item.part(kind, summary, place, text, whole=whole)
+            place = index_of(value.get("summary_index" if summary else "content_index"), MAX_PARTS, "a part")
+            item.part(kind, summary, place or 0, text, whole=whole)
 
     def _done(self, item: _Item) -> None:
         if not item.over:
@@ -189,11 +202,12 @@ class ResponsesReader:
             self._fault(error)
             return
         output = answer.get("output")
-        for index, shown in enumerate(output if isinstance(output, list) else ()):
+        output = output if isinstance(output, list) else []
+        if len(output) > MAX_PARTS:
+            raise too_many("items", MAX_PARTS)
+        for index, shown in enumerate(output):
             if isinstance(shown, dict):
-                ident = shown.get("id")
-                same = (i for i, item in self._items.items() if ident and item.ident == ident)
-                item = self._item({"output_index": next(same, index), "item": shown})
+                item = self._item({"output_index": self._idents.get(text_of(shown.get("id")), index), "item": shown})
                 if not item.over:
                     item.take(shown)
         for item in self._items.values():

@@ -38,7 +38,9 @@ from ..model import (
     Usage,
 )
 from .base import WriteOptions
-from .chat_reply import finish_word, is_whole, new_call_id, read_error, text_of, unreadable, whole_number
+from .chat_reply import finish_word, is_whole, read_error, text_of, unreadable
+from .drafts import new_call_id
+from .numbers import MAX_PARTS, too_many, whole_number
 from .responses_ids import derived_id
 from .responses_items import PROTOCOL, as_item, read_content, read_reasoning, write_call, write_reasoning
 from .responses_resource import read_usage, resource, response_id
@@ -244,6 +246,8 @@ def read_reply(body: bytes) -> ModelReply:
     output = answer.get("output")
     if not isinstance(output, list):
         raise unreadable("The model server's answer has no output", answer)
+    if len(output) > MAX_PARTS:
+        raise too_many("items", MAX_PARTS)
     parts: list[Part] = []
     for item in output:
         for part in read_output_item(item) if isinstance(item, dict) else ():
@@ -298,8 +302,8 @@ def finish_reason(answer: Mapping[str, Any]) -> str:
 
 def finish_extra(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """What of a model server's resource is kept beside the answer."""
-    completed_at = answer.get("completed_at")
-    return {"completed_at": int(completed_at)} if isinstance(completed_at, int | float) else EMPTY
+    completed_at = whole_number(answer.get("completed_at"))
+    return {"completed_at": completed_at} if completed_at else EMPTY
 
 
 def failure(answer: Mapping[str, Any]) -> GatewayError | None:

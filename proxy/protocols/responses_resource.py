@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from ..errors import GatewayError
 from ..model import EMPTY, Usage
 from .base import WriteOptions
-from .chat_reply import whole_number
+from .numbers import usage_of
 from .responses_ids import new_response_id
 from .wire import whole
 
@@ -162,16 +162,16 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Token counts; what a server leaves out is 0, and no object is None."""
+    """Token counts; what a server leaves out is 0. None if it gives none, or such as cannot be."""
     if not isinstance(usage, Mapping):
         return None
     before, after = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     before = before if isinstance(before, Mapping) else EMPTY
     after = after if isinstance(after, Mapping) else EMPTY
-    return Usage(
-        input_tokens=whole_number(usage.get("input_tokens")),
-        output_tokens=whole_number(usage.get("output_tokens")),
-        cached_tokens=whole_number(before.get("cached_tokens")),
-        cache_write_tokens=whole_number(before.get("cache_write_tokens")),
-        reasoning_tokens=whole_number(after.get("reasoning_tokens")),
+    return usage_of(
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        cached=before.get("cached_tokens"),
+        stored=before.get("cache_write_tokens"),
+        thought=after.get("reasoning_tokens"),
     )

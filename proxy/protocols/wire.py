@@ -3,11 +3,15 @@
 A backend may split one character into two halves (`"\\ud83d"`, then `"\\ude00"`) or send bytes that are not UTF-8. orjson
 rightly refuses both; a gateway must not (R6.5). Reading therefore falls back to the standard library, which keeps the
 halves apart so that whoever joins the text joins them too; writing replaces what is still half by U+FFFD.
+
+Numbers that are none (NaN, infinity, what is too large for a double), which Python's own servers do write, are read as null: so
+whatever was read can be written.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final
 
 import orjson
@@ -15,21 +19,52 @@ import orjson
 PIECE_CHARS: Final = 128 * 1024
 """Written at once by `dump_in_pieces`: 1 ms where every character has to be escaped."""
 
+MAX_DEPTH: Final = 200
+"""Nesting of what a model server sends. The writer has a limit of 254."""
+
 MAX_MESSAGE_CHARS: Final = 500
 """A backend's error message is shortened to this many characters (R10.8)."""
 
 
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_LENIENT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _: None)
+
+
 def load(text: bytes | str) -> Any:
-    """The value of a JSON text. Raises `ValueError` if it is none, also when it is nested too deep to read."""
+    """The value of a JSON text. Raises `ValueError` if it is none, or nested more than `MAX_DEPTH` levels deep."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
         try:
-            return json.loads(text)
+            value = _LENIENT.decode(text)
         except RecursionError:
             raise ValueError("the JSON is nested too deep") from None
+    if len(text) > 2 * MAX_DEPTH and _has_brackets(text) and _is_deep(value):
+        raise ValueError("the JSON is nested too deep")
+    return value
+
+
+def _has_brackets(text: bytes | str) -> bool:
+    """Whether there are enough of them to be too deep."""
+    if isinstance(text, str):
+        return text.count("[") + text.count("{") > MAX_DEPTH
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [item for items in inside for item in items]
+        if not level:
+            return False
+    return True
 
 
 def dump(value: Any) -> bytes:

@@ -313,11 +313,22 @@ def test_fields_that_ask_for_nothing() -> None:
 
 
 def test_several_answers() -> None:
-    assert Case().fault(n=2) == ("unsupported_parameter", "n")
+    assert Case().fault(n=2, tools=[tool()]) == ("unsupported_parameter", "n")
+    assert Case(speaks=None).fault(n=2) == ("unsupported_parameter", "n")
+    Case().passes(n=2)
     Case().passes(n=1)
     Case().passes(n=None)
     Case(takes={"multiple_choices": True}).passes(n=2)
     Case(unsupported="ignore").passes(n=2)
+
+
+def test_answers_without_end() -> None:
+    """Where they are read there is a bound on them; bytes that pass are the server's affair."""
+    several = {"multiple_choices": True}
+    Case().passes(n=10**6)
+    Case(takes=several).passes(tools=[tool()], n=128)
+    for case in (Case(takes=several), Case(unsupported="ignore")):
+        assert case.fault(tools=[tool()], n=129) == ("invalid_value", "n")
 
 
 # --- the conversation -----------------------------------------------------------------------------------------------

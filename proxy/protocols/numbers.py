@@ -1,0 +1,76 @@
+"""Numbers that a model server sends, before anything is sized or counted by them.
+
+Rules:
+
+1. What is no number (absent, null, text, true) says nothing; whoever asked goes by the place in the list then.
+2. A number that cannot be what its field means is a fault of the server. It is never cut to what would fit: then the client
+   would get somebody else's answer.
+3. No bound here depends on what a server said before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..errors import BackendFault, quote
+from ..events import MAX_CHOICES
+from ..model import Usage
+
+__all__ = ["MAX_CALLS", "MAX_CHOICES", "MAX_PARTS", "choices_of", "index_of", "too_many", "usage_of", "whole_number"]
+
+MAX_CALLS: Final = 1024
+"""Calls in one answer of a server that does tools itself. What a model wrote as text has `limits.calls_per_response`."""
+MAX_PARTS: Final = 4096
+"""Items of a response, and parts of an item."""
+
+MAX_TOKENS: Final = 100_000_000
+"""No model reads or writes so many for one request."""
+
+_EXACT: Final = 2**53
+"""Beyond, numbers of JSON are not whole ones any more (RFC 8259, 6)."""
+
+
+def choices_of(n: int) -> int:
+    """How many choices an answer may have to a request for `n`."""
+    return min(max(n, 1), MAX_CHOICES)
+
+
+def index_of(value: Any, most: int, what: str) -> int | None:
+    """`value` as an index below `most`; None if it says nothing (rule 1). `what` it is the index of is for the message: "an
+    answer". Raises `BackendFault` `upstream_invalid_response` for any other number."""
+    if type(value) is int:
+        if 0 <= value < most:
+            return value
+    elif type(value) is not float:
+        return None
+    elif value.is_integer() and 0 <= value < most:
+        return int(value)
+    raise BackendFault(
+        f"The model server's answer has {what} with the index {quote(value)}: expected a whole number from 0 to {most - 1}.",
+        code="upstream_invalid_response",
+    )
+
+
+def too_many(what: str, most: int) -> BackendFault:
+    """The fault of an answer that has more of something than it may."""
+    return BackendFault(f"The model server's answer has more than {most} {what}.", code="upstream_invalid_response")
+
+
+def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any) -> Usage | None:
+    """The token counts of one answer, 0 for what is no number. None if one of them cannot be: then nobody has counted, and nobody's
+    limit is charged with it. `cached` and `stored` are part of `given`, the prompt; `thought` is part of `written`."""
+    counts = [
+        _whole(value, MAX_TOKENS) if type(value) in (int, float) else 0
+        for value in (given, written, cached, stored, thought)
+    ]
+    known = [count for count in counts if count is not None]
+    return Usage(known[0], known[1], known[2], known[3], known[4]) if len(known) == len(counts) else None
+
+
+def whole_number(value: Any) -> int:
+    """`value` as seconds since 1970 or the like; 0 if it is no such number."""
+    return (_whole(value, _EXACT) or 0) if type(value) in (int, float) else 0
+
+
+def _whole(value: float, most: int) -> int | None:
+    return int(value) if 0 <= value <= most else None  # NaN is neither
