@@ -158,9 +158,14 @@ class Raw:
             return b""
         out = self._relay.feed(data)
         self._look()
-        if self._audit is not None and self._audit.feed(data) and self._relay.ended and not self.over:
+        audit = self._audit
+        waits = audit is not None and audit.feed(data)
+        if self._relay.ended:
             self.over = self.drained = True
-            self._held, out = out, b""
+            if audit is not None:
+                if not waits:
+                    audit.finish()
+                self._held, out = out, b""
         return out
 
     def finish(self, error: GatewayError | None = None) -> bytes:

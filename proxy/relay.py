@@ -6,7 +6,7 @@ Rules:
    broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
    it goes out in the gateway's own form, without the server's addresses (R10.8).
-3. The end is known from the last frames alone: `[DONE]`, or a finish reason.
+3. The end is known from the last frames alone: `[DONE]`, behind which nothing passes, or a finish reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .protocols.wire import load
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
-_DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _USUAL: Final = b'data: {"'
@@ -48,8 +48,8 @@ class Relay:
         self._tail = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error."""
-        if self.fault is not None:
+        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
+        if self.fault is not None or self.ended:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
@@ -59,10 +59,11 @@ class Relay:
                 return b""
         if b'"error"' in data or b"event: error" in data or b"event:error" in data:
             data = self._up_to_error(data)
+        if _DONE in data:
+            data = self._up_to_end(data)
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
-            self.ended = self.ended or _has_end(data)
         return data
 
     def finish(self) -> bytes:
@@ -91,6 +92,14 @@ class Relay:
             )
         return whole
 
+    def _up_to_end(self, data: bytes) -> bytes:
+        for frame in _FRAME.finditer(data):
+            if _DONE in frame[0] and any(is_done(payload) for _, payload in SseFramer(len(data)).feed(frame[0])):
+                self.ended = True
+                self.fault = None  # an error behind the end
+                return data[: frame.end()]
+        return data
+
     def _up_to_error(self, data: bytes) -> bytes:
         for frame in _FRAME.finditer(data):
             if b"error" in frame[0]:
@@ -110,17 +119,22 @@ class Relay:
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
         try:
             for _, frame in frames:
-                if frame.strip() != b"[DONE]":
+                if not is_done(frame):
                     load(frame)
         except ValueError:
             return False
         return bool(frames)
 
 
+def is_done(payload: bytes) -> bool:
+    """Whether the data of a frame is the end marker."""
+    return payload.strip() == _DONE
+
+
 def _strange(data: bytes) -> BackendFault | None:
     """A server whose first words are no JSON does not speak this protocol."""
     for _, frame in SseFramer(len(data)).feed(data):
-        if frame.strip() != b"[DONE]":
+        if not is_done(frame):
             try:
                 load(frame)
             except ValueError:
@@ -129,9 +143,3 @@ def _strange(data: bytes) -> BackendFault | None:
                 )
             break
     return None
-
-
-def _has_end(data: bytes) -> bool:
-    """Whether the end marker is in `data`. The pattern is slow, so it begins where the marker can begin."""
-    at = data.find(b"[DONE]")
-    return at >= 0 and _DONE.search(data, max(0, at - len("\ndata: "))) is not None

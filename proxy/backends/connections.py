@@ -21,6 +21,10 @@ CONNECTING: Final = "connecting"
 """The phase of a time limit in which the server knows nothing of the request."""
 
 
+VERSIONS: Final = frozenset({"1.0", "1.1"})
+"""Of HTTP, that an answer may have: the parsers take others as well."""
+
+
 class Answer(Protocol):
     """One answer whose headers have come. It is read with one of `reads`, `read` and `pump`, which raise `BackendFault`."""
 

@@ -19,6 +19,7 @@ from ..config import BackendConfig, Timeouts
 from ..errors import BackendFault
 from .connections import (
     CONNECTING,
+    VERSIONS,
     disconnected,
     not_http,
     shortest,
@@ -81,6 +82,10 @@ class SessionClient:
             raise timed_out(phase, limit) from None
         except (aiohttp.ClientError, OSError) as error:
             raise broken(error) from error
+        version = response.version
+        if not 200 <= response.status < 600 or version is None or f"{version.major}.{version.minor}" not in VERSIONS:
+            response.close()
+            raise not_http()
         return SessionAnswer(response, Watch(response, self._timeouts, time.monotonic() - started))
 
     async def close(self) -> None:

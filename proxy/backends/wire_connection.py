@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ..errors import BackendFault
-from .connections import disconnected, not_http
+from .connections import VERSIONS, disconnected, not_http
 
 if TYPE_CHECKING:
     from .wire_answer import Keeper, WireAnswer
@@ -190,8 +190,13 @@ class Connection(asyncio.BufferedProtocol):
     def on_headers_complete(self) -> None:
         """The head is whole. Interim answers (1xx) are passed over."""
         status = self._parser.get_status_code()
+        if not 100 <= status < 600 or self._parser.get_http_version() not in VERSIONS:
+            raise ValueError("not a status line of HTTP/1")  # llhttp takes any three digits
         fields, self._fields = self._fields, {}
-        if status >= 200 and self.answer is not None:
+        if status < 200:
+            if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
+                raise ValueError("an interim answer has no body")  # it would become part of the answer
+        elif self.answer is not None:
             self.answer.begin(status, fields)
 
     def on_message_complete(self) -> None:

@@ -94,10 +94,12 @@ class ResponsesReader:
                 self._oversize(error)
             except BackendFault as error:
                 self._fault(error)
-        if not self._ended:
-            message = "The model server broke off before the answer was finished."
-            self._fault(BackendFault(message, code="upstream_disconnected"))
+        self._break_off()
         return self._taken()
+
+    def _break_off(self) -> None:
+        message = "The model server broke off before the answer was finished."
+        self._fault(BackendFault(message, code="upstream_disconnected"))
 
     def _taken(self) -> list[Event]:
         out, self._out = self._out, []
@@ -114,7 +116,10 @@ class ResponsesReader:
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if self._ended or not frame or frame.strip() == b"[DONE]":
+        if self._ended or not frame:
+            return
+        if frame.strip() == b"[DONE]":
+            self._break_off()  # nothing counts behind it
             return
         try:
             value = load(frame)

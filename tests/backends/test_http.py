@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.backends.http import HttpBackend, base_url
-from proxy.config import BackendConfig, LimitsConfig
+from proxy.config import BackendConfig, LimitsConfig, Timeouts
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import Fault, Finish, fold
 from proxy.model import Usage
@@ -311,6 +311,46 @@ async def test_no_http_answer(server: Upstream, connect: Connect, raw: bytes, co
         await (await connect()).open(ask(), request_id="r")
     assert (caught.value.status, caught.value.code) == (502, code)
     assert len(server.requests) == 1  # a new connection: nothing is sent twice
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            b"HTTP/1.1 000 OK",
+            b"HTTP/1.1 000",
+            b"HTTP/1.1 099 No",
+            b"HTTP/1.1 600 No",
+            b"HTTP/1.1 999 No",
+            b"HTTP/1.1 20 No",
+        ),
+        *(
+            b"HTTP/1.1 2000 OK",
+            b"HTTP/1.1 abc OK",
+            b"HTTP/1.1 2x0 OK",
+            b"HTTP/1.1 -200 OK",
+            b"HTTP/1.1 \xd9\xa2\xd9\xa0\xd9\xa0 OK",
+        ),
+        *(
+            b"HTTP/9.9 200 OK",
+            b"HTTP/2.0 200 OK",
+            b"HTTP/2 200 OK",
+            b"HTTP/0.9 200 OK",
+            b"HTTP/1.2 200 OK",
+            b"ICY 200 OK",
+        ),
+        *(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x",),
+    ],
+)
+async def test_status_lines_that_are_none(server: Upstream, connect: Connect, line: bytes) -> None:
+    """At once: nothing here waits for a limit of time."""
+    server.script = [
+        Raw(line + b"\r\nContent-Type: text/event-stream\r\nContent-Length: 14\r\n\r\ndata: [DONE]\n\n", hang=True)
+    ]
+    backend = await connect(timeouts=Timeouts(first_byte_s=None, idle_s=None))
+    with pytest.raises(BackendFault) as caught:
+        await backend.open(ask(), request_id="r")
+    assert (caught.value.status, caught.value.code) == (502, "upstream_invalid_response")
 
 
 async def test_a_stream_that_is_cut(server: Upstream, connect: Connect) -> None:

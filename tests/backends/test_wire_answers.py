@@ -370,6 +370,18 @@ async def test_ways_to_frame_an_answer(steps: list[Step], after: str, body: byte
         await client.close()
 
 
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 3\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
+)
+async def test_an_interim_answer_has_no_body(framing: bytes) -> None:
+    """It would become the beginning of the answer, or be waited for."""
+    async with Peer([b"HTTP/1.1 103 Early Hints\r\n" + framing + WHOLE], after="hang") as peer:
+        client = peer.client()
+        with pytest.raises(BackendFault, match="not valid HTTP"):
+            await client.post(b"{}", stream=True, request_id="r")
+        await client.close()
+
+
 # --- too much -------------------------------------------------------------------------------------------------------
 
 BOMBS = {

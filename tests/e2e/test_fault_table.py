@@ -68,6 +68,14 @@ def _packed(stream: bytes, whole: bytes | None = None, headers: dict[str, str] |
     return turn
 
 
+def _goes_on(asked: Asked) -> Answer:
+    """More behind the end."""
+    if not asked.json.get("stream"):
+        return Say("Hello")(asked)
+    more = STREAM + frame({"error": {"message": "late"}}) + b"garbage"
+    return Raw(HEAD + _chunked(STREAM + more), _chunked(STREAM), b"0\r\n\r\n")
+
+
 def _whole(text: str) -> bytes:
     return (
         b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"%b"},"finish_reason":"stop"}]}'
@@ -112,6 +120,8 @@ FAULTS: dict[str, Fault] = {
     "500": Fault(Refuse(500), (502, "upstream_error")),
     "garbage instead of the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
     "a chunk size that is none": Fault(Raw(HEAD + b"zz\r\n"), INVALID),
+    "a status line that is none": Fault(Raw(b"HTTP/1.1 000 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
+    "a version of HTTP that is none": Fault(Raw(b"HTTP/9.9 200 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
     # in the middle
     "reset between frames": Fault(_during(reset=True), GONE, "upstream_disconnected"),
     "reset inside a frame": Fault(_during(_chunked(b'data: {"id":"x","cho'), reset=True), GONE, "upstream_disconnected"),
@@ -135,6 +145,7 @@ FAULTS: dict[str, Fault] = {
     "gzip when not asked": Fault(
         _packed(gzip.compress(STREAM), gzip.compress(_whole("Hello")), {"Content-Encoding": "gzip"}), None
     ),
+    "frames behind [DONE]": Fault(_goes_on, None),
     "lines end with CR": Fault(_packed(STREAM.replace(b"\n", b"\r")), None),
     "lines end with CRLF": Fault(_packed(STREAM.replace(b"\n", b"\r\n")), None),
     "a byte order mark": Fault(_packed(b"\xef\xbb\xbf" + STREAM), None),

@@ -202,6 +202,25 @@ async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[A
     assert caught.value.code == "upstream_disconnected"
 
 
+@LANES
+async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any], gateway: Gateway) -> None:
+    """It sends more, and keeps the stream open: the client has its end, and none of it."""
+    text = [frame(chunk({"role": "assistant", "content": "Hel"})), frame(chunk({"content": "lo"}, "stop"))]
+    done = frame("[DONE]")
+    late = [frame(chunk({"content": "late"})), frame(ERROR), b": late\n\n"]
+    async with Upstream() as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        for steps in ([*text, done, *late], [*text, done + b"".join(late)], [b"".join([*text, done, *late])]):
+            upstream.script = [Answer(steps, headers=SSE, hang=True)]
+            async with asyncio.timeout(HANGS_S):
+                answer = await post(server, {"messages": USER, "stream": True, "tools": tools})
+            assert answer.body.endswith(done)
+            assert b"late" not in answer.body
+            assert b"error" not in answer.body
+            if not tools:
+                assert answer.body == b"".join([*text, done])
+
+
 # --- clients that go ------------------------------------------------------------------------------------------------
 
 GONE: dict[str, Script] = {

@@ -303,7 +303,8 @@ def test_a_stream_that_breaks_off() -> None:
     assert isinstance(read(data)[-1], Finish)
     assert isinstance(read(data.removesuffix(b"\n\n"))[-1], Finish)
     assert isinstance(read(data + b"data: [DONE]\n\n")[-1], Finish)
-    for raw in (b"", wire(EVENTS[:-1]), wire(EVENTS[:-1]) + b"data: [DONE]\n\n", data[:-20]):
+    early = wire(EVENTS[:-1]) + b"data: [DONE]\n\n"
+    for raw in (b"", wire(EVENTS[:-1]), early, early + wire(EVENTS[-1:]), data[:-20]):
         assert error_of(raw).code == "upstream_disconnected"
 
 

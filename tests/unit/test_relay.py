@@ -37,7 +37,9 @@ STREAMS = [
     (TEXT + LAST + DONE).replace(b"\n\n", b"\n\r\n"),
     (TEXT + LAST + DONE).replace(b"\n", b"\r"),
     TEXT + DONE,
-    b'data: {"strange":  1.0}\n\n' + DONE + b": bye\n\n",
+    b'data: {"strange":  1.0}\n\n' + DONE,
+    TEXT + LAST + b"data:  [DONE] \n\n",
+    TEXT + LAST + b"id: 7\ndata:[DONE]\n\n",
 ]
 
 
@@ -88,6 +90,24 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
     assert relay.fault.code == "upstream_error"
     assert "no memory" in relay.fault.message
     assert "10.0.0.1" not in relay.fault.message
+
+
+@pytest.mark.parametrize(
+    "more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000], ids=range(7)
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
+def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
+    stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())
+    out, relay = relayed(stream + more, cuts)
+    assert (out, relay.fault, relay.ended) == (stream, None, True)
+
+
+@pytest.mark.parametrize(
+    "frame", [b"data: [DONE]x\n\n", b"data: [DONE]\ndata: x\n\n", b": [DONE]\n\n", b"event: [DONE]\n\n"]
+)
+def test_what_only_looks_like_the_end_is_none(frame: bytes) -> None:
+    assert relayed(TEXT + frame + LAST + DONE)[0] == TEXT + frame + LAST + DONE
 
 
 def test_a_null_error_is_none() -> None:
