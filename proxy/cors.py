@@ -20,7 +20,7 @@ from aiohttp.typedefs import Middleware
 
 from .config import CorsConfig
 from .delivery import error_response
-from .errors import GatewayError, quote
+from .errors import GatewayError, quote, sendable
 from .middleware import Handler
 from .protocols.base import WireProtocol
 
@@ -79,5 +79,7 @@ class Cors:
         headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": self._max_age}
         wanted = request.headers.get("Access-Control-Request-Headers")
         if wanted is not None:
-            headers["Access-Control-Allow-Headers"] = wanted
+            headers["Access-Control-Allow-Headers"] = ",".join(
+                sendable(dict.fromkeys(map(str.strip, wanted.split(",")), ""))
+            )
         return web.Response(status=204, headers=headers)

@@ -6,12 +6,14 @@ Rules of this module:
 2. An exception class says who is to blame: `ClientFault` the caller, `BackendFault` the model server, `ModelFault` the
    text a model wrote, `Unavailable` the gateway's own load or state, `Defect` a bug here.
 3. A message never holds a stack trace, an internal address, a key or a whole body. Values are shortened by `quote`.
+4. What cannot be sent as a header is no header of an error: whatever an error was made of, it can be said.
 
 Source of the table: requirements R13 and the published OpenAI error envelope.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +32,9 @@ class ErrorCode(NamedTuple):
 
 
 _CLIENT = "invalid_request_error"
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 CODES: Final[Mapping[str, ErrorCode]] = {
     "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
@@ -102,7 +107,7 @@ class GatewayError(Exception):
 
     `code` is a key of `CODES`, or a plug-in's own word; then `status` and `type` must be given. `param` is the path of
     the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended to the message.
-    `headers` are added to the HTTP answer when no byte was sent yet. `upstream_status` is what the model server answered, if
+    `headers` are added to the HTTP answer when no byte was sent yet, as far as they can be sent. `upstream_status` is what the model server answered, if
     it did. `transient`: it may do better when it is asked again, or another server may (R10.5).
     """
 
@@ -129,7 +134,7 @@ class GatewayError(Exception):
         self.param = param
         self.status = status if status is not None else row.status if row else 500
         self.type = type if type is not None else row.type if row else "server_error"
-        self.headers: dict[str, str] = dict(headers or {})
+        self.headers = sendable(headers) if headers else {}
         self.upstream_status = upstream_status
         self.transient = transient
         super().__init__(self.message)
@@ -174,6 +179,12 @@ class Unavailable(GatewayError):
 
 class Defect(GatewayError):
     """A bug here or in a plug-in: 500. The traceback goes to the log only (R13.5)."""
+
+
+def sendable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those header fields that can be sent: a token as name, one line of visible ASCII as value (RFC 9110, 5.1 and 5.5)."""
+    fields = ((name, str(value)) for name, value in headers.items())
+    return {name: value for name, value in fields if _NAME.fullmatch(name) and _VALUE.fullmatch(value)}
 
 
 def quote(value: object) -> str:

@@ -11,6 +11,7 @@ Rules for both:
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
@@ -20,6 +21,9 @@ from ..errors import BackendFault
 CONNECTING: Final = "connecting"
 """The phase of a time limit in which the server knows nothing of the request."""
 
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Of HTTP, that an answer may have: the parsers take others as well."""
@@ -127,3 +131,9 @@ def undecodable() -> BackendFault:
 def too_large(limit: int) -> BackendFault:
     """A whole answer has more than `limit` bytes."""
     return BackendFault(f"The model server's answer is larger than {limit} bytes.", code="upstream_invalid_response")
+
+
+def check_header(name: str, value: str) -> None:
+    """Raise `ValueError`, which says nothing of the value, for a header field that cannot be sent."""
+    if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
+        raise ValueError(f"not an HTTP header: {name!r} (is there a line end in its value?)")

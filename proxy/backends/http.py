@@ -33,7 +33,7 @@ from ..protocols.base import WireProtocol, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
 from .base import fold_batches
-from .connections import Answer, Client, too_large
+from .connections import Answer, Client, check_header, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
 from .refusals import cleaned, read_refusal
@@ -80,6 +80,8 @@ class HttpBackend:
 
     async def start(self) -> None:
         """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
+        for name, value in self._headers.items():
+            check_header(name, value)
         fast = fast_client(self.url, self._headers, self._config)
         self._prober = SessionClient(self.url, self._headers, self._config)
         self._client = fast or self._prober

@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from ..errors import BackendFault, ClientFault, GatewayError
+from .retry_after import as_header
 
 MAX_MESSAGE_CHARS: Final = 500
 """A model server's message is shortened to this many characters."""
@@ -71,7 +72,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 413:
             return ClientFault(text or "The request is too large for the model server.", code="request_too_large")
         case 429:
-            wait = headers.get("Retry-After")
+            wait = as_header(headers.get("Retry-After"))
             return ClientFault(
                 text or "The model server takes no more requests now.",
                 code="rate_limit_exceeded",

@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import ssl
 from base64 import b64encode
@@ -27,7 +26,7 @@ from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault
-from .connections import CONNECTING, disconnected, shortest, timed_out, unreachable, untrusted
+from .connections import CONNECTING, check_header, disconnected, shortest, timed_out, unreachable, untrusted
 from .tls import log_untrusted, tls_context
 from .wire_answer import WireAnswer
 from .wire_connection import READ_BYTES, Connection
@@ -41,8 +40,6 @@ PATROL_S: Final = 1.0
 EYEBALLS_S: Final = 0.25
 """An address is given so long before the next one is tried as well (RFC 8305)."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
 
 
@@ -253,7 +250,7 @@ def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes
         credentials = f"{url.user}:{url.password or ''}".encode()
         fields["Authorization"] = f"Basic {b64encode(credentials).decode()}"
     for name, value in headers.items():
-        _check(name, value)
+        check_header(name, value)
         if name.lower() in _OURS:
             continue
         known = next((known for known in fields if known.lower() == name.lower()), name)
@@ -265,10 +262,5 @@ def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes
 def further_fields(headers: Mapping[str, str]) -> bytes:
     """Header lines, each after a line end. Raises `ValueError` for what cannot be sent."""
     for name, value in headers.items():
-        _check(name, value)
+        check_header(name, value)
     return "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()
-
-
-def _check(name: str, value: str) -> None:
-    if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
-        raise ValueError(f"not an HTTP header: {name!r}")

@@ -20,12 +20,11 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from ..backends.base import Source
 from ..backends.connections import disconnected, timed_out
+from ..backends.retry_after import retry_after_s
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
@@ -335,18 +334,3 @@ class Attempts:
             member.target.leave(self._probe)
             if self._observer is not None:
                 self._observer.closed()
-
-
-def retry_after_s(value: str | None) -> float | None:
-    """The seconds that a `Retry-After` asks for, as a number or as a date (RFC 9110, 10.2.3); None if it says nothing readable."""
-    if value is None:
-        return None
-    value = value.strip()
-    try:
-        return max(0.0, float(value)) if value[:1].isdigit() else _until(parsedate_to_datetime(value))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _until(when: datetime) -> float:
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -487,3 +487,12 @@ async def test_a_backend_must_be_started() -> None:
     await backend.close()
     with pytest.raises(RuntimeError, match="not started"):
         await backend.open(ask(), request_id="r")
+
+
+@pytest.mark.parametrize(
+    "config", [{"api_key": "secret\n"}, {"headers": {"X-A": "secret\x00"}}, {"headers": {"X A": "secret"}}]
+)
+async def test_headers_that_cannot_be_sent_are_refused_at_the_start(connect: Connect, config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not an HTTP header") as caught:
+        await connect(**config)
+    assert "secret" not in str(caught.value)

@@ -137,3 +137,11 @@ async def test_clients_that_are_no_pages_notice_nothing():
 def test_what_is_no_origin_is_an_error_at_load(origin):
     with pytest.raises(ConfigError, match=r"cors.origins\[0\]: expected an origin"):
         read_config({"backends": {"mock": {"kind": "mock"}}, "cors": {"origins": [origin]}})
+
+
+async def test_a_preflight_names_only_headers_there_can_be():
+    """What a page asks for comes back as a header: only names of headers do."""
+    asked = {**PREFLIGHT, "Access-Control-Request-Headers": "x-a, b c,\xe9,,x-d;, authorization"}
+    async with gateway_for(PAGE) as server:
+        answer = await ask(server, "OPTIONS", CHAT, asked)
+    assert answer.headers["Access-Control-Allow-Headers"] == "x-a,authorization"

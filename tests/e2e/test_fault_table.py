@@ -117,6 +117,9 @@ FAULTS: dict[str, Fault] = {
         Refuse(429, headers={"Retry-After": "7"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", "7"),)
     ),
     "429 without Retry-After": Fault(Refuse(429), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)),
+    "429 with a Retry-After that is none": Fault(
+        Refuse(429, headers={"Retry-After": "7; soon"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)
+    ),
     "500": Fault(Refuse(500), (502, "upstream_error")),
     "garbage instead of the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
     "a chunk size that is none": Fault(Raw(HEAD + b"zz\r\n"), INVALID),

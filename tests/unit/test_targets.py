@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +22,7 @@ from proxy.model import Message, ModelReply, ModelRequest, Text
 from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
-from proxy.targets.attempts import Attempts, retry_after_s
+from proxy.targets.attempts import Attempts
 from proxy.targets.health import Health
 from proxy.targets.targets import Member, Target, Targets, common
 
@@ -394,31 +392,3 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         servers["known"].found(True)
         assert await health.states() == {"known": True, "unknown": True}
     assert sorted(asked) == ["known", "unknown"]
-
-
-# --- Retry-After ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (None, None),
-        ("", None),
-        ("soon", None),
-        ("-5", None),
-        ("0", 0.0),
-        (" 12 ", 12.0),
-        ("1.5", 1.5),
-        ("1e999", float("inf")),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", 0.0),
-        ("Sun, 99 Nov 1994 08:49:37 GMT", None),
-    ],
-)
-def test_retry_after(value: str | None, seconds: float | None) -> None:
-    assert retry_after_s(value) == seconds
-
-
-def test_retry_after_as_a_date() -> None:
-    wait = retry_after_s(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True))
-    assert wait is not None
-    assert 3500 < wait <= 3600

@@ -1,0 +1,104 @@
+"""`Retry-After` of a model server: what is heeded, what a client is told, and what is neither."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.backends.refusals import read_refusal
+from proxy.backends.retry_after import LONGEST_S, as_header, retry_after_s
+from proxy.errors import ClientFault, GatewayError
+from proxy.testing import Raw, Upstream
+from tests.e2e.conftest import USER, post, serving, upstream_config
+
+PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds", "told"),
+    [
+        (None, None, None),
+        ("0", 0, "0"),
+        ("7", 7, "7"),
+        (" 12\t", 12, "12"),
+        ("007", 7, "7"),
+        ("86401", LONGEST_S, "86400"),
+        ("9" * 400, LONGEST_S, "86400"),
+        ("0" * 400 + "5", 5, "5"),
+        (PAST, 0, PAST),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0, PAST),
+        ("Sun Nov  6 08:49:37 1994", 0, PAST),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_S, "86400"),
+        *((value, None, None) for value in (
+            *("", " ", "soon", "-5", "+5", "1.5", "1e999", "1_000", "0x10", "NaN", "inf", "5 s", "5, 7", "²", "٣", "\x017", "7\x01"),
+            *("7\r\nX-Evil: 1", "7\x00", "7\x7f", "7\xa0", "7é", "Sun, 99 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 99:49:37 GMT"),
+            *("Sun, 06 Nov 1994 08:49:37 +0100", "06 Nov 1994 08:49:37 GMT",  PAST + "\x01"),
+            *("Sun, 06 Nov 1994 08:49:37 GMT, 7", "Sun, 06 Now 1994 08:49:37 GMT"),
+        )),
+    ],
+)  # fmt: skip
+def test_what_is_heeded_and_told(value: str | None, seconds: float | None, told: str | None) -> None:
+    assert (retry_after_s(value), as_header(value)) == (seconds, told)
+    error = read_refusal(429, {} if value is None else {"Retry-After": value}, b"")
+    assert error.headers == ({} if told is None else {"Retry-After": told})
+
+
+def test_a_date_is_told_as_it_is_and_counted_from_now() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    wait = retry_after_s(date)
+    assert wait is not None
+    assert 3500 < wait <= 3600
+    assert as_header(date) == date
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.from_regex(r"[0-9]{1,20}"),
+        st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT"),
+    )
+)
+def test_whatever_it_says_it_can_be_sent(value: str) -> None:
+    told, wait = as_header(value), retry_after_s(value)
+    assert (told is None) == (wait is None)
+    assert told is None or (told.isascii() and told.isprintable() and len(told) < 40)
+    assert wait is None or 0 <= wait <= LONGEST_S
+
+
+@pytest.mark.parametrize("value", ["7\x01", "\x0b7", "7\x7f", "7\x80", "7\x00x", "soon"])
+@pytest.mark.parametrize("trust_env", [False, True], ids=["fast client", "session client"])
+async def test_a_client_always_gets_its_answer(value: str, trust_env: bool) -> None:
+    body = b'{"error":{"message":"slow down"}}'
+    head = f"HTTP/1.1 429 Too Many\r\nRetry-After: {value}\r\nContent-Length: {len(body)}\r\n\r\n".encode("latin-1")
+    async with (
+        asyncio.timeout(20),
+        Upstream([Raw(head + body)]) as upstream,
+        serving(upstream_config(upstream.url, backend={"trust_env": trust_env})) as server,
+    ):
+        for stream in (False, True):
+            answer = await post(server, {"messages": USER, "stream": stream})
+            assert answer.status in (429, 502)  # aiohttp's client refuses some of them itself
+            assert "Retry-After" not in answer.headers
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_an_error_has_only_headers_that_can_be_sent() -> None:
+    """Also those of a plug-in: an error is always said."""
+    given = {
+        "Retry-After": "7",
+        "X-A": "a\tb",
+        "X-B": "a\r\nX-C: d",
+        "X-D": "\x00",
+        "X-É": "e",
+        "": "x",
+        "X-F": "é",
+        "X-G": "",
+    }
+    for kind in (GatewayError, ClientFault):
+        assert kind("no", headers=given).headers == {"Retry-After": "7", "X-A": "a\tb", "X-G": ""}
+    assert ClientFault("no", headers={"X-Number": 5}).headers == {"X-Number": "5"}  # type: ignore[dict-item]  # plug-ins are not all typed
