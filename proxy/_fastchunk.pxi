@@ -204,6 +204,17 @@ cdef Py_ssize_t read_members(Chunk *chunk, Py_ssize_t pos, int level, int depth)
         pos = skip_space(chunk, pos + 1)
 
 
+cdef bint read_chunk(Chunk *chunk, Bytes frame, Py_ssize_t size) noexcept nogil:
+    """Whether a frame (without its blank line) is a chunk that holds nothing but more text."""
+    chunk.p = frame
+    chunk.size = size
+    chunk.start = chunk.stop = -1
+    chunk.choices = 0
+    if not stands(chunk, 0, b"data:", 5):
+        return False
+    return read_members(chunk, 6 if byte_stands(chunk, 5, c" ") else 5, OF_CHUNK, 0) == size and chunk.start >= 0
+
+
 cdef long code_unit(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
     """The number in the escape `\\uXXXX` at `pos`, or -1 if there is none."""
     cdef long unit = 0
@@ -370,6 +381,9 @@ for _byte in range(16):
 del _letter, _byte
 
 
+cdef class SecretGuard
+
+
 cdef class ChunkGate:
     """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
 
@@ -383,6 +397,7 @@ cdef class ChunkGate:
     cdef int _group
     cdef bint _is_open, _reasoning, _thought, _cut, _newline
     cdef CallScanner _scanner
+    cdef SecretGuard _guard
     cdef bytes _head, _middle, _tail, _before, _after
     cdef long long _number
     cdef bytearray _fed, _given
@@ -426,6 +441,10 @@ cdef class ChunkGate:
         self._tail = tail
         self._number = number
         self._middle = middle
+
+    def watch(self, SecretGuard guard not None):
+        """From now on a frame passes only if `guard` finds nothing in its text."""
+        self._guard = guard
 
     def shut(self):
         """From now on nothing passes."""
@@ -515,6 +534,8 @@ cdef class ChunkGate:
             text = unescape(p, size)
             p = bytes_at(text)
             size = PyBytes_GET_SIZE(text)
+        if self._guard is not None and self._guard._text(p, size, self._reasoning):
+            return None
         self._passed += 1
         append(self._fed, p, size)
         if self._scanner is None:
@@ -526,15 +547,7 @@ cdef class ChunkGate:
         return self._written(<Bytes>PyByteArray_AS_STRING(self._given) + said, size) if size else b""
 
     cdef Py_ssize_t _read(self, Chunk *chunk, Bytes frame, Py_ssize_t size) except -2:
-        chunk.p = frame
-        chunk.size = size
-        chunk.start = chunk.stop = -1
-        chunk.choices = 0
-        if not stands(chunk, 0, b"data:", 5):
-            return -1
-        if read_members(chunk, 6 if byte_stands(chunk, 5, c" ") else 5, OF_CHUNK, 0) != size or chunk.start < 0:
-            return -1
-        if chunk.reasoning != self._reasoning:
+        if not read_chunk(chunk, frame, size) or chunk.reasoning != self._reasoning:
             return -1
         self._thought = chunk.reasoning
         self._before = PyBytes_FromStringAndSize(<const char *>frame, chunk.start)

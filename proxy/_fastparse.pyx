@@ -19,6 +19,8 @@ from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 import codecs
+from array import array
+from functools import lru_cache
 
 from . import _grammar, _plan
 from ._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
@@ -58,7 +60,7 @@ cdef extern from *:
 
 ctypedef const unsigned char *Bytes
 
-__all__ = ["CallScanner", "ChunkGate", "SseFramer"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -399,3 +401,4 @@ cdef class CallScanner(BlockScanner):
 
 include "_fastsse.pxi"
 include "_fastchunk.pxi"
+include "_fastguard.pxi"

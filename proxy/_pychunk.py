@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from ._grammar import FRAME_BYTES
 from ._pyparse import CallScanner
 from .events import Event
+
+if TYPE_CHECKING:
+    from ._pyguard import SecretGuard
 
 _START: Final = re.compile(rb"data: ?(?=\{)")
 _STRING: Final = re.compile(rb'"[^"\\\x00-\x1f]*"')
@@ -56,6 +59,7 @@ class ChunkGate:
         self._found = found
         self._limit = frame_bytes
         self._open = self._reasoning = False
+        self._guard: SecretGuard | None = None
         self._scanner: CallScanner | None = None
         self._head: bytes | None = None
         self._middle = self._tail = b""
@@ -93,6 +97,10 @@ class ChunkGate:
         self._tail = tail
         self._number = number
         self._middle = middle
+
+    def watch(self, guard: SecretGuard) -> None:
+        """From now on a frame passes only if `guard` finds nothing in its text."""
+        self._guard = guard
 
     def shut(self) -> None:
         """From now on nothing passes."""
@@ -167,6 +175,8 @@ class ChunkGate:
             text: str = orjson.loads(b'"%b"' % raw)
         except orjson.JSONDecodeError:  # not UTF-8, or half a character
             return None
+        if self._guard is not None and self._guard.text(text.encode(), self._reasoning):
+            return None
         given = text if self._scanner is None else None if self._head is None else self._scanner.pass_on(text)
         self._passed += 1
         self._fed.append(text)
@@ -194,19 +204,30 @@ class ChunkGate:
             return None
         if not (frame.startswith(self._before) and frame.endswith(self._after)):
             return None
-        return frame[start:end] if _CONTENT.fullmatch(frame, start - 1, end + 1) else None
+        return frame[start:end] if is_text(frame, start, end) else None
 
     def _read(self, frame: bytes) -> bytes | None:
         """The text of a frame that holds nothing else."""
-        start = _START.match(frame)
-        if start is None:
+        found = find_text(frame)
+        if found is None or found[2] is not self._reasoning:
             return None
-        reader = _Reader(frame)
-        if reader.chunk(start.end()) != len(frame) or reader.reasoning is not self._reasoning:
-            return None
-        self._thought = reader.reasoning
-        self._before, self._after = frame[: reader.start], frame[reader.end :]
-        return frame[reader.start : reader.end]
+        start, end, self._thought = found
+        self._before, self._after = frame[:start], frame[end:]
+        return frame[start:end]
+
+
+def find_text(frame: bytes) -> tuple[int, int, bool] | None:
+    """Where the text of a frame that holds nothing else begins and ends, and whether it is reasoning."""
+    start = _START.match(frame)
+    if start is None:
+        return None
+    reader = _Reader(frame)
+    return (reader.start, reader.end, reader.reasoning) if reader.chunk(start.end()) == len(frame) else None
+
+
+def is_text(frame: bytes, start: int, end: int) -> bool:
+    """Whether a whole string, and no more, stands between the quotes at these places."""
+    return _CONTENT.fullmatch(frame, start - 1, end + 1) is not None
 
 
 class _Reader:

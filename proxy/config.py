@@ -305,8 +305,8 @@ class BackendConfig:
 
     kind: str = doc("`openai_chat`, `openai_completions`, `mock`, or a plug-in's name.", default="openai_chat")
     url: str | None = doc("Base URL, with or without `/v1`.", default=None)
-    api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None)
-    headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict)
+    api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
+    headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
     preset: str = doc(
         "What the server takes: `generic`, `openai`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`.",
         default="generic",

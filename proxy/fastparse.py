@@ -15,18 +15,20 @@ IMPLEMENTATION: Literal["compiled", "python"]
 
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from ._pychunk import ChunkGate
+    from ._pyguard import SecretGuard
     from ._pyparse import CallScanner, SseFramer
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from ._fastparse import CallScanner, ChunkGate, SseFramer
+        from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from ._pychunk import ChunkGate
+        from ._pyguard import SecretGuard
         from ._pyparse import CallScanner, SseFramer
 
         IMPLEMENTATION = "python"
     else:
         IMPLEMENTATION = "compiled"
 
-__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SseFramer"]
+__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SecretGuard", "SseFramer"]

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final, Protocol, TypeGuard
 
+from .backends.leaks import leaks_of
+from .backends.private import NOTHING, Private
 from .backends.refusals import cleaned
 from .errors import BackendFault, GatewayError
 from .events import BlockKind, Delta, Event, Fault, Finish, Kind, Opaque, Open
@@ -81,7 +83,7 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
     choices = choices_of(exchange.request.sampling.n)
     if not reply.stages and source.protocol.name == protocol.name:
         audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
-        return Raw(Relay(protocol, frame_bytes), writer, audit), True
+        return Raw(Relay(protocol, frame_bytes, source.private), writer, audit), True
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if isinstance(reader, ChatReader) and _lets_write(writer) and text_may_pass(chain):
         return Gate(reader, chain, writer, source.private, frame_bytes), True
@@ -203,7 +205,7 @@ class Events:
     """Bytes to events, through the stages, and to bytes."""
 
     def __init__(
-        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: tuple[str, ...] = ()
+        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
     ) -> None:
         self.spoke = self.over = self.drained = False
         self.last: Event | None = None
@@ -211,6 +213,7 @@ class Events:
         self._chain = chain
         self._writer = writer
         self._private = private
+        self._leaks = None if reader is None else leaks_of(private)
 
     def feed(self, data: bytes) -> bytes:
         assert self._reader is not None
@@ -220,6 +223,8 @@ class Events:
         """Take the next events of the backend and give what can go out."""
         if not events:
             return b""
+        if self._leaks is not None:
+            events = self._leaks.events(events)
         last = events[-1]
         if isinstance(last, Finish | Fault):
             self.drained = True
@@ -261,12 +266,14 @@ class Gate(Events):
     """Events, but prose passes by them: from the backend's frames into the client's, and in bulk to who watches."""
 
     def __init__(
-        self, reader: ChatReader, chain: Chain, writer: TextWriter, private: tuple[str, ...], frame_bytes: int
+        self, reader: ChatReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
     ) -> None:
         super().__init__(reader, chain, writer, private)
         self._chat = reader
         self._texts = writer
         self._gate = ChunkGate(self._slow, self._found, frame_bytes)
+        if self._leaks is not None:
+            self._gate.watch(self._leaks.prose)
         self._scan: ScanStage | None = None
         self._behind = 0  # the stage behind the scanner
         for number, stage in enumerate(chain.stages, 1):

@@ -5,7 +5,7 @@ Rules:
 1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame that
    broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
-   it goes out in the gateway's own form, without the server's addresses (R10.8).
+   it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with a secret.
 3. The end is known from the last frames alone: `[DONE]`, behind which nothing passes, or a finish reason.
 """
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .backends.leaks import Leaks, leaks_of
+from .backends.private import NOTHING, Private, withheld
 from .backends.refusals import cleaned
 from .errors import BackendFault, GatewayError
 from .events import Fault
@@ -38,11 +40,13 @@ class Relay:
     `frame_bytes` is a fault.
     """
 
-    def __init__(self, protocol: WireProtocol, frame_bytes: int) -> None:
+    def __init__(self, protocol: WireProtocol, frame_bytes: int, private: Private = NOTHING) -> None:
         self.spoke = False
         self.ended = False
         self.fault: GatewayError | None = None
         self._protocol = protocol
+        self._private = private
+        self._leaks = leaks_of(private)
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
@@ -61,6 +65,8 @@ class Relay:
             data = self._up_to_error(data)
         if _DONE in data:
             data = self._up_to_end(data)
+        if self._leaks is not None and data:
+            data = self._up_to_secret(self._leaks, data)
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
@@ -92,6 +98,13 @@ class Relay:
             )
         return whole
 
+    def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
+        shown = leaks.frames(data)
+        if len(shown) < len(data):
+            self.ended = False
+            self.fault = withheld()
+        return shown
+
     def _up_to_end(self, data: bytes) -> bytes:
         for frame in _FRAME.finditer(data):
             if _DONE in frame[0] and any(is_done(payload) for _, payload in SseFramer(len(data)).feed(frame[0])):
@@ -111,7 +124,7 @@ class Relay:
     def _error(self, frame: bytes) -> GatewayError | None:
         """What a frame says, if it is an error."""
         events = self._protocol.reader(frame_bytes=len(frame)).feed(frame)
-        return next((cleaned(event.error) for event in events if isinstance(event, Fault)), None)
+        return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
 
     def _is_whole(self) -> bool:
         """Whether what was held back is a frame that lacks nothing but its blank line."""

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from aiohttp import web
 
 from .backends.base import Source, fold_batches
+from .backends.private import NOTHING
 from .events import (
     Event,
     Fault,
@@ -282,7 +283,7 @@ class Given:
     """A source whose events are known."""
 
     protocol: WireProtocol | None = None
-    private: tuple[str, ...] = ()
+    private = NOTHING
     queued_s = 0.0
     began = False
 

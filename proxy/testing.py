@@ -240,6 +240,12 @@ def Refuse(  # noqa: N802
     )
 
 
+def listing(*names: str) -> Answer:
+    """A list of models."""
+    listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+    return Answer([orjson.dumps(listed)], headers={"Content-Type": "application/json"}, framing="length")
+
+
 def Raw(*steps: Step, hang: bool = False, reset: bool = False) -> Answer:  # noqa: N802
     """Exactly these bytes instead of an HTTP answer, then the connection is closed (or reset, or left hanging)."""
     return Answer(raw=steps, hang=hang, reset=reset)
@@ -281,12 +287,13 @@ class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
     It has had `connections`, of which some are `open`.
-    POST requests take the turns of `script` one after the other, the last one for ever. `GET` answers a list with the models
-    `m` and `n`. An asynchronous context manager.
+    POST requests take the turns of `script` one after the other, the last one for ever. `GET` requests take `listing`, by default a list
+    with the models `m` and `n`. An asynchronous context manager.
     """
 
     def __init__(self, script: Sequence[Script] = ()) -> None:
         self.script: list[Script] = list(script)
+        self.listing: Script = listing("m", "n")
         self.requests: list[Asked] = []
         self.connections = 0
         self.open = 0
@@ -366,11 +373,8 @@ class Upstream:
             await asyncio.gather(playing, gone, return_exceptions=True)
 
     def _turn(self, asked: Asked) -> Answer:
-        if asked.method == "GET":
-            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in ("m", "n")]}
-            return Answer([orjson.dumps(listed)], headers={"Content-Type": "application/json"}, framing="length")
-        turn = self.script[0]
-        if len(self.script) > 1:
+        turn = self.listing if asked.method == "GET" else self.script[0]
+        if asked.method != "GET" and len(self.script) > 1:
             del self.script[0]
         return turn(asked) if callable(turn) else turn
 

@@ -18,6 +18,7 @@ import orjson
 from aiohttp import web
 
 from .backends.base import Source
+from .backends.leaks import check_whole
 from .backends.refusals import cleaned
 from .errors import GatewayError
 from .events import unfold
@@ -116,7 +117,8 @@ async def _passed(exchange: Exchange, reply: Reply) -> bytes:
         try:
             exchange.protocol.read_reply(body)
         except GatewayError as error:
-            raise cleaned(error) from None
+            raise cleaned(error, private=reply.source.private) from None
+    check_whole(reply.source.private, body)
     if reply.audits:
         with suppress(GatewayError):  # it may be odd and pass all the same
             await reply.audited(exchange.protocol.read_reply(body))

@@ -18,6 +18,7 @@ from ..events import Event, Folding
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
+from .private import Private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,8 @@ class Source(Protocol):
 
     protocol: WireProtocol | None
     """Form of the wire bytes; None if there are none (in-process backends)."""
-    private: tuple[str, ...]
-    """Texts that no client may see, such as the server's host: whoever reads the wire bytes removes them from errors."""
+    private: Private
+    """What no client may see: whoever reads the wire bytes sees to it."""
     queued_s: float
     """How long the request waited because all connections to the backend were in use."""
 

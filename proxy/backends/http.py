@@ -36,6 +36,7 @@ from .base import fold_batches
 from .connections import Answer, Client, check_header, too_large
 from .observed import ObservedAnswer
 from .presets import capabilities
+from .private import private_of
 from .refusals import cleaned, read_refusal
 from .session_client import SessionClient
 
@@ -70,7 +71,8 @@ class HttpBackend:
         self.url = self.base.joinpath(self.wire.path.lstrip("/"))
         self.limits = limits
         self._config = config
-        self._private = tuple(word for word in (self.base.host, config.api_key) if word and word != "localhost")
+        self.private = private_of(config)
+        """What no client may see."""
         self._headers = {"Accept-Encoding": "identity", "User-Agent": f"toolwire/{__version__}"}
         if config.api_key:
             self._headers["Authorization"] = f"Bearer {config.api_key}"
@@ -148,7 +150,9 @@ class HttpBackend:
         return [
             entry["id"]
             for entry in (entries if isinstance(entries, list) else [])
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+            if isinstance(entry, dict)
+            and isinstance(entry.get("id"), str)
+            and not self.private.stands_in(entry["id"].encode(errors="replace"))
         ]
 
     @property
@@ -171,11 +175,6 @@ class HttpBackend:
         except (BackendFault, TimeoutError):
             pass  # the status alone says enough
         return read_refusal(answer.status, answer.headers, bytes(body[:REFUSAL_BYTES]), private=self.private)
-
-    @property
-    def private(self) -> tuple[str, ...]:
-        """Texts that no client may see."""
-        return self._private
 
 
 class HttpSource:

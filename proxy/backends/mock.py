@@ -46,6 +46,7 @@ from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
 from .base import fold_batches
 from .presets import capabilities
+from .private import NOTHING
 from .refusals import read_refusal
 
 CREATED: Final = 1_700_000_000
@@ -201,7 +202,7 @@ class MockSource:
     """One scripted answer."""
 
     protocol: WireProtocol | None = None
-    private: tuple[str, ...] = ()
+    private = NOTHING
     queued_s = 0.0
     began = False
 

@@ -11,11 +11,15 @@ from typing import Any, Final
 
 import orjson
 
-from ..errors import BackendFault, ClientFault, GatewayError
+from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
+from .private import ADDRESS, NOTHING, Private
 from .retry_after import as_header
 
 MAX_MESSAGE_CHARS: Final = 500
 """A model server's message is shortened to this many characters."""
+
+MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
+"""No more of it is looked at."""
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which a request is worth another try (R10.5)."""
@@ -35,19 +39,15 @@ _ADDRESS: Final = re.compile(
 )
 _KEY: Final = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _TRACE: Final = re.compile(
-    r"Traceback \(most recent call last\)|^goroutine \d+ \[|^\s+at [\w.$<>]+[ (]|^\s*File \"[^\"]+\", line \d+",
+    r"Traceback \(most recent call last\)|^goroutine \d+ \[|^[ \t]+at [\w.$<>]+[ (]|^[ \t]*File \"[^\"]+\", line \d+",
     re.MULTILINE,
 )
+_BORDERS: Final = " \t\r\n\"'{}[](),:"
 _PYTHON_ERROR: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Warning)|[\w.]+Exit): (?P<text>.+)$")
 
 
-def read_refusal(
-    status: int, headers: Mapping[str, str], body: bytes, *, private: tuple[str, ...] = ()
-) -> GatewayError:
-    """The error for a model server's answer whose status is not 200.
-
-    `body` is what was read of it, `private` are texts that must not be shown (host names, the key).
-    """
+def read_refusal(status: int, headers: Mapping[str, str], body: bytes, *, private: Private = NOTHING) -> GatewayError:
+    """The error for a model server's answer whose status is not 200. `body` is what was read of it."""
     text, code = read_message(body)
     error = _refusal(status, headers, clean(text, private=private), code)
     error.upstream_status, error.transient = status, status in TRANSIENT
@@ -111,25 +111,48 @@ def read_message(body: bytes) -> tuple[str, str | None]:
     return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
 
 
-def clean(text: str, *, private: tuple[str, ...] = ()) -> str:
+def clean(text: str, *, private: Private = NOTHING) -> str:
     """`text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
     trace = _TRACE.search(text)
     if trace is not None:
         last = _PYTHON_ERROR.match(text.strip().rsplit("\n", 1)[-1].strip())
         text = f"{text[: trace.start()].strip()} {last['text'] if last else ''}".strip()
-    for word in private:
-        if word:
-            text = text.replace(word, "[hidden]")
-    text = _URL.sub("[address]", text)
-    text = _ADDRESS.sub("[address]", text)
+    if len(text) > MAX_VALUE_CHARS and text.removesuffix(".").endswith("…"):
+        text = _without_last_word(text)
+    shown = _hidden(text[:MOST_READ_CHARS], private)
+    if len(text) > MOST_READ_CHARS and len(shown) <= MAX_MESSAGE_CHARS:
+        shown = _hidden(_without_last_word(text[:MOST_READ_CHARS]), private)
+    return shown if len(shown) <= MAX_MESSAGE_CHARS else shown[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def _hidden(text: str, private: Private) -> str:
+    text = private.hide(text)
+    text = _URL.sub(ADDRESS, text)
+    text = private.hide_hosts(text)
+    text = _ADDRESS.sub(ADDRESS, text)
     text = _KEY.sub("[key]", text)
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+    return " ".join(private.show(text).split())
 
 
-def cleaned(error: GatewayError, *, private: tuple[str, ...] = ()) -> GatewayError:
+def _without_last_word(text: str) -> str:
+    """A text that was cut, without the word in which it was: that may be the beginning of anything."""
+    end = len(text.removesuffix(".").removesuffix("…"))
+    while end and text[end - 1].isascii() and text[end - 1] not in _BORDERS:
+        end -= 1
+    return text[:end] + "…"
+
+
+def cleaned(error: GatewayError, *, private: Private = NOTHING) -> GatewayError:
     """The same error with a message that a client may see. For errors that came in-band, inside a 200 stream."""
-    message = clean(error.message, private=private)
+    return _saying(clean(error.message, private=private), error)
+
+
+def hidden(error: GatewayError, *, private: Private) -> GatewayError:
+    """The same error without what is private. For messages that were cleaned by somebody who did not know of all that is."""
+    return _saying(private.show(private.hide_hosts(private.hide(error.message))), error)
+
+
+def _saying(message: str, error: GatewayError) -> GatewayError:
     if message == error.message:
         return error
     return type(error)(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from ..backends.private import forms, private_of
 from ..config import GatewayConfig
 
 LEAST: Final = 8
@@ -74,5 +75,6 @@ def known_secrets(config: GatewayConfig) -> Iterator[str]:
         if not key.key.startswith("sha256:"):
             yield key.key
     for backend in config.backends.values():
-        yield backend.api_key or ""
-        yield from backend.headers.values()
+        private = private_of(backend)
+        yield from (form for secret in private.secrets for form in forms(secret))
+        yield from private.words

@@ -30,6 +30,8 @@ from aiohttp import web
 
 from .._version import __version__
 from ..backends.base import Backend
+from ..backends.leaks import leaks_of
+from ..backends.private import NOTHING, Private, private_of
 from ..config import CaptureConfig, GatewayConfig
 from ..conversion import to_mapping
 from ..errors import GatewayError
@@ -122,6 +124,7 @@ class Captures:
         self.folder = folder
         self.held_bytes = 0
         self.covering = Covering(known_secrets(config), config.capture.secrets)
+        self.private = Private.together(map(private_of, config.backends.values()))
         self._config = config
 
     def begin(self, request: web.Request, request_id: str) -> Capture:
@@ -218,7 +221,9 @@ class Capture:
         self._captures.folder.keep(name, self._file)
 
     def _file(self) -> bytes:
-        return write_capture(self._head, cover(self._entries, self._captures.covering, self._secret))
+        return write_capture(
+            self._head, cover(self._entries, self._captures.covering, self._secret, self._captures.private)
+        )
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
         """Record it, unless it is too much."""
@@ -285,14 +290,17 @@ def presented_key(request: web.Request) -> bytes:
     return found.encode(errors="backslashreplace")
 
 
-def cover(entries: Sequence[Entry], covering: Covering, key: bytes) -> Iterator[Entry]:
-    """The entries with secrets covered. A secret that is cut by the end of a read is found too."""
+def cover(entries: Sequence[Entry], covering: Covering, key: bytes, private: Private = NOTHING) -> Iterator[Entry]:
+    """The entries with secrets covered. A secret that is cut by the end of a read is found too; and where a model server spells out one of
+    `private`, piece by piece, all that it says from there on is covered, as it was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):
         streams.setdefault((entry.kind, entry.call), []).append(index)
     covered: dict[int, bytes] = {}
-    for indices in streams.values():
+    for (kind, _), indices in streams.items():
         whole = covering.data(b"".join(entries[index].data for index in indices), key)
+        if kind == "received" and (leaks := leaks_of(private)) is not None:
+            whole = leaks.frames(whole).ljust(len(whole), b"*")
         at = 0
         for index in indices:
             size = len(entries[index].data)

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from ..backends.base import Source
 from ..backends.connections import disconnected, timed_out
+from ..backends.leaks import check_reply, leaks_of
+from ..backends.refusals import hidden
 from ..backends.retry_after import retry_after_s
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
@@ -132,8 +134,11 @@ class Attempts:
         """See `Source.batches`."""
         while True:
             held: list[Event] = []
+            leaks = leaks_of(self.private)
             async with aclosing(cast("AsyncGenerator[list[Event], None]", self._source.batches())) as batches:
                 while (batch := await self._within(anext(batches, None))) is not None:
+                    if leaks is not None:
+                        batch = leaks.events(batch)
                     if not self._began:
                         held += batch
                         if all(isinstance(event, Start) for event in held):
@@ -143,6 +148,8 @@ class Attempts:
                         self._begin()
                         batch = held
                     yield batch
+                    if leaks is not None and batch and isinstance(batch[-1], Fault):
+                        return
             if self._began:
                 return
             try:
@@ -157,7 +164,7 @@ class Attempts:
 
     async def reply(self) -> ModelReply:
         """See `Source.reply`."""
-        return await self._whole(lambda: self._source.reply())
+        return await self._whole(self._reply)
 
     async def close(self) -> None:
         """See `Source.close`."""
@@ -176,6 +183,9 @@ class Attempts:
             self._observer.event(event)
 
     # --- one try after the other ------------------------------------------------------------------------------------
+
+    async def _reply(self) -> ModelReply:
+        return check_reply(self.private, await self._source.reply())
 
     async def _whole(self, read: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -210,13 +220,14 @@ class Attempts:
                 if not isinstance(error, GatewayError):
                     self._leave()
                     raise
-                self._fail(error)
-                fault = error
+                fault = hidden(error, private=self.private)
+                self._fail(fault)
             self._leave()
             member = await self._next(fault)
 
     async def _again(self, fault: GatewayError) -> None:
-        """The answer broke off for `fault`: begin another one. Raises `fault` if that cannot be."""
+        """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot be."""
+        fault = hidden(fault, private=self.private)
         if self._began:
             self._blame(fault)
             raise fault

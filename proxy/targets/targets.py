@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ..backends.base import Backend, Capabilities
 from ..backends.presets import GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS
+from ..backends.private import NOTHING, Private
 from ..config import BackendConfig, RouteConfig, TargetConfig
 from ..conversion import ConfigError
 from ..errors import BackendFault, GatewayError, Unavailable
@@ -51,8 +52,8 @@ class Target:
         """What the last health check said; before any it is taken to be."""
         self.checked = False
         """There was a health check."""
-        self.private: tuple[str, ...] = getattr(backend, "private", ())
-        """Texts that no client may see."""
+        self.private: Private = getattr(backend, "private", NOTHING)
+        """What no client may see."""
         failures = config.breaker.failures
         self.guarded = failures is not None
         """Left alone after failures even if there is no other."""
@@ -152,11 +153,16 @@ class Member:
 class Targets:
     """The servers of one route: `members` share the requests, `fallback` are asked after them, in order.
 
-    `capabilities`, `protocol` and `private` are those of all together. Raises `ValueError` if they do not go together.
+    `capabilities` and `protocol` are those of all together, `private` is what no client may see of them, or of whatever else is given.
+    Raises `ValueError` if they do not go together.
     """
 
     def __init__(
-        self, members: Sequence[Member], fallback: Sequence[Member] = (), balance: Balance[Member] | None = None
+        self,
+        members: Sequence[Member],
+        fallback: Sequence[Member] = (),
+        balance: Balance[Member] | None = None,
+        private: Private = NOTHING,
     ) -> None:
         every = (*members, *fallback)
         backends = [member.target.backend for member in every]
@@ -169,7 +175,7 @@ class Targets:
         self.name = members[0].name
         self.protocol = backends[0].protocol
         self.capabilities = backends[0].capabilities if len(every) == 1 else common(b.capabilities for b in backends)
-        self.private = tuple(dict.fromkeys(word for member in every for word in member.target.private))
+        self.private = Private.together((*(member.target.private for member in every), private))
         self.sole = every[0] if len(every) == 1 and not every[0].target.guarded else None
         """The only one, which is asked whatever is known of it."""
         self._balance = balance or Rotation()
@@ -232,7 +238,8 @@ def targets_of(route: RouteConfig, known: Mapping[str, Target]) -> Targets:
         "sticky": Sticky,
     }
     try:
-        return Targets(members, [member(entry) for entry in route.fallback], rules[route.balance]())
+        private = Private.together(target.private for target in known.values())
+        return Targets(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

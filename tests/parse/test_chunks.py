@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import _pychunk, fastparse
+from proxy._pyguard import SecretGuard
 from proxy.events import Event
 from proxy.testing import chunk, frame
 from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
@@ -182,6 +183,7 @@ SAYS_NOTHING_MORE = [
     b'data: { "choices" : [ { "delta" : { "content" : "ok" } } ] , "n" : [ ] }\n\n',
     frame({**chunk({}), "choices": [{"index": 0, "delta": {"content": "ok"}, "text": "y", "more": {"delta": 1}}]}),
     frame(chunk({"content": "ok"})).replace(b"data: ", b"data:"),
+    b'data: {"choices":[{"index":0,"delta":{"content":"ok"}}],"created":1e400,"n":-1e-400}\n\n',
 ]
 
 
@@ -209,6 +211,18 @@ REASONING = [
     {"role": "assistant", "content": "", "reasoning": "ok"},
     {"reasoning_text": "ok", "reasoning_content": ""},
 ]
+
+
+def test_a_guard_that_finds_something_keeps_its_frame_back(way: Way, request: pytest.FixtureRequest) -> None:
+    """The text up to there has passed; the frame goes the long way, where somebody ends the answer."""
+    implementation = request.node.callspec.params["way"]
+    guard = (SecretGuard if implementation == "python" else load("compiled").SecretGuard)((b"secret",))
+    way.gate.watch(guard)
+    assert way.gate.feed(frame(chunk({"content": "a sec"})) + frame(chunk({"content": "re"}))) == b"<a sec><re>"
+    last = frame(chunk({"content": "\\u0074."})).replace(b"\\\\", b"\\")
+    way.gate.feed(last + frame(chunk({"content": "more"})))
+    assert guard.found
+    assert b"".join(way.seen[1:]) == last + frame(chunk({"content": "more"}))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from proxy.backends.private import NOTHING
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Folding, Kind
 from proxy.exchange import Offer
@@ -69,7 +70,7 @@ def pair(
     reader, chain, writer, *seen = parts()
     plain = (Events(reader, chain, writer), seen[0], seen[1])
     reader, chain, writer, *seen = parts()
-    return plain, (Gate(reader, chain, writer, (), FRAME_BYTES), seen[0], seen[1])
+    return plain, (Gate(reader, chain, writer, NOTHING, FRAME_BYTES), seen[0], seen[1])
 
 
 def told(seen: Folding) -> tuple[Any, ...]:
@@ -193,7 +194,7 @@ def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
 
     write = WriteOptions(request=REQUEST, created=1)
     chain = Chain([Watch(refuse, guard(skip=False))])
-    gated = Gate(ChatReader(FRAME_BYTES), chain, ChatWriter(write), (), FRAME_BYTES)
+    gated = Gate(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):
         gated.feed(frame(chunk({}, "stop")))

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from proxy.app import create_app
 from proxy.backends.mock import MockBackend
+from proxy.backends.private import NOTHING
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
@@ -33,7 +34,7 @@ TOOLS = {"tools": [function("f")]}
 class Wire:
     """A source whose wire bytes are `reads`; `paused` says that its reading was stopped."""
 
-    private: tuple[str, ...] = ()
+    private = NOTHING
     queued_s = 0.0
 
     def __init__(self, reads: list[bytes]) -> None:
