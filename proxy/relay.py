@@ -22,6 +22,7 @@ from .events import Fault
 from .fastparse import SseFramer
 from .protocols.base import WireProtocol
 from .protocols.wire import load
+from .targets.beginning import Beginning
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
@@ -67,6 +68,8 @@ class Relay:
             data = self._up_to_end(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
+        if not self.spoke and self._is_all(data):
+            return b""
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
@@ -97,6 +100,10 @@ class Relay:
                 f"The model server sent a frame of more than {self._limit} bytes.", code="upstream_invalid_response"
             )
         return whole
+
+    def _is_all(self, data: bytes) -> bool:
+        """Whether nothing of an answer came before an error: then it can still become a status."""
+        return self.fault is not None and not Beginning().feed(data)
 
     def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
         shown = leaks.frames(data)

@@ -285,7 +285,6 @@ class Given:
     protocol: WireProtocol | None = None
     private = NOTHING
     queued_s = 0.0
-    began = False
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -298,6 +297,9 @@ class Given:
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         raise TypeError("this source has no wire bytes")
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        pass
 
     def pause(self) -> None:
         pass

@@ -52,10 +52,6 @@ class Source(Protocol):
     queued_s: float
     """How long the request waited because all connections to the backend were in use."""
 
-    @property
-    def began(self) -> bool:
-        """Whether wire bytes of a streamed answer have been given out."""
-
     def chunks(self) -> AsyncIterator[bytes]:
         """A streamed answer as wire bytes, one item per read. Only if `protocol` is not None. Raises `BackendFault`."""
 
@@ -63,6 +59,9 @@ class Source(Protocol):
         """A streamed answer as wire bytes: give each read to `sink`, from within the event loop's read callback where the
         transport allows, else from this task. Returns at the end of the body. What `sink` raises ends the reading and is
         raised here. Only if `protocol` is not None. Raises `BackendFault`."""
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """From within the `sink` of `pump`: what comes next goes to this one."""
 
     def pause(self) -> None:
         """Stop reading (back-pressure); may be called from within the `sink` of `pump`. The limit for silence does not run

@@ -49,10 +49,6 @@ class Answer(Protocol):
         """How long the request waited because all connections were in use."""
 
     @property
-    def began(self) -> bool:
-        """Whether a byte of the body has come."""
-
-    @property
     def ended(self) -> bool:
         """Whether the last byte has come, or nothing more will."""
 
@@ -64,6 +60,9 @@ class Answer(Protocol):
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """As `Source.pump`."""
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """As `Source.redirect`."""
 
     def pause(self) -> None:
         """As `Source.pause`."""

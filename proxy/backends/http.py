@@ -191,12 +191,6 @@ class HttpSource:
         self._streams = is_stream(answer.content_type, request.stream)
         self._choices = choices_of(request.sampling.n)
         self._ended = False
-        self._written = False
-
-    @property
-    def began(self) -> bool:
-        """Whether wire bytes of a streamed answer have been given out."""
-        return self._answer.began if self._streams else self._written
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
@@ -204,6 +198,10 @@ class HttpSource:
             await self._answer.pump(sink)
         else:
             sink(await self._as_stream())
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """Give what comes next to this one."""
+        self._answer.redirect(sink)
 
     def pause(self) -> None:
         """Stop reading."""
@@ -269,7 +267,6 @@ class HttpSource:
     async def _as_stream(self) -> bytes:
         """A whole answer, written as a stream."""
         reply = await self.reply()
-        self._written = True
         return self._wire.writer(WriteOptions(request=self._request, created=reply.created)).feed(unfold(reply))
 
     def _seen(self, events: list[Event]) -> None:

@@ -204,7 +204,6 @@ class MockSource:
     protocol: WireProtocol | None = None
     private = NOTHING
     queued_s = 0.0
-    began = False
 
     def __init__(self, turn: Turn, request: ModelRequest, number: int) -> None:
         self._turn = turn
@@ -221,6 +220,9 @@ class MockSource:
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """There are no wire bytes."""
         raise TypeError("a scripted answer has no wire bytes")
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """There are no wire bytes."""
 
     def pause(self) -> None:
         """Nothing is read."""

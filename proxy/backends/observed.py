@@ -15,6 +15,7 @@ class ObservedAnswer:
     def __init__(self, answer: Answer, observer: BackendObserver) -> None:
         self._answer = answer
         self._observer = observer
+        self._sink: Callable[[bytes], None]
 
     @property
     def status(self) -> int:
@@ -35,11 +36,6 @@ class ObservedAnswer:
     def queued_s(self) -> float:
         """See `Answer`."""
         return self._answer.queued_s
-
-    @property
-    def began(self) -> bool:
-        """See `Answer`."""
-        return self._answer.began
 
     @property
     def ended(self) -> bool:
@@ -68,17 +64,16 @@ class ObservedAnswer:
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """See `Answer`."""
-        received = self._observer.received
-
-        def both(data: bytes) -> None:
-            received(data)
-            sink(data)
-
+        self._sink = sink
         try:
-            await self._answer.pump(both)
+            await self._answer.pump(self._both)
         except BackendFault as error:
             self._observer.failed(error)
             raise
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `Answer`."""
+        self._sink = sink
 
     def pause(self) -> None:
         """See `Answer`."""
@@ -91,3 +86,7 @@ class ObservedAnswer:
     async def close(self, *, linger_s: float = 0.0) -> None:
         """See `Answer`."""
         await self._answer.close(linger_s=linger_s)
+
+    def _both(self, data: bytes) -> None:
+        self._observer.received(data)
+        self._sink(data)

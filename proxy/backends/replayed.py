@@ -61,9 +61,9 @@ class _Answer:
         self.status = call.status
         self.headers: Mapping[str, str] = CIMultiDict(call.headers)
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.began = bool(call.reads)
         self.ended = False
         self._call = call
+        self._sink: Callable[[bytes], None]
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
         for data in self._call.reads:
@@ -78,9 +78,13 @@ class _Answer:
         return body
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
         for data in self._call.reads:
-            sink(data)
+            self._sink(data)
         self._end()
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
 
     def pause(self) -> None:
         pass

@@ -114,9 +114,9 @@ class SessionAnswer:
         self.status = response.status
         self.content_type = response.content_type
         self.queued_s = 0.0  # aiohttp does not say
-        self.began = False
         self.headers: Mapping[str, str] = response.headers
         self._response = response
+        self._sink: Callable[[bytes], None]
         self._watch = watch
         self._flows = asyncio.Event()
         self._flows.set()
@@ -137,7 +137,6 @@ class SessionAnswer:
                 if not data:
                     return
                 watch.got()
-                self.began = True
                 yield data
         except aiohttp.ClientError as error:
             raise watch.fault or broken(error) from error
@@ -159,9 +158,14 @@ class SessionAnswer:
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give each read to `sink`, from this task."""
+        self._sink = sink
         async for data in self.reads():
-            sink(data)
+            self._sink(data)
             await self._flows.wait()
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `Answer`."""
+        self._sink = sink
 
     def pause(self) -> None:
         """Give nothing more to the sink."""

@@ -128,6 +128,10 @@ class WireAnswer:
             self._sink = None
         self._settle()
 
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `Answer`."""
+        self._sink = sink
+
     def pause(self) -> None:
         """Do not read the connection for a while."""
         if not self._paused:

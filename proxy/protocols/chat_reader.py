@@ -98,7 +98,7 @@ class ChatReader:
             self._end(out)
         else:
             message = "The model server broke off before the answer was finished."
-            self._fault(BackendFault(message, code="upstream_disconnected"), out)
+            self._fault(BackendFault(message, code="upstream_disconnected", transient=True), out)
 
     def _oversize(self, error: FrameTooLarge, out: list[Event]) -> None:
         self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"), out)

@@ -99,7 +99,7 @@ class ResponsesReader:
 
     def _break_off(self) -> None:
         message = "The model server broke off before the answer was finished."
-        self._fault(BackendFault(message, code="upstream_disconnected"))
+        self._fault(BackendFault(message, code="upstream_disconnected", transient=True))
 
     def _taken(self) -> list[Event]:
         out, self._out = self._out, []

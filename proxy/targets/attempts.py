@@ -3,8 +3,8 @@
 Rules:
 
 1. Asked again is only while nothing of an answer has come: a refused connection, a status that says "later", a connection that is
-   cut before the first byte of a stream or before the last one of a whole answer. Signs of life that the gateway itself wrote do
-   not count. What the server says inside an answer, an error frame or nonsense, is its answer.
+   cut before a stream has said anything or before the last byte of a whole answer. A role without text says nothing, and signs of
+   life that the gateway itself wrote do not count. What the server says inside an answer, an error frame or nonsense, is its answer.
 2. A time-out while connecting is a failed connection. One that comes later is final: the server may still be at work.
 3. Another server is asked at once. The same one is given time: as long as its `Retry-After` says, or a random pause up to a bound
    that doubles each time (full jitter).
@@ -32,6 +32,7 @@ from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver, observe_call
 from ..offload import is_large, offload
+from .beginning import Beginning
 from .targets import Member, is_failure
 
 if TYPE_CHECKING:
@@ -84,28 +85,32 @@ class Attempts:
     # --- as a source ------------------------------------------------------------------------------------------------
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `Source.pump`."""
-
-        def first(data: bytes) -> None:
-            self._begin()
-            sink(data)
-
+        """See `Source.pump`. What says nothing of an answer is kept until something does (rule 1)."""
         while True:
-            fault: GatewayError | None = None
+            beginning = Beginning()
+
+            def begin(data: bytes, beginning: Beginning = beginning) -> None:
+                if said := beginning.feed(data):
+                    self._begin()
+                    self._source.redirect(sink)
+                    sink(said)
+
+            fault: GatewayError = disconnected()
             try:
-                await self._within(self._source.pump(first if self._probe else sink))
+                await self._within(self._source.pump(begin))
+                if beginning.over:
+                    return
+                if said := beginning.finish():
+                    self._begin()
+                    sink(said)
+                    return
             except GatewayError as error:
                 fault = error
-            if self._source.began:
-                self._begin()
-                if fault is None:
-                    return
-            await self._again(fault or disconnected())
+            await self._again(fault)
 
-    @property
-    def began(self) -> bool:
-        """See `Source.began`."""
-        return self._source.began
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `Source.redirect`."""
+        self._source.redirect(sink)
 
     def pause(self) -> None:
         """See `Source.pause`."""
@@ -173,7 +178,7 @@ class Attempts:
         try:
             await self._source.close()
         finally:
-            if (self._began or self._source.began) and not self._failed:
+            if self._began and not self._failed:
                 self._asked.target.succeeded(probe=False)
             self._leave()
 

@@ -288,14 +288,15 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
     said = [KEY[a:b] for a, b in pairwise(sorted({0, *pieces, len(KEY)}))]
     texts = [*before, *said, *after]
     wire = b"".join(b"data: %b\n\n" % json.dumps(chunk({key: text}), ensure_ascii=escaped).encode() for text in texts)
-    wire = frame(chunk({"role": "assistant", "content": ""})) + wire + frame(chunk({}, "stop")) + frame("[DONE]")
+    wire = frame(chunk({"role": "assistant", key: "Hi"})) + wire + frame(chunk({}, "stop")) + frame("[DONE]")
     lane = lane_of(kind)
     out = given_out(lane, cut(wire, reads))
     frames = read_frames(out)
     shown = text_of(frames, key)
     assert KEY not in shown
     assert KEY[: part_size(KEY)] not in shown
-    assert "".join(before).startswith(shown[: len("".join(before))].rstrip("<"))
+    assert shown.startswith("Hi")
+    assert "".join(before).startswith(shown[2 : 2 + len("".join(before))].rstrip("<"))
     assert frames[-1] == "[DONE]"
     assert frames[-2]["error"]["code"] == "upstream_invalid_response"
     assert out == given_out(lane_of(kind), [wire]), "the same for any split" if kind == "raw" else ""

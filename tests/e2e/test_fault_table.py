@@ -32,6 +32,7 @@ CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
 SSE = {"Content-Type": "text/event-stream"}
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+ROLE = frame(chunk({"role": "assistant", "content": ""}))
 HEL = frame(chunk({"role": "assistant", "content": "Hel"}))
 STREAM = HEL + frame(chunk({"content": "lo"})) + frame(chunk({}, "stop")) + b"data: [DONE]\n\n"
 GARBAGE = b"data: {no json\n\n"
@@ -53,6 +54,17 @@ def _during(*rest: bytes, begin: bytes = b"", reset: bool = False, hang: bool = 
             return Raw(HEAD + _chunked(HEL + begin), *rest, hang=hang, reset=reset)
         begun = _chunked(b'{"id":"x","choices":[{"message":{"content":"Hel')
         return Raw(WHOLE_HEAD + begun, *rest, hang=hang, reset=reset)
+
+    return turn
+
+
+def _role(*rest: bytes, reset: bool = False) -> Script:
+    """Nothing but a role in a stream; of a whole answer less than all."""
+
+    def turn(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Raw(HEAD + _chunked(ROLE), *rest, reset=reset)
+        return Raw(WHOLE_HEAD + _chunked(b'{"id":"x"'), reset=True)
 
     return turn
 
@@ -135,6 +147,9 @@ FAULTS: dict[str, Fault] = {
     "reset inside a call": Fault(
         _during(begin=frame(chunk({"content": CALL[:40]})), reset=True), GONE, "upstream_disconnected"
     ),
+    "reset after a role": Fault(_role(reset=True), GONE),
+    "ended after a role": Fault(_role(_chunked(b"")), GONE),
+    "an error after a role": Fault(_packed(ROLE + frame(SAYS_KEY), orjson.dumps(SAYS_KEY)), (502, "upstream_error")),
     "closed inside a chunk": Fault(_during(b"ff\r\ndata: {"), GONE, "upstream_disconnected"),
     "stalled": Fault(_during(hang=True), TIMEOUT, "upstream_timeout", short="idle_s"),
     "stalled inside a call": Fault(

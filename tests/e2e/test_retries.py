@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from proxy.app import ROUTER
 from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, frame
+from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 
 HANGS_S = 10.0
@@ -71,11 +71,32 @@ def _cut(asked: Asked) -> Answer:
     return Answer([b'{"id":"x","choices":[{"mess'], headers={"Content-Type": "application/json"}, cut=True)
 
 
+def _cut_after(*frames: Any, framing: str = "chunked", cut: bool = True) -> Script:
+    """These frames, and then the connection is cut, or ends as if that were all; of a whole answer the begin."""
+
+    def turn(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            steps = [item if isinstance(item, bytes) else frame(item) for item in frames]
+            return Answer(steps, headers=SSE, framing=framing, cut=cut)
+        return _cut(asked)
+
+    return turn
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+AZURE = {"id": "", "object": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
 AGAIN: dict[str, Script] = {
     "closed at once": Raw(),
     "half a status line": Raw(b"HTTP/1.1 20"),
     "half a head": Raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/ev"),
     "cut after the head": _cut,
+    "cut after a role": _cut_after(ROLE),
+    "cut after a role in a comment's company": _cut_after(
+        b": hello\n\n", AZURE, ROLE, chunk({"content": None, "reasoning": ""})
+    ),
+    "cut inside the frame after a role": _cut_after(ROLE, b'data: {"id":"x","cho'),
+    "ended after a role": _cut_after(ROLE, cut=False),
+    "ended after a role, and its connection with it": _cut_after(ROLE, framing="close"),
     **{str(status): Refuse(status) for status in (408, 429, 500, 502, 503, 504)},
     "429 for no time": Refuse(429, headers={"Retry-After": "0"}),
     "429 until then": Refuse(429, headers={"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}),
@@ -138,6 +159,10 @@ def _error_first(asked: Asked) -> Answer:
     return Answer([frame({"error": {"message": "no memory", "type": "server_error", "code": None}})], headers=SSE)
 
 
+def _error_after_a_role(asked: Asked) -> Answer:
+    return Answer([frame(ROLE), *_error_first(asked).steps], headers=SSE)
+
+
 FINAL: dict[str, tuple[Script, int, str]] = {
     **{
         str(status): (Refuse(status), to, code)
@@ -154,6 +179,8 @@ FINAL: dict[str, tuple[Script, int, str]] = {
     "no HTTP": (Raw(b"\x00\xff garbage\r\n\r\n"), 502, "upstream_invalid_response"),
     "silence": (Raw(hang=True), 504, "upstream_timeout"),
     "silence after the head": (Answer(headers=SSE, hang=True), 504, "upstream_timeout"),
+    "silence after a role": (Answer([frame(ROLE)], headers=SSE, hang=True), 504, "upstream_timeout"),
+    "an error after a role": (_error_after_a_role, 502, "upstream_error"),
     "an error in the answer": (_error_first, 502, "upstream_error"),
 }
 """Faults that are the answer."""
@@ -162,7 +189,7 @@ FINAL: dict[str, tuple[Script, int, str]] = {
 @pytest.mark.parametrize("name", FINAL)
 async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
     turn, status, code = FINAL[name]
-    short = {"timeouts": {"first_byte_s": 0.1}} if code == "upstream_timeout" else {}
+    short = {"timeouts": {"first_byte_s": 0.1, "idle_s": 0.1}} if code == "upstream_timeout" else {}
     async with asyncio.timeout(HANGS_S), Upstream([turn]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url, backend=short)), ask([], stream=True))
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
@@ -170,11 +197,13 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
 
 
 @LANES
-async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any]) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("Hel", cut=True)]) as one, Upstream([Say("never")]) as two:
+@pytest.mark.parametrize("begin", ["content", "reasoning_content", "refusal"])
+async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any], begin: str) -> None:
+    first = _cut_after(ROLE, chunk({begin: "Hel"}))
+    async with asyncio.timeout(HANGS_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url)), ask(tools, stream=True))
     *chunks, error, _ = answer.frames()
-    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == "Hel"
+    assert "".join(c["choices"][0]["delta"].get(begin, "") for c in chunks) == "Hel"
     assert error["error"]["code"] == "upstream_disconnected"
     assert (len(one.requests), len(two.requests)) == (1, 0)
 

@@ -110,6 +110,13 @@ def test_what_only_looks_like_the_end_is_none(frame: bytes) -> None:
     assert relayed(TEXT + frame + LAST + DONE)[0] == TEXT + frame + LAST + DONE
 
 
+def test_an_error_before_anything_was_said_is_all_that_is_said() -> None:
+    role = frame(chunk({"role": "assistant", "content": ""}))
+    out, relay = relayed(COMMENT + role + ERROR)
+    assert (out, relay.spoke) == (b"", False)
+    assert relay.fault is not None
+
+
 def test_a_null_error_is_none() -> None:
     stream = frame({**chunk({"content": "a"}), "error": None}) + LAST + DONE
     assert relayed(stream)[0] == stream

@@ -44,17 +44,18 @@ class Wire:
         self.paused = asyncio.Event()
         self._flows = asyncio.Event()
         self._flows.set()
-
-    @property
-    def began(self) -> bool:
-        return self.given > 0
+        self._sink: Callable[[bytes], None]
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
         for data in self.reads:
             await self._flows.wait()
             self.given += 1
-            sink(data)
+            self._sink(data)
             await asyncio.sleep(0)
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
 
     def pause(self) -> None:
         self._flows.clear()

@@ -62,7 +62,6 @@ class Fake:
 class FakeSource:
     turn: str
     queued_s: float = 0.0
-    began: bool = False
     closed: int = 0
 
     async def batches(self) -> AsyncIterator[list[Event]]:
