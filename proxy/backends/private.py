@@ -126,7 +126,9 @@ class Private:
     def hide_hosts(self, text: str) -> str:
         """An error's text with `ADDRESS` in the place of hosts, their ports and what follows."""
         for host in self.hosts:
-            text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-]){_PORT_AND_PATH}", ADDRESS, text, flags=re.IGNORECASE)
+            name = re.escape(host)
+            place = rf"(?:\[{name}\]|(?<![\w.-]){name}(?![\w-]))"
+            text = re.sub(f"{place}{_PORT_AND_PATH}", ADDRESS, text, flags=re.IGNORECASE)
         return text
 
     def show(self, text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, Final
 
 import orjson
@@ -31,12 +32,14 @@ _TOO_LONG: Final = re.compile(
 )
 _TOO_LONG_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 
-_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\]\s]*\]|[^\s\"'<>)\]])+", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
-    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[[0-9a-f:]*:[0-9a-f:]*\]"
+    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[[0-9a-f:]*:[0-9a-f:.]*(?:%[\w.-]+)?\]"
     r"|\b(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]*(?=:\d{2,5}\b))(?::\d{1,5}\b)?",
     re.IGNORECASE,
 )
+_BARE: Final = re.compile(r"(?<![\w:.])[0-9a-f:.]{3,45}(?:%\w+)?(?!\w)", re.IGNORECASE)
+"""What may be an address of IPv6 without brackets."""
 _KEY: Final = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _TRACE: Final = re.compile(
     r"Traceback \(most recent call last\)|^goroutine \d+ \[|^[ \t]+at [\w.$<>]+[ (]|^[ \t]*File \"[^\"]+\", line \d+",
@@ -130,8 +133,21 @@ def _hidden(text: str, private: Private) -> str:
     text = _URL.sub(ADDRESS, text)
     text = private.hide_hosts(text)
     text = _ADDRESS.sub(ADDRESS, text)
+    text = _BARE.sub(_without_address, text)
     text = _KEY.sub("[key]", text)
     return " ".join(private.show(text).split())
+
+
+def _without_address(found: re.Match[str]) -> str:
+    word = found[0].rstrip(".")
+    for address in (word, word.removesuffix(":")):
+        try:
+            if ":" in address:
+                ip_address(address)
+                return ADDRESS + found[0][len(address) :]
+        except ValueError:
+            pass  # a time of day, or whatever else has colons
+    return found[0]
 
 
 def _without_last_word(text: str) -> str:

@@ -151,6 +151,14 @@ def test_a_secret_in_an_error_that_is_only_quoted() -> None:
         assert not any(KEY[:size] in shown for size in range(4, len(KEY)))
 
 
+@pytest.mark.parametrize("url", ["http://[::1]:45883/v1", "http://127.0.0.1:45883/v1", "http://gpu-1:45883/v1"])
+@pytest.mark.parametrize("around", ["{}", "({})", "[{}]", '"{}"', "dial {} now", "<{}>"])
+def test_the_own_address_goes_whole(url: str, around: str) -> None:
+    private = private_of(BackendConfig(kind="openai_chat", url=url))
+    for text in (url, url.removeprefix("http://"), url.removeprefix("http://").removesuffix("/v1")):
+        assert clean(around.format(text), private=private) == around.format("[address]")
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
