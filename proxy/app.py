@@ -6,7 +6,6 @@ side effects; sockets and middlewares are opened when the application starts and
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -22,7 +21,7 @@ from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
 from .cors import Cors
 from .delivery import API_KEY, Delivery, boundary
-from .errors import ClientFault, quote
+from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .heads import OWN_MIDDLEWARES, set_common
 from .lasting import LASTING, Lasting
@@ -45,7 +44,7 @@ from .servertools.folder import ServerTools
 from .settings import load, read_section
 from .store.opening import make_store
 from .stored import CONVERSATIONS, Conversations, add_routes
-from .targets.health import Health
+from .targets.health import HEALTH, Health
 from .targets.targets import Target, targets_of
 from .toolset import KnownTools
 from .warming import warm_up
@@ -53,12 +52,10 @@ from .warming import warm_up
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
-HEALTH: Final = web.AppKey("toolwire.health", Health)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ServerTools)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
-_READY_TIMEOUT_S: Final = 2.0
 
 WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
 """What aiohttp's server must not do with bodies: inflate them (see `proxy.receiving`), and read on what was refused."""
@@ -301,29 +298,39 @@ def _model_object(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}
 
 
-async def _model_names(request: web.Request) -> list[str]:
-    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend knows."""
+async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:
+    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend knows. And
+    the fault of a backend that could not say."""
     names: dict[str, None] = {}
+    fault: GatewayError | None = None
     key = request.get(API_KEY)
     for route in request.app[ROUTER].routes:
         if key is not None and not key.may_use(route.config.model):
             continue
         found = route.names
-        if not found and route.config.upstream_model is None:
+        if not found:
             try:
-                found = tuple(await asyncio.wait_for(route.targets.models(), _READY_TIMEOUT_S))
-            except TimeoutError:
-                found = ()
+                known = await route.targets.models()
+            except GatewayError as error:
+                fault = fault or error
+                continue
+            found = tuple(known) if route.config.upstream_model is None else (route.config.upstream_model,)
         names.update(dict.fromkeys(found))
-    return list(names)
+    return list(names), fault
 
 
 async def _models(request: web.Request) -> web.Response:
-    return _json({"object": "list", "data": [_model_object(name) for name in await _model_names(request)]})
+    names, fault = await _model_names(request)
+    if fault is not None and not names:  # an empty list would be a lie
+        raise fault
+    return _json({"object": "list", "data": [_model_object(name) for name in names]})
 
 
 async def _model(request: web.Request) -> web.Response:
     name = request.match_info["id"]
-    if name not in await _model_names(request):
-        raise ClientFault(f"The model {quote(name)} does not exist here.", code="model_not_found", param="model")
+    names, fault = await _model_names(request)
+    if name not in names:
+        raise fault or ClientFault(
+            f"The model {quote(name)} does not exist here.", code="model_not_found", param="model"
+        )
     return _json(_model_object(name))

@@ -113,7 +113,8 @@ class Backend(Protocol):
         """Can it be reached now? For `/ready`; must answer within two seconds."""
 
     async def models(self) -> list[str]:
-        """The model names that it knows; empty if it cannot say. For `/v1/models`; must answer within two seconds."""
+        """The model names that it knows; empty if it has no such list. For `/v1/models`, and at the start. Raises `GatewayError` if it
+        cannot be asked; must answer within two seconds."""
 
 
 async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Final
 
 import aiohttp
-import orjson
 from yarl import URL
 
 from .._version import __version__
@@ -34,11 +33,12 @@ from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
 from .base import fold_batches
 from .connections import Answer, Client, check_header, too_large
+from .model_list import no_list, read_model_list
 from .observed import ObservedAnswer
 from .presets import capabilities
 from .private import private_of
 from .refusals import cleaned, read_refusal
-from .session_client import SessionClient
+from .session_client import SessionClient, broken
 
 PROBE_S: Final = 2.0
 """Limit for `ready` and `models`."""
@@ -140,20 +140,27 @@ class HttpBackend:
             return False
 
     async def models(self) -> list[str]:
-        """The names in the server's model list; empty if it has none."""
+        """The names in the server's model list. Raises `BackendFault` if it has none, unless there is a `health_path` in its
+        place, or cannot be reached."""
+        body = bytearray()
         try:
-            async with asyncio.timeout(PROBE_S), self._session.get(self.base.joinpath("models")) as response:
-                listed = orjson.loads(await response.content.read(self.limits.frame_bytes))
-        except (aiohttp.ClientError, OSError, orjson.JSONDecodeError):
-            return []
-        entries = listed.get("data") if isinstance(listed, dict) else None
-        return [
-            entry["id"]
-            for entry in (entries if isinstance(entries, list) else [])
-            if isinstance(entry, dict)
-            and isinstance(entry.get("id"), str)
-            and not self.private.stands_in(entry["id"].encode(errors="replace"))
-        ]
+            async with (
+                asyncio.timeout(PROBE_S),
+                self._session.get(self.base.joinpath("models"), allow_redirects=False) as response,
+            ):
+                async for data in response.content.iter_any():
+                    body += data
+                    if len(body) > self.limits.frame_bytes:
+                        raise no_list()
+        except TimeoutError:
+            message = f"The model server did not give its list of models within {PROBE_S:g} s."
+            raise BackendFault(message, code="upstream_disconnected", transient=True) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise broken(error) from error
+        if response.status == 404 and self._config.health_path is not None:
+            return []  # it has no list, which the operator knows
+        names = read_model_list(response.status, bytes(body))
+        return [name for name in names if not self.private.stands_in(name.encode(errors="replace"))]
 
     @property
     def _session(self) -> aiohttp.ClientSession:

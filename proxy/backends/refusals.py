@@ -31,6 +31,10 @@ _TOO_LONG: Final = re.compile(
     re.IGNORECASE,
 )
 _TOO_LONG_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_KNOWN_CODES: Final = _TOO_LONG_CODES | {"model_not_found"}
+
+_NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
+"""What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\]\s]*\]|[^\s\"'<>)\]])+", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
@@ -86,6 +90,13 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
                 f"The model server answered with a redirect (status {status}), which is not followed.",
                 hint="Check the backend's `url`.",
             )
+        case 404 if code == "model_not_found" or _NO_MODEL.search(text):
+            return ClientFault(
+                text or "The model server does not have this model.",
+                code="model_not_found",
+                param="model",
+                hint="GET /v1/models lists the names.",
+            )
         case 404:
             return BackendFault(
                 f"The model server answered 404{said}", hint="Check the backend's `url` and model name."
@@ -107,7 +118,9 @@ def read_message(body: bytes) -> tuple[str, str | None]:
         error = parsed.get("error", parsed)
         if isinstance(error, dict):
             words = [error.get("code"), error.get("type")]
-            code = next((w for w in words if isinstance(w, str) and w in _TOO_LONG_CODES), None)
+            code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
+            if error.get("param") == "model":
+                code = code or "model_not_found"
             parsed = error.get("message") or error.get("detail") or ""
         else:
             parsed = error

@@ -27,6 +27,7 @@ from ..errors import GatewayError
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pulse import PULSES, Pulses
+from ..targets.health import HEALTH
 from .clients import ClientServer, check_head
 from .descriptors import log_room
 from .dispatch import Dispatch
@@ -87,6 +88,12 @@ class Host:
         self.config = config
         self.server.configure(config.server, config.limits)
         self._current = generation
+
+    async def look(self) -> None:
+        """Have the log name model servers that are no good, if the application has any."""
+        health = self._current.app.get(HEALTH)
+        if health is not None:
+            await health.look()
 
     async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
         """Let the application for the configuration that `read` gives take the place of the current one. If that fails, the

@@ -173,16 +173,18 @@ def run(
     ready: Callable[[], None],
     load: Callable[[], GatewayConfig] | None = None,
     listen: Listen | None = None,
+    looks: bool = True,
 ) -> int:
     """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once. `metrics` are
     those of this process.
 
     `listen` is for workers, in place of SIGHUP and `load`. A worker never takes a second signal as a demand to hurry,
-    because it may get one from its process group and one from its parent.
+    because it may get one from its process group and one from its parent. `looks`: at the start it asks the model servers, so that the log
+    names those that are no good.
     """
 
     async def main() -> None:
-        await _Serving(config, Host(create, metrics), load, listen).run(sockets, ready)
+        await _Serving(config, Host(create, metrics), load, listen, looks).run(sockets, ready)
 
     status = 1
     runner = asyncio.Runner(loop_factory=_loop_factory())
@@ -231,11 +233,13 @@ class _Serving:
         host: Host,
         load: Callable[[], GatewayConfig] | None,
         listen: Listen | None,
+        looks: bool,
     ) -> None:
         self._config = config
         self._host = host
         self._load = load
         self._listen = listen
+        self._looks = looks
         self._stop = asyncio.Event()
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
 
@@ -266,10 +270,13 @@ class _Serving:
             sock.listen(BACKLOG)
         with _rare_collections():
             ready()
-            following = asyncio.create_task(self._follow_orders())
+            tasks = {asyncio.create_task(self._follow_orders())}
+            if self._looks:
+                tasks.add(asyncio.create_task(self._host.look()))
             await self._stop.wait()
-            following.cancel()
-            await asyncio.wait({following}, timeout=LAST_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=LAST_S)
             await self._drain(runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:

@@ -265,6 +265,7 @@ class Supervisor:
                 Metrics(Cells(self._folder / f"{place.number}{CELLS}")),
                 ready=lambda: _say(theirs, "serves"),
                 listen=partial(_obey, theirs),
+                looks=place.number == 1,  # once is enough
             )
         )
 

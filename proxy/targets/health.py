@@ -1,4 +1,4 @@
-"""Asking servers whether they are up: regularly, or once for `/ready` (R10.6, R17.4, R18.2)."""
+"""Asking servers whether they are up: regularly, once for `/ready`, and at the start (R10.6, R17.4, R18.2)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from aiohttp import web
+from yarl import URL
+
+from ..errors import GatewayError, quote
 from .targets import Target
 
 LOG: Final = logging.getLogger("toolwire.health")
@@ -59,6 +63,11 @@ class Health:
         known = {target.name: target.healthy for target in self._targets.values() if target not in unknown}
         return {name: known[name] if name in known else found[name] for name in self._targets}
 
+    async def look(self) -> None:
+        """Ask each once, and log what is wrong with those that are no good: a dead or wrong address is easier to see now than in the
+        first request's error."""
+        await asyncio.gather(*map(_look_at, self._targets.values()))
+
     async def _ask(self, targets: list[Target]) -> dict[str, bool]:
         answers = await asyncio.gather(*map(_answers, targets))
         for target, up in zip(targets, answers, strict=True):
@@ -71,6 +80,30 @@ class Health:
             await asyncio.sleep(every_s * random.uniform(0.9, 1.1))  # not all workers at the same moment
 
 
+async def _look_at(target: Target) -> None:
+    if target.config.health_path is not None:
+        fault = (
+            None if await _answers(target) else f"Backend {quote(target.name)} does not answer on its `health_path`."
+        )
+    else:
+        try:
+            await target.models()
+            fault = None
+        except GatewayError as error:
+            fault = error.message
+    if fault is not None:
+        LOG.warning("%s%s Requests for it fail until that changes.", fault, _place(target))
+
+
+def _place(target: Target) -> str:
+    """Where it is, for the log."""
+    try:
+        url = URL(target.config.url or "").with_user(None).with_query(None)
+    except ValueError:
+        return ""
+    return f" It is asked at {url}." if url.host else ""
+
+
 async def _answers(target: Target) -> bool:
     try:
         async with asyncio.timeout(LIMIT_S):  # `wait_for` of Python 3.11 may lose a cancellation
@@ -80,3 +113,7 @@ async def _answers(target: Target) -> bool:
     except Exception:  # a plug-in's; a server that cannot be asked is not up
         LOG.exception("backend %r cannot be checked", target.name)
         return False
+
+
+HEALTH: Final = web.AppKey("toolwire.health", Health)
+"""The health of an application's servers."""

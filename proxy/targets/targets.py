@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -22,9 +23,10 @@ from typing import Any, Final
 from ..backends.base import Backend, Capabilities
 from ..backends.presets import GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS
 from ..backends.private import NOTHING, Private
+from ..backends.refusals import hidden
 from ..config import BackendConfig, RouteConfig, TargetConfig
 from ..conversion import ConfigError
-from ..errors import BackendFault, GatewayError, Unavailable
+from ..errors import BackendFault, GatewayError, Unavailable, quote
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 
@@ -35,6 +37,10 @@ FAILURES: Final = 5
 
 LONGEST_REST_S: Final = 300.0
 """No server is spared for longer, whatever its `Retry-After` says."""
+
+
+PATIENCE_S: Final = 2.5
+"""For a server to say which models it has: more than the two seconds that backends allow themselves."""
 
 
 class Target:
@@ -71,6 +77,20 @@ class Target:
     def wait_s(self) -> float:
         """How long until it may be asked again, as far as can be told."""
         return max(self.breaker.wait_s, self._rests_until - self._clock(), 0.0)
+
+    async def models(self) -> list[str]:
+        """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):  # `wait_for` of Python 3.11 may lose a cancellation
+                return await self.backend.models()
+        except TimeoutError:
+            fault: GatewayError = BackendFault(f"It did not say which models it has within {PATIENCE_S:g} s.")
+        except GatewayError as error:
+            fault = hidden(error, private=self.private)
+        except Exception:  # a plug-in's
+            LOG.exception("backend %r cannot say which models it has", self.name)
+            fault = BackendFault("It failed.")
+        raise BackendFault(f"Backend {quote(self.name)}: {fault.message}", code=fault.code, status=502)
 
     def rest(self, seconds: float) -> None:
         """It asked to be spared for so long."""
@@ -217,11 +237,17 @@ class Targets:
         )
 
     async def models(self) -> list[str]:
-        """The model names that the members know."""
-        known: dict[str, None] = {}
-        for member in self.members:
-            known.update(dict.fromkeys(await member.target.backend.models()))
-        return list(known)
+        """The model names that the members know; if none of them can say, those of the fallback. Raises what the first one raised if
+        nobody can."""
+        faults: list[GatewayError] = []
+        for several in (self.members, self.fallback):
+            asked = [member.target.models() for member in several]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            faults += [answer for answer in answers if isinstance(answer, GatewayError)]
+            known = [names for names in answers if not isinstance(names, BaseException)]
+            if known:
+                return list(dict.fromkeys(name for names in known for name in names))
+        raise faults[0]
 
 
 def targets_of(route: RouteConfig, known: Mapping[str, Target]) -> Targets:

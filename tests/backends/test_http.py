@@ -479,7 +479,59 @@ async def test_not_ready(connect: Connect) -> None:
         url = gone.url
     backend = await connect(url=url)
     assert not await backend.ready()
-    assert await backend.models() == []
+    with pytest.raises(BackendFault) as caught:
+        await backend.models()
+    assert (caught.value.code, caught.value.message) == ("upstream_disconnected", "The model server cannot be reached.")
+
+
+NO_LISTS: dict[str, tuple[Answer, str]] = {
+    "no key": (Answer([b"no"], status=401), "upstream_auth"),
+    "no path": (Answer([b"404 page not found"], status=404), "upstream_error"),
+    "led elsewhere": (Answer([b"there"], status=302, headers={"Location": "/v1/models"}), "upstream_error"),
+    "failing": (Answer([b"{}"], status=500), "upstream_error"),
+    "a page": (Answer([b"<html>router</html>"], headers={"Content-Type": "text/html"}), "upstream_invalid_response"),
+    "nothing": (Answer([]), "upstream_invalid_response"),
+    "something else": (Answer([b'{"status":"ok"}']), "upstream_invalid_response"),
+    "null": (Answer([b"null"]), "upstream_invalid_response"),
+    "no list": (Answer([b'{"data":{"id":"m"}}']), "upstream_invalid_response"),
+    "too much": (Answer([b" " * 70_000]), "upstream_invalid_response"),
+    "cut": (Answer([b'{"data":[{"id'], cut=True), "upstream_disconnected"),
+    "no HTTP": (Raw(b"hello\r\n\r\n"), "upstream_invalid_response"),
+}
+
+
+@pytest.mark.parametrize("name", NO_LISTS)
+async def test_no_list_of_models_is_no_empty_one(server: Upstream, connect: Connect, name: str) -> None:
+    server.listing, code = NO_LISTS[name]
+    with pytest.raises(BackendFault) as caught:
+        await (await connect(limits=LimitsConfig(frame_bytes=65_536))).models()
+    assert caught.value.code == code
+    assert "127.0.0.1" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b'{"object":"list","data":[]}', []),
+        (b'{"object":"list","data":null}', []),
+        (b'[{"id":"a"},{"id":3},"b",{"id":"c"}]', ["a", "c"]),
+    ],
+)
+async def test_lists_of_models(server: Upstream, connect: Connect, body: bytes, names: list[str]) -> None:
+    server.listing = Answer([body])
+    assert await (await connect()).models() == names
+
+
+async def test_a_server_that_has_no_list_says_so_in_its_configuration(server: Upstream, connect: Connect) -> None:
+    server.listing = Answer([b"404"], status=404)
+    assert await (await connect(health_path="/health")).models() == []
+
+
+async def test_a_list_of_models_that_comes_in_pieces(server: Upstream, connect: Connect) -> None:
+    more = asyncio.Event()
+    server.listing = Answer([b'{"data":[{"id":"a"},', more, b'{"id":"b"}]}'])
+    asyncio.get_running_loop().call_later(0.02, more.set)
+    assert await (await connect()).models() == ["a", "b"]
 
 
 async def test_a_backend_must_be_started() -> None:

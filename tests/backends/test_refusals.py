@@ -44,6 +44,45 @@ def test_status_table(status: int, to: int, code: str, fault: type[Exception]) -
     assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        said("The model `x` does not exist.", type="NotFoundError", code=404),
+        said('model "x" not found, try pulling it first', type="api_error"),
+        said("The model `x` does not exist or you do not have access to it.", code="model_not_found"),
+        said("Unknown name", param="model"),
+        said("gone", code="model_not_found"),
+        orjson.dumps({"object": "error", "message": "The model `x` does not exist.", "code": 404}),
+        b'{"error":"model \'x\' not found"}',
+        b'{"error":"No models loaded. Load one first."}',
+        b"Unknown model: x",
+    ],
+)
+def test_a_model_that_the_server_does_not_have(body: bytes) -> None:
+    error = read_refusal(404, {}, body)
+    assert isinstance(error, ClientFault)
+    assert (error.status, error.code, error.param, error.transient) == (404, "model_not_found", "model", False)
+    assert read_message(body)[0] in error.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"404 page not found",
+        b'{"detail":"Not Found"}',
+        b"<html><title>404: the model</title></html>",
+        b"",
+        said("Invalid URL (POST /v1/models/chat/completions)"),
+        said("no route: /models"),
+        b"Cannot POST /model/chat",
+        b"service model-gateway not found",
+    ],
+)
+def test_a_path_that_the_server_does_not_have(body: bytes) -> None:
+    error = read_refusal(404, {}, body)
+    assert (error.status, error.code, type(error)) == (502, "upstream_error", BackendFault)
+
+
 def test_rate_limit_without_a_pause() -> None:
     assert read_refusal(429, {}, b"").headers == {}
 

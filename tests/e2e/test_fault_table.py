@@ -137,6 +137,8 @@ FAULTS: dict[str, Fault] = {
         Refuse(429, headers={"Retry-After": "7; soon"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)
     ),
     "500": Fault(Refuse(500), (502, "upstream_error")),
+    "404 for the model": Fault(Refuse(404, "The model `m` does not exist."), (404, "model_not_found")),
+    "404 for the path": Fault(Refuse(404, body=b'{"detail":"Not Found"}'), (502, "upstream_error")),
     "garbage instead of the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
     "a chunk size that is none": Fault(Raw(HEAD + b"zz\r\n"), INVALID),
     "a status line that is none": Fault(Raw(b"HTTP/1.1 000 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),

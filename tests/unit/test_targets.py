@@ -158,6 +158,23 @@ def test_servers_of_two_protocols_do_not_go_together() -> None:
         Targets([Member(target(Fake("a", protocol=ChatProtocol())))], [Member(target(Fake("b")))])
 
 
+async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks() -> list[str]:
+        raise KeyError("secret")
+
+    async def hangs() -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr("proxy.targets.targets.PATIENCE_S", 0.01)
+    for models in breaks, hangs:
+        server = Fake("mine")
+        server.models = models  # type: ignore[method-assign]
+        with pytest.raises(BackendFault, match='Backend "mine": It') as caught:
+            await Targets([Member(target(server))]).models()
+        assert (caught.value.status, "secret" in caught.value.message) == (502, False)
+
+
 async def test_the_models_of_a_route_are_those_of_its_members() -> None:
     targets, _ = several(2, 1)
     assert await targets.models() == ["s0", "shared", "s1"]

@@ -1,0 +1,163 @@
+"""The list of models, and servers that are dead or none: they are named, and no list is empty because of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from proxy.testing import Answer, Refuse, Say, Script, Upstream
+from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, sdk
+from tests.e2e.processes import running
+from tests.e2e.responses_answers import RESPONSES
+
+HANGS_S = 20.0
+
+
+@pytest.fixture
+async def gone() -> str:
+    """The address of a server that is not there."""
+    async with Upstream() as server:
+        url = server.url
+    return url
+
+
+def config(backends: dict[str, Any], *routes: dict[str, Any]) -> Any:
+    return read_config({"backends": backends, "routes": list(routes)} if routes else {"backends": backends})
+
+
+async def get(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
+    async with (
+        asyncio.timeout(HANGS_S),
+        aiohttp.ClientSession() as session,
+        session.get(server.make_url(path)) as response,
+    ):
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m"])
+async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) -> None:
+    status, body = await get(await gateway(config({"gpu": {"url": gone}})), path)
+    assert (status, body["error"]["code"]) == (502, "upstream_disconnected")
+    assert '"gpu"' in body["error"]["message"]
+    assert "127.0.0.1" not in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        Answer([b"404 page not found"], status=404),
+        Answer([b"<html>router</html>"]),
+        Answer([b'{"status":"ok"}']),
+        Refuse(500),
+    ],
+    ids=["no path", "a page", "something else", "failing"],
+)
+async def test_what_is_no_model_server_is_named(gateway: Gateway, listing: Answer) -> None:
+    async with Upstream() as wrong:
+        wrong.listing = listing
+        status, body = await get(await gateway(config({"gpu": {"url": wrong.url}})))
+    assert status == 502
+    assert '"gpu"' in body["error"]["message"]
+    assert "`url`" in body["error"]["message"]
+
+
+async def test_a_server_that_says_nothing_is_named(gateway: Gateway) -> None:
+    async with Upstream() as silent:
+        silent.listing = Answer([], hang=True)
+        status, body = await get(await gateway(config({"gpu": {"url": silent.url}})))
+    assert status == 502
+    assert '"gpu"' in body["error"]["message"]
+
+
+async def test_a_dead_server_hides_no_other(gateway: Gateway, gone: str) -> None:
+    """Neither one of the same route nor another route's names; and where all are dead the fallback may say."""
+    async with Upstream() as server:
+        servers = {"dead": {"url": gone}, "alive": {"url": server.url}}
+        shared = await gateway(config(servers, {"model": "*", "backends": ["dead", "alive"]}))
+        fallback = await gateway(config(servers, {"model": "*", "backend": "dead", "fallback": ["alive"]}))
+        named = await gateway(config(servers, {"model": "known", "backend": "dead"}, {"model": "*", "backend": "dead"}))
+        assert [entry["id"] for entry in (await get(shared))[1]["data"]] == ["m", "n"]
+        assert [entry["id"] for entry in (await get(fallback))[1]["data"]] == ["m", "n"]
+        assert [entry["id"] for entry in (await get(named))[1]["data"]] == ["known"]
+        assert (await get(named, "/v1/models/known"))[0] == 200
+        assert (await get(named, "/v1/models/other"))[0] == 502
+
+
+async def test_a_route_that_renames_whatever_comes(gateway: Gateway, gone: str) -> None:
+    """As `serve --model NAME`."""
+    async with Upstream() as server:
+        alive = await gateway(
+            config({"gpu": {"url": server.url}}, {"model": "*", "backend": "gpu", "upstream_model": "n"})
+        )
+        dead = await gateway(config({"gpu": {"url": gone}}, {"model": "*", "backend": "gpu", "upstream_model": "n"}))
+        assert [entry["id"] for entry in (await get(alive))[1]["data"]] == ["n"]
+        assert (await get(dead))[0] == 502
+
+
+# --- at the start ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str, workers: int) -> None:
+    """Once, however many workers there are, and without the password; nobody waits for it."""
+    async with Upstream() as good, Upstream() as wrong, Upstream() as silent:
+        wrong.listing = Answer([b"404 page not found"], status=404)
+        silent.listing = Answer([], hang=True)
+        backends = {
+            "good": {"url": good.url},
+            "dead": {"url": gone.replace("http://", "http://me:hunter2@")},
+            "wrong": {"url": wrong.url},
+            "checked": {"url": gone, "health_path": "/health"},
+            "silent": {"url": silent.url},
+        }
+        routes = [{"model": name, "backend": name} for name in backends]
+        settings = {"backends": backends, "routes": routes, "server": {"port": 0, "workers": workers}}
+        async with running(tmp_path, settings) as started:
+            await started.logged("Requests for it fail", 4)
+            async with aiohttp.ClientSession() as session, session.get(f"{started.url}/health") as response:
+                assert response.status == 200
+            lines = [line for line in started.log.splitlines() if "Requests for it fail" in line]
+    found = {name: [line for line in lines if f'Backend "{name}"' in line] for name in backends}
+    assert {name: len(several) for name, several in found.items()} == {
+        "good": 0, "dead": 1, "wrong": 1, "checked": 1, "silent": 1,
+    }  # fmt: skip
+    assert all(" WARNING " in line and "http://127.0.0.1:" in line for line in lines)
+    assert "cannot be reached" in found["dead"][0]
+    assert "404" in found["wrong"][0]
+    assert "hunter2" not in "".join(lines)
+
+
+# --- a model that the server does not have --------------------------------------------------------------------------
+
+NO_MODEL = Refuse(404, "The model `other` does not exist.")
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_is_not_there_is_the_clients_fault(gateway: Gateway, path: str, stream: bool) -> None:
+    asked = {"messages": USER} if path == CHAT else {"input": "hi"}
+    async with Upstream([NO_MODEL]) as server:
+        started = await gateway(
+            read_config({"backends": {"gpu": {"url": server.url}}, "defaults": {"retry": {"attempts": 3}}})
+        )
+        answer = await post(started, {"model": "other", **asked, "stream": stream}, path=path)
+        error = answer.json()["error"]
+        assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+        assert "`other`" in error["message"]
+        assert len([asked for asked in server.requests if asked.method == "POST"]) == 1
+
+
+@pytest.mark.parametrize(("turn", "times"), [(NO_MODEL, 1), (Refuse(404, body=b"404 page not found"), 2)])
+async def test_sdks_do_not_ask_again_for_it(gateway: Gateway, turn: Script, times: int) -> None:
+    async with Upstream([turn, Say("never")] if times == 1 else [turn]) as server:
+        started = await gateway(read_config({"backends": {"gpu": {"url": server.url}}}))
+        async with sdk(started, max_retries=1) as client:
+            with pytest.raises(openai.APIStatusError) as caught:
+                await client.chat.completions.create(model="other", messages=[{"role": "user", "content": "hi"}])
+        assert isinstance(caught.value, openai.NotFoundError) is (times == 1)
+        assert len(server.requests) == times
