@@ -13,7 +13,7 @@ from dataclasses import replace
 import orjson
 from aiohttp import web
 
-from proxy.backends.adapt import adapt, fit_images
+from proxy.backends.adapt import adapt, fit_images, may_be_asked
 from proxy.backends.base import Backend
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open
@@ -70,7 +70,7 @@ class Forwarding(Middleware):
         return reply
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:
-        takes = backend.capabilities
+        takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         wire = None if backend.protocol is None else backend.protocol.name
         try:
             return adapt(sent, takes, forward_unknown=exchange.route.options.forward_unknown, wire=wire)

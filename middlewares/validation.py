@@ -19,6 +19,8 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from proxy.backends.adapt import may_be_asked
+from proxy.backends.base import Capabilities
 from proxy.cache import BoundedCache
 from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
@@ -33,7 +35,9 @@ from proxy.toolset import note, note_of
 LOG: Final = logging.getLogger("toolwire.validation")
 
 MAX_CALL_ID_CHARS: Final = 256
-_CONTENT: Final = frozenset({"input_file", "input_image", "input_audio", "file"})
+_CONTENT: Final = frozenset(
+    {"input_file", "input_image", "input_audio", "input_video", "file", "audio_url", "video_url"}
+)
 """Content parts that hold something to read, which must not be left out in silence."""
 NAME_CHARS: Final[Mapping[str, int]] = {"chat": 64}
 """Longest name of a tool by protocol (R3.2); elsewhere 128."""
@@ -226,7 +230,7 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
-    takes, forward = exchange.route.targets.capabilities, exchange.route.options.forward_unknown
+    takes, forward = _may_be_asked(exchange, request), exchange.route.options.forward_unknown
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     for name, asks in _ANSWER_CHANGING.items():
@@ -237,6 +241,11 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
         listed = forward == "list" and name in takes.extra_parameters
         if not (kept and (forward == "all" or listed)):
             raise _unsupported(name, "no such thing")
+
+
+def _may_be_asked(exchange: Exchange, request: ModelRequest) -> Capabilities:
+    targets = exchange.route.targets
+    return may_be_asked(request, targets.capabilities, targets.protocol)
 
 
 def _unsupported(name: str, instead: str) -> ClientFault:
@@ -352,7 +361,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> Non
 
 
 def _check_images(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
-    takes = exchange.route.targets.capabilities
+    takes = _may_be_asked(exchange, request)
     if takes.images or takes.drop_images:
         return
     for index, message in enumerate(request.messages):

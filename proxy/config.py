@@ -314,7 +314,9 @@ class BackendConfig:
     system_role: bool | None = doc("Takes `system` messages; else they move to the first user message.", default=None)
     developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
     images: Literal["true", "false", "drop"] | None = doc(
-        "Takes images: `true`, `false` (400), `drop` (replaced by a note).", default=None
+        "Takes images: `true`, `false` (400), `drop` (replaced by a note). Where neither this nor the preset says, those of requests without"
+        " tools go to the server.",
+        default=None,
     )
     merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)
     stream_usage: bool | None = doc("Takes `stream_options.include_usage`.", default=None)

@@ -29,6 +29,7 @@ from ..model import (
     ToolSpec,
     ToolUse,
 )
+from ..protocols.base import WireProtocol
 from ..protocols.wire import dump
 from .base import Capabilities
 
@@ -37,6 +38,9 @@ CONTINUE: Final = "Continue."
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
+
+PROBABILITIES: Final = frozenset({"logprobs", "top_logprobs"})
+"""The fields that ask for them."""
 
 IMAGE_OMITTED: Final = "[image omitted]"
 
@@ -100,6 +104,22 @@ def _is_plain(message: Message) -> bool:
     """One text or nothing, as most messages are."""
     parts = message.parts
     return not parts or (len(parts) == 1 and type(parts[0]) is Text)
+
+
+def may_be_asked(request: ModelRequest, takes: Capabilities, wire: WireProtocol | None) -> Capabilities:
+    """What a server that `takes` this may be asked for by `request`, as the client sent it.
+
+    Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of it, and images, if
+    nobody has said that it takes none. `wire` is its protocol; a backend without any takes what it says.
+    """
+    if request.tools or wire is None:
+        return takes
+    return replace(
+        takes,
+        images=takes.images or takes.images_unknown,
+        multiple_choices=True,
+        extra_parameters=takes.extra_parameters | PROBABILITIES,
+    )
 
 
 def keep_fields(

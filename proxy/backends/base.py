@@ -29,6 +29,8 @@ class Capabilities:
     developer_role: bool = False
     images: bool = False
     drop_images: bool = False
+    images_unknown: bool = False
+    """Nobody has said whether it takes images."""
     merge_roles: bool = False
     stream_usage: bool = True
     constrain: str = "none"

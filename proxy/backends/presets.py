@@ -130,7 +130,9 @@ def capabilities(config: BackendConfig) -> Capabilities:
         for f in fields(BackendConfig)
         if f.name in known and (value := getattr(config, f.name)) is not None
     }
-    if config.images is not None:
+    if config.images is None:
+        own["images_unknown"] = not preset.images and config.kind != "openai_completions"
+    else:
         own["images"] = config.images == "true"
         own["drop_images"] = config.images == "drop"
     if config.extra_parameters is not None:

@@ -24,6 +24,7 @@ from ..model import CallKind, Usage
 from .chat_reply import (
     AN_ANSWER,
     arguments_text,
+    probabilities,
     prose,
     read_error,
     read_reason,
@@ -176,8 +177,7 @@ class ChatReader:
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
-        logprobs = choice.get("logprobs")
-        extra = {"logprobs": logprobs} if logprobs else None
+        extra = probabilities(choice)
         before = len(out)
         for kind, text in prose(delta):
             if text:

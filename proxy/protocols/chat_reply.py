@@ -102,7 +102,9 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     if not isinstance(message, dict):
         message = {"content": choice.get("text")}  # the older text protocol
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
-        return ReplyChoice((Text(text),) if text else (), _reason_of(choice), _extra_of(choice))  # most answers
+        return ReplyChoice(
+            (Text(text),) if text else (), _reason_of(choice), probabilities(choice) or EMPTY
+        )  # most answers
     texts: dict[Prose, str] = {}
     for kind, piece in prose(message):
         texts[kind] = texts.get(kind, "") + piece
@@ -124,16 +126,42 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     for call in calls:
         if isinstance(call, dict):
             parts.append(_read_call(call, cut=reason == "length"))
-    return ReplyChoice(tuple(parts), reason, _extra_of(choice))
+    return ReplyChoice(tuple(parts), reason, probabilities(choice) or EMPTY)
 
 
 def _reason_of(choice: Mapping[str, Any]) -> str:
     return read_reason(text_of(choice.get("finish_reason")) or "stop")
 
 
-def _extra_of(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+def probabilities(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a choice says of the probabilities of its tokens, as an `extra`; in the form of Chat also where it comes in that of the older
+    text protocol."""
     logprobs = choice.get("logprobs")
-    return {"logprobs": logprobs} if logprobs else EMPTY
+    if isinstance(logprobs, dict) and isinstance(tokens := logprobs.get("tokens"), list):
+        chances, others = (_padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs"))
+        logprobs = {
+            "content": [
+                {
+                    **_token(token, chance),
+                    "top_logprobs": [_token(*one) for one in top.items()] if isinstance(top, dict) else [],
+                }
+                for token, chance, top in zip(tokens, chances, others, strict=True)
+            ],
+            "refusal": None,
+        }
+    return {"logprobs": logprobs} if logprobs else None
+
+
+def _padded(values: Any, size: int) -> list[Any]:
+    known = values[:size] if isinstance(values, list) else []
+    return known + [None] * (size - len(known))
+
+
+def _token(token: Any, chance: Any) -> dict[str, Any]:
+    """One token; its chance is null at the beginning of a text, which Chat cannot say."""
+    text = text_of(token)
+    number = isinstance(chance, int | float) and not isinstance(chance, bool)
+    return {"token": text, "logprob": chance if number else 0.0, "bytes": list(text.encode(errors="replace"))}
 
 
 def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:

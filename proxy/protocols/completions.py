@@ -50,8 +50,9 @@ class CompletionsProtocol:
     whole_history = True
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images and
-        other parts that are not text. Tools are not written: in prompt mode they stand in the text already."""
+        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images. What
+        is not modelled is left out, or in results JSON (R8.2, R4.2). Tools are not
+        written: in prompt mode they stand in the text already."""
         sampling = request.sampling
         stop = list(sampling.stop)
         if len(stop) < _MAX_STOPS:
@@ -71,7 +72,7 @@ class CompletionsProtocol:
             "stream_options": {"include_usage": True} if request.stream and request.include_usage else None,
         }
         body = {key: value for key, value in fields.items() if value is not None}
-        return {**body, **request.extra}
+        return {**body, **_with_number(request.extra)}
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or the error that the body holds."""
@@ -101,6 +102,15 @@ class CompletionsProtocol:
         raise Defect("The completions protocol is spoken to model servers only.")
 
 
+def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Here `logprobs` is how many alternatives are wanted for each token."""
+    wanted = extra.get("logprobs")
+    if not isinstance(wanted, bool):
+        return extra
+    others = {name: value for name, value in extra.items() if name not in ("logprobs", "top_logprobs")}
+    return {**others, "logprobs": extra.get("top_logprobs") or 1} if wanted else others
+
+
 def render_transcript(messages: Iterable[Message]) -> str:
     """The conversation as one text; see the module's docstring for the form."""
     paragraphs = [(message.role, f"{_LABELS[message.role]}: {_render(message)}".rstrip()) for message in messages]
@@ -120,13 +130,15 @@ def _render(message: Message) -> str:
             case ToolResult():
                 output = _render(Message("tool", part.parts))
                 pieces.append(f"[function_call_output call_id={part.call_id} output={output}]")
-            case Image() | Opaque():
+            case Image():
                 raise ClientFault(
                     "This model takes text only.",
                     code="unsupported_content",
                     param="messages",
                     hint="Leave out images.",
                 )
+            case Opaque() if message.role == "tool":
+                pieces.append(dump(part.payload).decode())
             case _:
                 pass
     return "\n".join(pieces)

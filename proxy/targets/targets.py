@@ -282,6 +282,7 @@ def common(takes: Any) -> Capabilities:
         elif isinstance(values[0], bool):
             careful[field.name] = all(values)
     careful["merge_roles"] = any(one.merge_roles for one in every)
+    careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]
     # A grammar, or a schema, is written in each server's own words; but it has to be one of the two for all.
     kinds = {one.constrain for one in every}

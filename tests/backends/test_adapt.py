@@ -238,7 +238,7 @@ def test_the_configuration_wins_over_the_preset() -> None:
     assert takes.extra_parameters == {"a"}
     assert takes.reasoning_effort is True
     assert capabilities(BackendConfig(images="true")).images is True
-    assert capabilities(BackendConfig()) == Capabilities()
+    assert capabilities(BackendConfig()) == Capabilities(images_unknown=True)
 
 
 @pytest.mark.parametrize("wrong", [BackendConfig(preset="gpt"), BackendConfig(constrain="magic")])

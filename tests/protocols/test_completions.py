@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import orjson
 import pytest
 
 from proxy.errors import ClientFault, Defect
-from proxy.events import fold
-from proxy.model import Image, Message, ModelRequest, Reasoning, Sampling, Text, ToolResult, ToolUse
+from proxy.events import Delta, fold
+from proxy.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
 from proxy.protocols.completions import CompletionsProtocol, render_transcript
 from tests.protocols.wires import frame, options
 
@@ -56,6 +58,62 @@ def test_the_request() -> None:
     }
     four = ModelRequest("m", (), sampling=Sampling(stop=tuple("abcd")))
     assert TEXT.write_request(four)["stop"] == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({"logprobs": True}, {"logprobs": 1}),
+        ({"logprobs": True, "top_logprobs": 4}, {"logprobs": 4}),
+        ({"logprobs": False, "top_logprobs": 4}, {}),
+        ({"logprobs": 3, "seedling": 1}, {"logprobs": 3, "seedling": 1}),
+    ],
+)
+def test_probabilities_are_asked_for_by_a_number(asked: dict[str, Any], sent: dict[str, Any]) -> None:
+    body = TEXT.write_request(ModelRequest("m", (), extra=asked))
+    assert {name: value for name, value in body.items() if name not in ("model", "prompt", "stop")} == sent
+
+
+def test_probabilities_come_in_the_form_of_chat() -> None:
+    said = {
+        "text_offset": [0, 2],
+        "tokens": ["Hi", "\u00e4"],
+        "token_logprobs": [None, -0.5],
+        "top_logprobs": [None, {"\u00e4": -0.5, "b": -1}],
+    }
+    first = {"token": "Hi", "logprob": 0.0, "bytes": [72, 105], "top_logprobs": []}
+    second = {"token": "\u00e4", "logprob": -0.5, "bytes": [195, 164]}
+    tops = [second, {"token": "b", "logprob": -1, "bytes": [98]}]
+    expected = {"content": [first, {**second, "top_logprobs": tops}], "refusal": None}
+    choice = {"index": 0, "text": "Hi\u00e4", "finish_reason": "stop", "logprobs": said}
+    [read] = TEXT.read_reply(orjson.dumps({"choices": [choice]})).choices
+    assert read.extra == {"logprobs": expected}
+    events = TEXT.reader(frame_bytes=10_000).feed(frame({"id": "x", "choices": [choice]}))
+    assert [event.extra for event in events if isinstance(event, Delta)] == [{"logprobs": expected}]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"tokens": []}, {"tokens": [3, None, "\ud800"], "token_logprobs": "x", "top_logprobs": [3]}]
+)
+def test_probabilities_that_are_none(odd: dict[str, Any]) -> None:
+    events = TEXT.reader(frame_bytes=10_000).feed(
+        b"data: %b\n\n" % json.dumps({"id": "x", "choices": [{"index": 0, "text": "Hi", "logprobs": odd}]}).encode()
+    )
+    [delta] = [event for event in events if isinstance(event, Delta)]
+    assert len(delta.extra["logprobs"]["content"]) == len(odd["tokens"])
+
+
+def test_what_is_not_modelled_is_no_image() -> None:
+    """Items of Responses that a text model has no place for are left out; in a result nothing is."""
+    thought, search = {"type": "reasoning", "encrypted_content": "x"}, {"type": "web_search_call", "id": "ws_1"}
+    messages = [
+        Message("user", (Text("Hi"),)),
+        Message("assistant", (Opaque("responses", thought), Opaque("responses", search), Text("Yes"))),
+        Message("tool", (ToolResult("c", (Opaque("responses", {"type": "thing"}),)),)),
+    ]
+    assert render_transcript(messages) == (
+        'User: Hi\n\nAssistant: Yes\n\nUser: [function_call_output call_id=c output={"type":"thing"}]\n\nAssistant:'
+    )
 
 
 def test_images_are_refused() -> None:

@@ -17,6 +17,7 @@ from proxy.errors import ClientFault
 from proxy.exchange import Exchange
 from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.completions import CompletionsProtocol
 from proxy.routing import Route
 from proxy.schema import ToolSchemas
 
@@ -284,7 +285,11 @@ IDLE = {"logprobs": False, "audio": None, "modalities": ["text"], "prediction": 
 def test_unsupported_fields(name: str) -> None:
     asks = {name: ASKS[name]}
     assert Case().fault(tools=[tool()], **asks) == ("unsupported_parameter", name)
-    assert Case().fault(ASK, calls("a"), result("a"), **asks) == ("unsupported_parameter", name)
+    told = [ASK, calls("a"), result("a")]
+    if name == "logprobs":
+        Case().passes(*told, **asks)  # without tools it is asked for it
+    else:
+        assert Case().fault(*told, **asks) == ("unsupported_parameter", name)
     Case(unsupported="ignore").passes(tools=[tool()], **asks)
     Case().passes(**asks)  # passed through: the backend decides
     assert Case(speaks=None).fault(**asks) == ("unsupported_parameter", name)
@@ -316,6 +321,10 @@ def test_several_answers() -> None:
     assert Case().fault(n=2, tools=[tool()]) == ("unsupported_parameter", "n")
     assert Case(speaks=None).fault(n=2) == ("unsupported_parameter", "n")
     Case().passes(n=2)
+    for speaks in CHAT, CompletionsProtocol():  # alike
+        Case(speaks=speaks).passes(n=2)
+        Case(speaks=speaks).passes(logprobs=True)
+        Case(speaks=speaks).passes(ASK, calls("a"), result("a"), n=2, logprobs=True)
     Case().passes(n=1)
     Case().passes(n=None)
     Case(takes={"multiple_choices": True}).passes(n=2)
@@ -386,6 +395,11 @@ def test_images() -> None:
     assert Case().fault(ASK, shown) == ("unsupported_content", "messages[1].content[2]")
     Case(takes={"images": True}).passes(shown)
     Case(takes={"drop_images": True}).passes(shown)
+    unknown = Case(takes={"images_unknown": True})
+    unknown.passes(shown)  # without tools the server decides (R1.6)
+    unknown.passes(shown, tools=[])
+    assert unknown.fault(shown, tools=[tool()]) == ("unsupported_content", "messages[0].content[2]")
+    assert Case(takes={"images_unknown": True}, speaks=None).fault(shown)[0] == "unsupported_content"
     answered = [ASK, calls("a"), {"role": "tool", "tool_call_id": "a", "content": [IMAGE]}]
     assert Case().fault(*answered) == ("unsupported_content", "messages[2].content[0]")
 
