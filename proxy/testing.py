@@ -326,9 +326,14 @@ class Upstream:
         return f"http://127.0.0.1:{self.port}"
 
     async def next_request(self) -> Asked:
-        """Wait until one more request has arrived; gives the newest."""
+        """Wait until one more `POST` request has arrived; gives the newest."""
         await self.arrived.acquire()
-        return self.requests[-1]
+        return self.posts[-1]
+
+    @property
+    def posts(self) -> list[Asked]:
+        """The `POST` requests: those of clients, and not the gateway's own look at the list of models."""
+        return [asked for asked in self.requests if asked.method == "POST"]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Not a coroutine function: asyncio would log the cancellation of its task as an unhandled error.
@@ -342,7 +347,8 @@ class Upstream:
         try:
             while (asked := await _read_request(reader, number)) is not None:
                 self.requests.append(asked)
-                self.arrived.release()
+                if asked.method == "POST":
+                    self.arrived.release()
                 if not await self._answer(asked, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -149,7 +149,7 @@ async def test_a_model_that_is_not_there_is_the_clients_fault(gateway: Gateway, 
         error = answer.json()["error"]
         assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
         assert "`other`" in error["message"]
-        assert len([asked for asked in server.requests if asked.method == "POST"]) == 1
+        assert len(server.posts) == 1
 
 
 @pytest.mark.parametrize(("turn", "times"), [(NO_MODEL, 1), (Refuse(404, body=b"404 page not found"), 2)])

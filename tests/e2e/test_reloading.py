@@ -125,9 +125,9 @@ async def test_a_reload_under_load_fails_nothing(tmp_path: Path, workers: int) -
             gateway.write(config(target, server=server))
             await gateway.reload()
             await clients.more()  # what began before has ended
-            asked = len(old.requests)
+            asked = len(old.posts)
             await clients.more()
-            assert len(old.requests) == asked
+            assert len(old.posts) == asked
         await all_closed(first)
         await clients.end()
         assert clients.failures == []
@@ -156,7 +156,7 @@ async def test_a_stream_outlives_the_configuration_it_began_with(tmp_path: Path)
                 kept = await answer.json()
             assert kept["output"][0]["content"][0]["text"] == "new"
             await gateway.reload()
-            assert len(first.requests) == 1
+            assert len(first.posts) == 1
             gate.set()
             text = (await stream.read()).decode()
         assert text.endswith("\n\n")
@@ -325,7 +325,7 @@ async def test_signals_at_once(tmp_path: Path, workers: int) -> None:
         gateway.signal(signal.SIGHUP)
         # The last signal is never lost, however many became one.
         async with asyncio.timeout(GUARD_S):
-            while not second.requests:
+            while not second.posts:
                 body = {"model": "m", "messages": USER}
                 async with session.post(gateway.url + "/v1/chat/completions", json=body) as answer:
                     assert answer.status == 200

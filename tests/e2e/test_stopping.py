@@ -124,7 +124,7 @@ async def test_after_the_grace_each_gets_the_error_of_its_protocol(tmp_path: Pat
         async with asyncio.timeout(GUARD_S):
             await asyncio.gather(*(client.done for client in clients.values()))
         assert await gateway.end() == 0
-        assert all([await asyncio.wait_for(asked.dropped.wait(), GUARD_S) for asked in upstream.requests])
+        assert all([await asyncio.wait_for(asked.dropped.wait(), GUARD_S) for asked in upstream.posts])
     for name in ("raw", "gate"):
         *before, error, done = clients[name].frames
         assert done == "[DONE]", name
