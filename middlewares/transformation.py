@@ -50,7 +50,9 @@ class Transformation(Middleware):
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:
     """Whether the answer comes in another protocol than the client's. Events without a wire form count as Chat, whose text they
-    are."""
+    are. Probabilities belong to the model's own tokens: an answer with them stays as it is."""
+    if exchange.received.extra.get("logprobs"):
+        return False
     wire = reply.source.protocol
     return exchange.protocol.name != ("chat" if wire is None else wire.name)
 
