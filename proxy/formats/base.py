@@ -6,18 +6,30 @@ the text back byte for byte; a tool result that contains an opener never parses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from .._grammar import Branch, Grammar, Shape
-from ..gbnf.grammar import STANDARD, Bounds, answer_grammar
+from ..gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
+from ..gbnf.tags import structural_tag
 from ..model import ToolResult, ToolSpec, ToolUse
 from .layout import Layout, Tagged
 from .rendering import Listing, taught_name, taught_parameters
 
-__all__ = ["VERBATIM", "Branch", "Grammar", "Layout", "Shape", "Tagged", "ToolFormat", "written"]
+__all__ = [
+    "VERBATIM",
+    "Branch",
+    "Grammar",
+    "Layout",
+    "Shape",
+    "Tagged",
+    "ToolFormat",
+    "tagged_answer",
+    "whole_answer",
+    "written",
+]
 
 
 class AnswerGrammar(Protocol):
@@ -34,7 +46,8 @@ class ToolFormat:
     `instructions` says in the prompt how to write a call (`{format}` of the template). `render_tools` writes the offer
     (`{tools}`), `render_call` an earlier call as the model should have written it, `render_result` the answer to one.
     `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
-    llama.cpp's notation; None if the format has none. `alone`: calls count only where they are a whole message. `json_answer`:
+    llama.cpp's notation; None if the format has none. `layout` is how calls look, if one says that: from it come the grammars
+    of answers in which calls stand among other things (R23.2), and structural tags. `alone`: calls count only where they are a whole message. `json_answer`:
     a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
     enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
     calls in the conversation before; the call's own if that has such a form. `framing` is for formats whose models put markup around
@@ -50,6 +63,7 @@ class ToolFormat:
     render_result: Callable[[ToolResult], str]
     render_calls: Callable[[Sequence[ToolUse]], str] | None = None
     gbnf: AnswerGrammar | None = None
+    layout: Layout | None = None
     alone: bool = False
     json_answer: bool = False
     own_id: Callable[[ToolUse, int], str] | None = None
@@ -87,6 +101,7 @@ def written(
         render_calls=layout.calls,
         render_result=listing.result,
         gbnf=partial(_answer, layout),
+        layout=layout,
         alone=alone,
         json_answer=json_answer,
         own_id=layout.own_id if layout.ids else None,
@@ -108,5 +123,43 @@ def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
     return f"{form}\n{example}\n{said} The result follows in the next message as a tool_response; never write a result yourself."
 
 
+def whole_answer(
+    tool_format: ToolFormat, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD, *, around: Around
+) -> str:
+    """The grammar of an answer in which calls of this format stand among other things. Raises `Inexpressible` if there is none."""
+    if tool_format.layout is None:
+        raise Inexpressible(f"nothing says how {tool_format.name} is written")
+    return answer_grammar(
+        _schemas(tools),
+        parallel,
+        tool_format.layout,
+        bounds,
+        reads=tool_format.grammar,
+        framing=tool_format.framing,
+        around=around,
+    )
+
+
+def tagged_answer(
+    tool_format: ToolFormat,
+    tools: Sequence[ToolSpec],
+    parallel: bool,
+    bounds: Bounds = STANDARD,
+    *,
+    demanded: bool = False,
+) -> dict[str, Any]:
+    """The same as a structural tag; with `demanded` a call must come. Raises `Inexpressible` if there is none."""
+    if tool_format.layout is None:
+        raise Inexpressible(f"nothing says how {tool_format.name} is written")
+    return structural_tag(
+        _schemas(tools), parallel, tool_format.layout, bounds, reads=tool_format.grammar, demanded=demanded
+    )
+
+
 def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD) -> str:
-    return answer_grammar(((taught_name(tool), taught_parameters(tool)) for tool in tools), parallel, layout, bounds)
+    return answer_grammar(_schemas(tools), parallel, layout, bounds)
+
+
+def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By the names under which they are taught: the schemas of the tools' arguments."""
+    return ((taught_name(tool), taught_parameters(tool)) for tool in tools)

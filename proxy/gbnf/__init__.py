@@ -1,1 +1,1 @@
-"""Grammars for constrained decoding, in the notation of llama.cpp."""
+"""What the model may write: grammars in the notation of llama.cpp, and structural tags."""

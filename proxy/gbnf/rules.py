@@ -1,26 +1,27 @@
-"""GBNF, llama.cpp's grammar notation: terminals, named rules, and the rules for strings, lists, numbers and free values.
+"""The named rules of one grammar, and those for strings, lists, maps and free values.
 
-What a JSON Schema becomes is in `proxy.gbnf.grammar`; this is what it is written with. Everything here is bounded.
+What a JSON Schema becomes is in `proxy.gbnf.arguments`; this is what it is written with.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from .._grammar import valid_text
 from ..formats.values import JSON, Syntax, escape_json
+from .notation import Choice, Expression, Inexpressible, Repeat, Rule, Sequence, choice, literal, optional, sequence
+from .notation import written as in_notation
+from .numbers import numbers
+from .text import CONTROLS, Pattern, Text
 
 MAX_STEPS: Final = 10_000
 """Subschemas visited for one grammar."""
-MAX_REPEAT: Final = 2_000
+MAX_COUNTING: Final = 5_000
+"""Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a division."""
+MAX_REPEAT: Final = 1_999
 """llama.cpp refuses more repetitions of one item."""
-
-
-class Inexpressible(ValueError):
-    """Allows nothing, or nothing that a grammar can say."""
 
 
 class TooLarge(Exception):
@@ -29,113 +30,170 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Room for what the schema leaves open: characters of a string, items of a list or map, digits before the point,
-    levels of free-form or recursive values, calls in one answer."""
+    """Room for what the schema leaves open: characters of a string, items of a list or map, digits before the point of a number, calls in
+    one answer. None: no bound. For small models, which fill whatever room they get."""
 
-    string: int = MAX_REPEAT
-    items: int = 16
-    digits: int = 15
-    depth: int = 3
-    calls: int = 8
+    string: int | None = None
+    items: int | None = None
+    digits: int | None = None
+    calls: int | None = None
 
 
 STANDARD: Final = Bounds()
 
-
-# --- notation -------------------------------------------------------------------------------------------------------
-
-_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def literal(text: str) -> str:
-    """`text` as a terminal; nothing for no text."""
-    if not text:
-        return ""
-    escaped = (_ESCAPES.get(c) or (f"\\x{ord(c):02X}" if c < " " or c == "\x7f" else c) for c in text)
-    return f'"{"".join(escaped)}"'
-
-
-def repeat(item: str, low: int, high: int) -> str:
-    """`item` from `low` to `high` times."""
-    if low == high:
-        return item if low == 1 else f"{item}{{{low}}}" if low else ""
-    return f"{item}?" if (low, high) == (0, 1) else f"{item}{{{low},{high}}}"
-
-
-_CONTROLS: Final = r"\x00-\x08\x0B-\x1F\x7F"
-"""Inside a character class: what raw text does not hold. Tabs and line ends it does."""
-
-_IN_CLASS: Final = {"\n": "\\n", "\\": "\\\\", "]": "\\]", "[": "\\[", '"': '\\"'}
+_NOTHING: Final = '""'
 
 FREE_KEY: Final = "[a-zA-Z_] [a-zA-Z0-9_]{0,62}"
 """A key that the schema does not name, where keys have no quotes."""
 
 
-def raw_text(stops: Iterable[str], low: int, high: int, most: int | None) -> str:
-    """Text of about `low` to `high` characters that holds none of the literals; never fewer, and never more than `most`."""
-    stops = tuple(stops)
-    firsts = "".join(dict.fromkeys(stop[0] for stop in stops))
-    plain = _any_but(firsts)
-    longest = max(map(len, stops))
-    if most is not None and most < high * (longest + 1):
-        return repeat(plain, low, high)
-    # A beginning of a stop is no harm if something else follows. What follows must not begin another one.
-    parts = dict.fromkeys(stop[:size] for stop in stops for size in range(1, len(stop)))
-    items = [plain]
-    for part in parts:
-        follows = {stop[len(part)] for stop in stops if stop.startswith(part) and len(stop) > len(part)}
-        blank = f"{literal(part[0])}? " if part[0] == "\n" else ""
-        items.append(f"{blank}{literal(part)} {_any_but(firsts, follows)}")
-    return repeat(f"({' | '.join(items)})", low, high)
-
-
-def _any_but(*chars: Iterable[str]) -> str:
-    excluded = sorted({char for some in chars for char in some})
-    return f"[^{''.join(_IN_CLASS.get(char, char) for char in excluded)}{_CONTROLS}]"
-
-
 class Rules:
     """The named rules of one grammar. Equal bodies share a name.
 
-    `syntax` is how values are written. `quoted`: as JSON inside a JSON string. `stops`: literals that must not stand in it.
+    `syntax` is how values are written. `quoted`: as JSON inside a JSON string. `spaced`: a space may follow a comma or a colon, as
+    models write them. `stops`: literals that must not stand in a value.
     """
 
     def __init__(
-        self, bounds: Bounds, *, syntax: Syntax = JSON, quoted: bool = False, stops: tuple[str, ...] = ()
+        self,
+        bounds: Bounds,
+        *,
+        syntax: Syntax = JSON,
+        quoted: bool = False,
+        spaced: bool = True,
+        stops: tuple[str, ...] = (),
     ) -> None:
         self.bounds = bounds
         self.syntax = syntax
         self.quoted = quoted
-        self.stops = stops
+        self.spaced = spaced
+        # What begins with a line end cannot stand in JSON, which has none in its strings.
+        self.stops = tuple(stop for stop in stops if stop[0] != "\n")
         self.steps = 0
-        self.bodies: dict[str, str] = {}
-        self._names: dict[str, str] = {}
+        self._counting = MAX_COUNTING
+        self._bodies: dict[str, Expression] = {}
+        self._known: dict[Expression, Rule] = {}
+        self._possible: set[str] = set()
+        self._number = 0
+        self.texts: dict[tuple[Text, int, int | None], Rule] = {}
+        """The rules of texts that have been written."""
+        self._value: Rule | None = None
 
-    def name(self, hint: str, body: str) -> str:
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def name(self, hint: str, body: Expression) -> Rule:
         """A rule with this body."""
-        known = self._names.get(body)
+        if isinstance(body, Rule):
+            return body
+        known = self._known.get(body)
         if known is None:
-            known = f"{hint}-{len(self.bodies)}"
-            self.bodies[known] = body
-            self._names[body] = known
+            known = self._known[body] = self.reserve(hint)
+            self._bodies[known.name] = body
         return known
 
-    def step(self) -> None:
-        """Count a step. Raises `TooLarge`."""
-        self.steps += 1
+    def reserve(self, hint: str) -> Rule:
+        """A rule whose body comes later, by `define`, if it comes at all: until then it allows nothing."""
+        self._number += 1
+        return Rule(f"{hint}-{self._number}")
+
+    def define(self, rule: Rule, body: Expression) -> None:
+        """Give a reserved rule its body."""
+        self._bodies[rule.name] = body
+
+    def step(self, by: int = 1) -> None:
+        """Count steps. Raises `TooLarge`."""
+        self.steps += by
         if self.steps > MAX_STEPS:
             raise TooLarge
 
-    def mark(self, text: str) -> str:
-        """Brackets, commas and colons as a terminal."""
+    def affords(self, rules: int) -> bool:
+        """Whether so many rules may be spent on counting; they are spent then."""
+        if rules > self._counting:
+            return False
+        self._counting -= rules
+        return True
+
+    def repeat(self, item: Expression, low: int, high: int | None) -> Expression:
+        """`item` from `low` to `high` times, as far as llama.cpp counts: what is beyond is left open."""
+        low = min(low, MAX_REPEAT)
+        if high is not None and high > MAX_REPEAT:
+            high = None
+        if high == 0 or not item:
+            return ""
+        if low == high == 1:
+            return item
+        # What it counts are the rules in a group times the repetitions; a named rule is one.
+        single = isinstance(item, Rule) or (low <= 1 and high in (None, 1))
+        return Repeat(item if single else self.name("item", item), low, high)
+
+    # --- what can be written at all ---------------------------------------------------------------------------------
+
+    def is_possible(self, expression: Expression) -> bool:
+        """Whether any text fits. A rule that cannot be written without itself allows none."""
+        waiting = [name for name in self._bodies if name not in self._possible]
+        found = True
+        while found:
+            found = False
+            for name in waiting:
+                if self._fits(self._bodies[name]):
+                    self._possible.add(name)
+                    found = True
+            # What a rule needs stands before it, or, in a text, behind it.
+            waiting = [name for name in reversed(waiting) if name not in self._possible]
+        return self._fits(expression)
+
+    def _fits(self, expression: Expression) -> bool:
+        match expression:
+            case Rule(name):
+                return name in self._possible
+            case Sequence(items):
+                return all(map(self._fits, items))
+            case Choice(options):
+                return any(map(self._fits, options))
+            case Repeat(item, low):
+                return low == 0 or self._fits(item)
+        return True
+
+    def text(self, root: Expression) -> str:
+        """The grammar of `root`: the rules that it needs, without alternatives that cannot be written."""
+        if not self.is_possible(root):
+            raise Inexpressible("nothing fits")
+        lines = {"root": self._pruned(root)}
+        waiting = [lines["root"]]
+        while waiting:
+            for name in _named(waiting.pop()):
+                if name not in lines:
+                    lines[name] = self._pruned(self._bodies[name])
+                    waiting.append(lines[name])
+        text = "".join(f"{name} ::= {in_notation(body) or _NOTHING}\n" for name, body in lines.items())
+        if not text.isascii() and valid_text(text) != text:
+            raise Inexpressible("a schema holds a lone surrogate")
+        return text
+
+    def _pruned(self, expression: Expression) -> Expression:
+        match expression:
+            case Sequence(items):
+                return sequence(*map(self._pruned, items))
+            case Choice(options):
+                return choice(self._pruned(option) for option in options if self._fits(option))
+            case Repeat(item, low, high):
+                return Repeat(self._pruned(item), low, high) if self._fits(item) else ""
+        return expression
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def mark(self, text: str) -> Expression:
+        """Brackets, commas and colons."""
+        shown = literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
+        return sequence(shown, '" "?') if self.spaced and text[-1:] in (",", ":") else shown
+
+    def constant(self, value: Any) -> Expression:
+        """One value. Raises `Inexpressible`."""
+        text = self._fitting(self.syntax.write(value), value)
         return literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
 
-    def constant(self, value: Any) -> str:
-        """One value as a terminal. Raises `Inexpressible`."""
-        return self.mark(self._fitting(self.syntax.write(value), value))
-
-    def key(self, name: str) -> str:
-        """A key and its colon as a terminal. Raises `Inexpressible`."""
+    def key(self, name: str) -> Expression:
+        """A key and its colon. Raises `Inexpressible`."""
         return self.mark(self._fitting(self.syntax.key(name), name) + ":")
 
     def _fitting(self, text: str, value: Any) -> str:
@@ -146,123 +204,64 @@ class Rules:
             raise Inexpressible("a lone surrogate")
         return escape_json(text, self.stops)
 
-    def string(self, low: int, high: int, most: int | None = None) -> str:
-        """A string of `low` to `high` characters. `most`: what the schema allows."""
-        if self.syntax.quote:
-            quote = literal(self.syntax.quote)
-            return self.name("string", f"{quote} {raw_text((self.syntax.quote,), low, high, most)} {quote}".strip())
+    def string(self, low: int = 0, high: int | None = None) -> Expression:
+        """A string of `low` to `high` characters."""
+        if own := self.syntax.quote:
+            body = Text((Pattern.of(own, ""),), without=CONTROLS).rule(self, low, high)
+            return self.name("string", sequence(literal(own), body))
         # One more level of quoting doubles every backslash: \n is \\n, \" is \\\", \\ is \\\\. There is no \u: what it
         # could add are surrogates.
-        escape = r'"\\\\" ([bfnrt] | "\\" ["\\])' if self.quoted else r'"\\" ["\\bfnrt]'
-        avoided = "".join(dict.fromkeys(_IN_CLASS.get(stop[0], stop[0]) for stop in self.stops if stop[0] != "\n"))
-        char = self.name("char", rf'[^"\\{avoided}\x00-\x1F\x7F] | {escape}')
+        escape: Expression = r'"\\\\" ([bfnrt] | "\\" ["\\])' if self.quoted else r'"\\" ["\\bfnrt]'
         quote = self.mark('"')
-        return self.name("string", f"{quote} {repeat(char, low, high)} {quote}")
+        if self.stops:
+            avoided = tuple(Pattern.of(stop, None) for stop in self.stops)
+            body = Text(avoided, without=r"\"\\\x00-\x1F\x7F", escape=escape, end=quote).rule(self, low, high)
+            return self.name("string", sequence(quote, body))
+        char = self.name("char", choice((r'[^"\\\x00-\x1F\x7F]', escape)))
+        return self.name("string", sequence(quote, self.repeat(char, low, high), quote))
 
-    def sequence(self, opener: str, item: str, low: int, high: int, closer: str) -> str:
+    def sequence(self, opener: str, item: Expression, low: int, high: int | None, closer: str) -> Expression:
         """`low` to `high` times `item`, with commas, in brackets."""
         if high == 0:
             return self.mark(opener + closer)
-        comma = self.mark(",")
-        low_more = max(low - 1, 0)
-        inner = f"{item} {repeat(f'({comma} {item})', low_more, high - 1)}".strip()
-        return f"{self.mark(opener)} {inner if low else f'({inner})?'} {self.mark(closer)}"
+        more = sequence(self.mark(","), item)
+        inner = sequence(item, self.repeat(more, max(low - 1, 0), None if high is None else high - 1))
+        return sequence(self.mark(opener), inner if low else optional(inner), self.mark(closer))
 
-    def value(self, depth: int) -> str:
-        """Any JSON value with at most `depth` levels."""
-        options = [
-            self.string(0, self.bounds.string),
-            numbers(None, None, self.bounds.digits),
-            *map(self.constant, _WORDS),
-        ]
-        if depth > 0:
-            inner = self.value(depth - 1)
-            options += [self.map(inner, 0, self.bounds.items), self.sequence("[", inner, 0, self.bounds.items, "]")]
-        return self.name("value", " | ".join(options))
+    def value(self) -> Rule:
+        """Any JSON value."""
+        if self._value is None:
+            self._value = self.reserve("value")
+            inner = (
+                self.string(0, self.bounds.string),
+                numbers(None, None, self.bounds.digits),
+                *map(self.constant, (True, False, None)),
+                self.anything(),
+                self.sequence("[", self._value, 0, self.bounds.items, "]"),
+            )
+            self.define(self._value, choice(inner))
+        return self._value
 
-    def anything(self) -> str:
+    def anything(self) -> Rule:
         """Any object of arguments."""
-        return self.name("map", self.map(self.value(self.bounds.depth - 1), 0, self.bounds.items))
+        return self.name("map", self.map(self.value(), 0, self.bounds.items))
 
-    def map(self, value: str, low: int, high: int) -> str:
+    def map(self, value: Expression, low: int, high: int | None) -> Expression:
         """An object with free keys."""
-        key = FREE_KEY if self.syntax.bare_keys else self.string(1, min(64, self.bounds.string))
-        entry = self.name("entry", f"{key} {self.mark(':')} {value}")
+        key = self.string(1, self.bounds.string)
+        if self.syntax.bare_keys:
+            key = choice((FREE_KEY, key))
+        entry = self.name("entry", sequence(key, self.mark(":"), value))
         return self.sequence("{", entry, low, high, "}")
 
 
-_WORDS: Final = (True, False, None)
-
-
-# --- numbers --------------------------------------------------------------------------------------------------------
-
-
-def _span(low: str, high: str) -> str:
-    """The digit strings from `low` to `high`, of one length."""
-    if low == high:
-        return f'"{low}"'
-    if low[0] == high[0]:
-        return f'"{low[0]}" {_span(low[1:], high[1:])}'
-    rest = len(low) - 1
-    first, last = int(low[0]), int(high[0])
-    if not rest:
-        return f"[{first}-{last}]"
-    options = []
-    tail = ""
-    if low[1:] != "0" * rest:
-        options.append(f'"{first}" {_span(low[1:], "9" * rest)}')
-        first += 1
-    if high[1:] != "9" * rest:
-        tail = f'"{last}" {_span("0" * rest, high[1:])}'
-        last -= 1
-    if first <= last:
-        options.append(f"[{first}-{last}] {repeat('[0-9]', rest, rest)}")
-    if tail:
-        options.append(tail)
-    return f"({' | '.join(options)})"
-
-
-def _naturals(low: int, high: int) -> list[str]:
-    """The decimal texts of `low` to `high`, both at least 0."""
-    options = []
-    while low <= high:
-        longest = int("9" * len(str(low)))
-        options.append(_span(str(low), str(min(high, longest))))
-        low = longest + 1
-    return options
-
-
-def integers(low: int | None, high: int | None, digits: int) -> str:
-    """The integers from `low` to `high`; an open end reaches `digits` digits. Raises `Inexpressible` for none."""
-    low, high = _ends(low, high, digits)
-    options = [f'"-" {text}' for text in _naturals(max(1, -high), -low)] + _naturals(max(0, low), high)
-    if not options:
-        raise Inexpressible("no integer is in range")
-    return f"({' | '.join(options)})"
-
-
-def numbers(low: int | None, high: int | None, digits: int) -> str:
-    """The decimal numbers from `low` to `high` with up to 6 digits after the point; as `integers` otherwise."""
-    low, high = _ends(low, high, digits)
-    fraction = '("." [0-9]{1,6})?'
-    if low > high:
-        raise Inexpressible("no number is in range")
-    options = []
-    if low < 0:
-        least = max(0, -high)
-        options += [f'"-" {text} {fraction}' for text in _naturals(least, -low - 1)] + [f'"{low}"']
-    if high >= 0:
-        options += [f"{text} {fraction}" for text in _naturals(max(0, low), high - 1)] + [f'"{high}"']
-    return f"({' | '.join(options)})"
-
-
-def _ends(low: int | None, high: int | None, digits: int) -> tuple[int, int]:
-    """The range with ends: an open one, and one further out than `digits` digits, as near as the other end allows."""
-    most = 10**digits - 1
-    bottom = min(-most, high if high is not None else -most) if low is None else low
-    top = max(most, bottom) if high is None else high
-    if bottom < -most <= top:
-        bottom = -most
-    if bottom <= most < top:
-        top = most
-    return bottom, top
+def _named(expression: Expression) -> list[str]:
+    """The rules that an expression refers to, in order."""
+    match expression:
+        case Rule(name):
+            return [name]
+        case Sequence(parts) | Choice(parts):
+            return [name for part in parts for name in _named(part)]
+        case Repeat(item):
+            return _named(item)
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .rules import MAX_REPEAT, Inexpressible
+from .notation import Inexpressible
 
 NOTES: Final = frozenset(
     (
@@ -14,6 +14,8 @@ NOTES: Final = frozenset(
     )
 )
 """Keywords that say nothing about which declared values fit."""
+
+JSON_TYPES: Final = ("string", "number", "boolean", "null", "array", "object")
 
 _TYPE_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "object": ("properties", "required", "additionalProperties"),
@@ -38,11 +40,15 @@ def type_names(schema: Any) -> list[str] | None:
     return names
 
 
-def sizes(schema: Mapping[str, Any], least: str, most: str, default: int) -> tuple[int, int]:
-    """The bounds under two keywords, such as `minItems` and `maxItems`. Raises `Inexpressible` if nothing is between them."""
+def sizes(schema: Mapping[str, Any], least: str, most: str, default: int | None) -> tuple[int, int | None]:
+    """The bounds under two keywords, such as `minItems` and `maxItems`. `default` is the upper one where the schema has none; None: none.
+    Raises `Inexpressible` if nothing is between them."""
     low = int(schema.get(least, 0))
-    high = min(int(schema.get(most, max(default, low))), MAX_REPEAT)
-    if low > high:
+    if most in schema:
+        high: int | None = int(schema[most])
+    else:
+        high = None if default is None else max(default, low)
+    if high is not None and low > high:
         raise Inexpressible(f"{least} is above {most}")
     return low, high
 
