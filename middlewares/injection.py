@@ -7,37 +7,42 @@ written as text (R5). What was taught is noted as the exchange's offer, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from proxy.backends.presets import SCHEMA_CONSTRAINTS
+from proxy.backends.adapt import CLIENTS_OWN
+from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from proxy.config import PromptConfig
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange, Offer
-from proxy.formats.base import ToolFormat
+from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
 from proxy.formats.rendering import as_taught
-from proxy.gbnf.grammar import Bounds, Inexpressible
+from proxy.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.middleware import Middleware
-from proxy.model import Constraint, ModelRequest
+from proxy.model import Constraint, ModelRequest, ToolSpec
 from proxy.offload import is_large, offload
 from proxy.prompt import TextCache, content_key, form_sentence, segment
 from proxy.routing import Route
+from proxy.scanner import reasoning_tags
 from proxy.toolset import ToolSet, note, note_of
 from proxy.transcript import Flatten, inject
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionOptions:
-    """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained decoding
-    leaves open: characters of a string and items of a list whose schema sets no bound, and calls in one answer. Small
-    models need tight bounds: they fill whatever room they get."""
+    """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained decoding leaves
+    open: characters of a string, items of a list and digits of a number whose schema sets no bound, and calls in one answer. None: no
+    bound, so that no data is cut short. Models of a few hundred million parameters need bounds: they fill whatever room they get."""
 
     cache_entries: int = 256
-    string_chars: int = 2000
-    list_items: int = 16
-    calls: int = 8
+    string_chars: int | None = None
+    list_items: int | None = None
+    number_digits: int | None = None
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +55,26 @@ class _Taught:
     offer: Offer | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Constrained:
+    """How the answers of one route are constrained; None if they cannot be."""
+
+    route: Route
+    constraint: Constraint | None
+
+
 class Injection(Middleware):
-    """Writes the tools on offer into the prompt, and demands a call where the client does (R10.10)."""
+    """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones (R10.10), and those that
+    the model begins by itself (R23.2)."""
 
     Options: ClassVar[type] = InjectionOptions
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         chosen = self.options
-        self._bounds = Bounds(string=chosen.string_chars, items=chosen.list_items, calls=chosen.calls)
+        self._bounds = Bounds(
+            string=chosen.string_chars, items=chosen.list_items, digits=chosen.number_digits, calls=chosen.calls
+        )
         self._segments = TextCache(chosen.cache_entries)
         self._grammars = TextCache(chosen.cache_entries)
         self._templates: dict[str, str] = {}
@@ -68,14 +84,17 @@ class Injection(Middleware):
         route = exchange.route
         if route.options.mode == "native":
             return request
+        tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.
-        slow = is_large(request) or request.tool_choice.forces
+        slow = is_large(request) or (
+            self._constrains(request, route) and self._noted(request, route, tool_format) is None
+        )
         prepare = self._prepare
         flatten = route.options.flatten if route.options.flatten != "auto" else exchange.protocol.flatten
         form = _form_in_words(exchange, request)
         if form is not None:
             request = replace(request, response_format=None)
-        args = (request, route, route.format_for(request.model), flatten, form)
+        args = (request, route, tool_format, flatten, form)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -87,18 +106,18 @@ class Injection(Middleware):
         flatten: Flatten,
         form: Mapping[str, Any] | None,
     ) -> tuple[ModelRequest, Offer | None]:
-        text, key, offer = "", b"", None
+        text, offer = "", None
         if request.tools:
             taught = self._taught(request, route, tool_format)
-            text, key, offer = taught.text, taught.key, taught.offer
+            text, offer = taught.text, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
         changed = inject(request, text, tool_format, placement=placement, flatten=flatten)
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
-        if offer is not None and request.tool_choice.forces and route.options.constrain != "off":
-            constraint = self._constraint(request, route, tool_format, key)
+        if offer is not None and self._constrains(request, route):
+            constraint = self._constraint(request, route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
         return changed, offer
@@ -126,33 +145,86 @@ class Injection(Middleware):
             self._templates[file] = Path(file).read_text("utf-8")
         return replace(prompt, template=self._templates[file], template_file=None)
 
-    def _constraint(
-        self, request: ModelRequest, route: Route, tool_format: ToolFormat, key: bytes
-    ) -> Constraint | None:
-        options, feature = route.options, route.targets.capabilities.constrain
-        # A schema makes the whole answer one JSON value: only a format without tags can be enforced that way.
-        able = feature != "none" and (feature not in SCHEMA_CONSTRAINTS or tool_format.json_answer)
-        # An answer that begins inside thinking would have to think in the form of a call.
-        able = able and not options.reasoning.preopened
-        grammar = self._grammars.get(key, lambda: self._grammar(request, tool_format)) if able else None
-        if grammar is not None:
-            return Constraint(grammar, tuple(map(as_taught, request.callable_tools)))
-        if options.constrain == "required":
+    # --- constrained decoding ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _constrains(request: ModelRequest, route: Route) -> bool:
+        """Whether the answer is to be constrained where that is possible."""
+        options = route.options
+        if request.tool_choice.forces:
+            return options.constrain != "off"
+        # A client that knows the server and constrains the answer itself means it.
+        if not request.tools or request.tool_choice.mode != "auto" or request.extra.keys() & CLIENTS_OWN:
+            return False
+        if options.constrain_auto is None:
+            return options.constrain != "off" and route.targets.capabilities.constrain in PROVEN
+        return options.constrain_auto == "on"
+
+    def _noted(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> _Constrained | None:
+        """What was noted with these very tools."""
+        noted: _Constrained | None = note_of(request.tools, self._about_constraint(request, tool_format))
+        return noted if noted is not None and noted.route is route else None
+
+    def _about_constraint(self, request: ModelRequest, tool_format: ToolFormat) -> tuple[object, ...]:
+        return self, "constraint", request.tool_choice, request.parallel_tool_calls, tool_format.name
+
+    def _constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
+        noted = self._noted(request, route, tool_format)
+        if noted is None:
+            noted = _Constrained(route, self._made_constraint(request, route, tool_format))
+            note(request.tools, self._about_constraint(request, tool_format), noted)
+        if noted.constraint is None and request.tool_choice.forces and route.options.constrain == "required":
             raise ClientFault(
                 f"This route cannot enforce `tool_choice` for the format {tool_format.name!r} and these tools.",
                 code="unsupported_parameter",
                 param="tool_choice",
                 hint="Use `auto`, or set `constrain: auto` for the route.",
             )
-        return None
+        return noted.constraint
 
-    def _grammar(self, request: ModelRequest, tool_format: ToolFormat) -> str | None:
-        if tool_format.gbnf is None:
-            return None
+    def _made_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
+        feature = route.targets.capabilities.constrain
+        forced = request.tool_choice.forces
+        reasoning = route.options.reasoning
+        called_inside = reasoning.scan_calls or tool_format.grammar.calls_in_reasoning
+        thinking = () if called_inside else reasoning_tags(tool_format.grammar, reasoning)
+        around = Around(text=not forced, thinking=thinking, preopened=bool(thinking) and reasoning.preopened)
         # A named choice means one call; and a small model would go on as long as the grammar lets it.
-        several = request.parallel_tool_calls and request.tool_choice.mode != "named"
+        parallel = request.parallel_tool_calls and request.tool_choice.mode != "named"
+        tools = request.callable_tools
+        grammar = tags = None
+        if feature in TAG_CONSTRAINTS or (not forced and feature in GRAMMAR_CONSTRAINTS - PROVEN):
+            # A tag that demands a call leaves no room for thinking before it.
+            if not (forced and around.preopened):
+                tags = self._attempt(lambda: tagged_answer(tool_format, tools, parallel, self._bounds, demanded=forced))
+        elif feature in GRAMMAR_CONSTRAINTS or (
+            feature in SCHEMA_CONSTRAINTS and self._is_schema_enough(tool_format, around)
+        ):
+            key = content_key(request, tool_format.name, around)
+            grammar = self._grammars.get(
+                key, lambda: self._attempt(lambda: self._grammar(tool_format, tools, parallel, around))
+            )
+        if grammar is None and tags is None:
+            return None
+        binding = forced and route.options.constrain == "required"
+        return Constraint(grammar or "", tuple(map(as_taught, tools)), tags, not forced, binding)
+
+    @staticmethod
+    def _is_schema_enough(tool_format: ToolFormat, around: Around) -> bool:
+        """A schema makes the whole answer one JSON value: only a format without tags can be enforced that way, and only a call."""
+        return tool_format.json_answer and not around.text and not around.preopened
+
+    def _grammar(
+        self, tool_format: ToolFormat, tools: tuple[ToolSpec, ...], parallel: bool, around: Around
+    ) -> str | None:
+        if around.text or around.preopened:
+            return whole_answer(tool_format, tools, parallel, self._bounds, around=around)
+        return None if tool_format.gbnf is None else tool_format.gbnf(tools, parallel, self._bounds)
+
+    @staticmethod
+    def _attempt(build: Callable[[], T]) -> T | None:
         try:
-            return tool_format.gbnf(request.callable_tools, several, self._bounds)
+            return build()
         except Inexpressible:
             return None
 

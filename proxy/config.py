@@ -321,7 +321,8 @@ class BackendConfig:
     merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)
     stream_usage: bool | None = doc("Takes `stream_options.include_usage`.", default=None)
     constrain: str | None = doc(
-        "Feature for constrained decoding: `gbnf`, `guided`, `ebnf`, `json_schema`, `format`, `none`.", default=None
+        "Feature for constrained decoding: `gbnf`, `guided`, `ebnf`, `guided_tag`, `structural_tag`, `json_schema`, `format`, `none`.",
+        default=None,
     )
     continuation: bool | None = doc("Goes on from a last assistant message (prefill).", default=None)
     multiple_choices: bool | None = doc("Takes `n` above 1.", default=None)
@@ -429,6 +430,11 @@ class RouteOptions:
     )
     constrain: Literal["auto", "off", "required"] = doc(
         "Constrained decoding for required and named choices.", default="auto"
+    )
+    constrain_auto: Literal["on", "off"] | None = doc(
+        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on for servers with "
+        "`constrain: gbnf` unless the route's `constrain` is `off`, where it was run against the real server; else off.",
+        default=None,
     )
     tool_conflict: Literal["error", "client_wins", "server_wins"] = doc(
         "A client's tool has the name of a server-side tool: 400, or whose tool is offered.", default="error"

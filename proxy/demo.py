@@ -71,7 +71,7 @@ TOOLS_FOLDER: Final = Path(__file__).parents[1] / "examples" / "server-tools"
 SERVER_QUESTION: Final = "Convert 5 lb to kg"
 SERVER_TOOL: Final = "convert"
 
-SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "calls": 1}
+SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "number_digits": 15, "calls": 1}
 """Bounds of the grammar where a client's schema sets none, for the same reason."""
 
 REQUEST_ID: Final = "toolwire-demo"

@@ -175,12 +175,17 @@ class ToolChoice:
 class Constraint:
     """What the next answer must look like, for backends that can enforce it while decoding (R10.10).
 
-    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `calls` are the tools of which one must be called,
-    for backends whose own feature starts from schemas. A backend uses what its profile lists and ignores the rest.
+    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `tags` the same as a structural tag, if one was made; `calls` are the tools
+    of which one must be called, for backends whose own feature starts from schemas. A backend uses what its profile lists and ignores
+    the rest. `free`: text may stand in place of calls (R23.2), so a feature that makes the whole answer a call is of no use. `binding`: an
+    answer that is not constrained is worth nothing, so a backend that refuses the constraint is not asked without it.
     """
 
     gbnf: str
     calls: tuple[ToolSpec, ...]
+    tags: Mapping[str, Any] | None = None
+    free: bool = False
+    binding: bool = False
 
 
 # --- request --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any, Final, Literal
 
 from ..errors import ClientFault
-from ..formats.rendering import as_taught, taught_arguments, taught_name, with_groups
+from ..formats.rendering import as_taught, compact, taught_arguments, taught_name, with_groups
 from ..model import (
     EMPTY,
     Constraint,
@@ -44,6 +44,9 @@ PROBABILITIES: Final = frozenset({"logprobs", "top_logprobs"})
 
 IMAGE_OMITTED: Final = "[image omitted]"
 
+CLIENTS_OWN: Final = frozenset({"grammar", "json_schema", "regex", "ebnf", "structured_outputs", "format"})
+"""Fields with which a client that knows its server constrains an answer itself."""
+
 _BREAK: Final = "\n\n"
 
 
@@ -73,10 +76,10 @@ def adapt(
         sampling = replace(sampling, n=1)
     extra = keep_fields(request.extra, takes, forward_unknown)
     response_format = request.response_format if takes.response_format else None
-    if request.constraint is not None and takes.constrain != "none":
-        fields = constraint_fields(request.constraint, takes.constrain)
-        response_format = fields.pop("response_format", None)  # a server takes one constraint at a time
-        extra = {**extra, **fields}
+    if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
+        # A server takes one constraint at a time.
+        response_format = fields.pop("response_format", None)
+        extra = {**{name: value for name, value in extra.items() if name not in CLIENTS_OWN}, **fields}
     if request.special_tokens and takes.special_tokens:
         extra = {**SHOW_SPECIAL_TOKENS, **extra}  # what the client says itself counts
     include_usage = request.stream and takes.stream_usage
@@ -341,14 +344,27 @@ def _joined(several: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
 
 
 def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:
-    """The request fields with which a server of this feature enforces `constraint` (R10.10)."""
+    """The request fields with which a server of this feature enforces `constraint` (R10.10, R23.2); none if it cannot."""
+    if constraint.free:
+        # Such a grammar of the whole answer was run in llama.cpp only; the others have a form that is made for it.
+        feature = {"guided": "guided_tag", "ebnf": "structural_tag", "json_schema": "none", "format": "none"}.get(
+            feature, feature
+        )
     match feature:
+        case "none":
+            return {}
         case "gbnf":
             return {"grammar": constraint.gbnf}
         case "guided":
             return {"structured_outputs": {"grammar": constraint.gbnf}}
         case "ebnf":
             return {"ebnf": constraint.gbnf}
+        case "guided_tag" | "structural_tag" if constraint.tags is None:
+            return {}
+        case "guided_tag":
+            return {"structured_outputs": {"structural_tag": compact(constraint.tags)}}
+        case "structural_tag":
+            return {"response_format": constraint.tags}
         case "json_schema":
             schema = {"name": "tool_call", "schema": call_schema(constraint.calls), "strict": True}
             return {"response_format": {"type": "json_schema", "json_schema": schema}}

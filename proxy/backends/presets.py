@@ -21,7 +21,13 @@ SCHEMA_CONSTRAINTS: Final = frozenset({"json_schema", "format"})
 """Features that take a JSON Schema: the whole answer becomes one JSON value, so they only suit a format whose calls are
 bare JSON."""
 
-CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | {"none"}
+TAG_CONSTRAINTS: Final = frozenset({"guided_tag", "structural_tag"})
+"""Features that take a structural tag: text is free, and what follows an opener is enforced."""
+
+CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | TAG_CONSTRAINTS | {"none"}
+
+PROVEN: Final = frozenset({"gbnf"})
+"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default (R23.2)."""
 
 
 def _names(text: str) -> frozenset[str]:

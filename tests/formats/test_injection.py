@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +15,8 @@ from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange
-from proxy.formats import bare_json, hermes, sentinel
-from proxy.formats.base import ToolFormat
+from proxy.formats import bare_json, hermes, pythonic, sentinel
+from proxy.formats.base import ToolFormat, whole_answer
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.observability.telemetry import AccessRecord
 from proxy.offload import OFFLOAD_BYTES
@@ -22,8 +24,9 @@ from proxy.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
 from proxy.routing import Route
 from proxy.targets.targets import Targets
+from proxy.toolset import ToolSet
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
-from tests.formats.sampler import Grammar
+from tests.formats.sampler import Acceptor, Grammar
 
 REQUIRED = ToolChoice("required")
 
@@ -105,7 +108,6 @@ async def test_none_offers_nothing() -> None:
         (REQUIRED, "auto", "gbnf", True),
         (ToolChoice("named", "search"), "auto", "guided", True),
         (REQUIRED, "required", "ebnf", True),
-        (ToolChoice(), "auto", "gbnf", False),
         (REQUIRED, "off", "gbnf", False),
         (REQUIRED, "auto", "none", False),
     ],
@@ -121,6 +123,133 @@ async def test_a_call_is_enforced_where_it_is_demanded_and_can_be(
         assert exchange.offer is not None
         assert [tool.name for tool in changed.constraint.calls] == [tool.name for tool in exchange.offer.tools]
         Grammar(changed.constraint.gbnf)  # it can be read
+        assert (changed.constraint.free, changed.constraint.binding) == (False, constrain == "required")
+
+
+# --- under `auto` (R23.2) -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+async def test_under_auto_text_stays_free(tool_format: ToolFormat) -> None:
+    asked = request(WEATHER, SEARCH, tool_choice=ToolChoice(allowed=("get_weather",)))
+    changed, _ = await injected(asked, tool_format, "gbnf")
+    constraint = changed.constraint
+    assert constraint is not None
+    assert (constraint.free, constraint.binding, constraint.tags) == (True, False, None)
+    assert [tool.name for tool in constraint.calls] == ["get_weather"]
+    acceptor = Acceptor(Grammar(constraint.gbnf))
+    assert acceptor.accepts("No tool is needed.")
+    assert acceptor.accepts(tool_format.render_call(ToolUse("c", "get_weather", '{"city":"Oslo"}')))
+    assert not acceptor.accepts(tool_format.render_call(ToolUse("c", "get_weather", "{}")))
+
+
+@pytest.mark.parametrize(
+    ("feature", "options", "grammar", "tags"),
+    [
+        ("gbnf", {}, True, False),
+        ("gbnf", {"constrain_auto": "off"}, False, False),
+        ("gbnf", {"constrain": "off"}, False, False),
+        ("gbnf", {"constrain": "off", "constrain_auto": "on"}, True, False),
+        ("guided", {}, False, False),  # nobody ran it
+        ("guided", {"constrain_auto": "on"}, False, True),
+        ("ebnf", {"constrain_auto": "on"}, False, True),
+        ("guided_tag", {}, False, False),
+        ("guided_tag", {"constrain_auto": "on"}, False, True),
+        ("structural_tag", {"constrain_auto": "on"}, False, True),
+        ("json_schema", {"constrain_auto": "on"}, False, False),
+        ("format", {"constrain_auto": "on"}, False, False),
+        ("none", {"constrain_auto": "on"}, False, False),
+    ],
+    ids=repr,
+)
+async def test_where_auto_is_constrained(feature: str, options: dict[str, Any], grammar: bool, tags: bool) -> None:
+    changed, _ = await injected(request(WEATHER), hermes.FORMAT, feature, **options)
+    constraint = changed.constraint
+    assert (bool(constraint and constraint.gbnf), bool(constraint and constraint.tags)) == (grammar, tags)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tool_choice": ToolChoice("none")},
+        {"extra": {"grammar": 'root ::= "x"'}},
+        {"extra": {"json_schema": {}}},
+        {"extra": {"structured_outputs": {"regex": "x"}}},
+    ],
+    ids=repr,
+)
+async def test_what_the_client_says_of_the_answer_comes_first(more: dict[str, Any]) -> None:
+    changed, _ = await injected(request(WEATHER, **more), hermes.FORMAT, "gbnf")
+    assert changed.constraint is None
+
+
+async def test_a_format_of_ones_own_that_says_no_layout_is_not_constrained_under_auto() -> None:
+    own = replace(hermes.FORMAT, layout=None)
+    changed, _ = await injected(request(WEATHER), own, "gbnf")
+    assert changed.constraint is None
+    changed, _ = await injected(request(WEATHER, tool_choice=REQUIRED), own, "gbnf")
+    assert changed.constraint is not None
+
+
+async def test_thinking_is_part_of_the_grammar_as_the_route_says() -> None:
+    call = hermes.FORMAT.render_call(ToolUse("c", "get_weather", '{"city":"Oslo"}'))
+    for reasoning, fitting, others in (
+        (ReasoningConfig(), ["<think>Hm, <tool_call></think>Hi", f"<think>x</think>{call}"], [f"<tool_call> {call}"]),
+        (ReasoningConfig(tags=("[T]", "[/T]")), ["[T]Hm, <tool_call>[/T]Hi"], ["<think>Hm, <tool_call></think>Hi"]),
+        (ReasoningConfig(tags=None), ["<think>Hm</think>Hi"], ["<think>Hm, <tool_call></think>Hi"]),
+        (ReasoningConfig(scan_calls=True), [f"<think>Hm {call}"], ["<think>Hm, <tool_call></think>Hi"]),
+        (ReasoningConfig(preopened=True), ["Hm, <tool_call></think>Hi", f"Hm</think>{call}"], []),
+    ):
+        changed, _ = await injected(request(WEATHER), hermes.FORMAT, "gbnf", reasoning=reasoning)
+        assert changed.constraint is not None
+        acceptor = Acceptor(Grammar(changed.constraint.gbnf))
+        for text in fitting:
+            assert acceptor.accepts(text), text
+        for text in others:
+            assert not acceptor.accepts(text), text
+
+
+@pytest.mark.parametrize("feature", ["gbnf", "guided", "ebnf"])
+async def test_a_call_can_be_demanded_of_an_answer_that_begins_inside_thinking(feature: str) -> None:
+    asked = request(WEATHER, tool_choice=REQUIRED)
+    changed, _ = await injected(
+        asked, sentinel.FORMAT, feature, constrain="required", reasoning=ReasoningConfig(preopened=True)
+    )
+    assert changed.constraint is not None
+    acceptor = Acceptor(Grammar(changed.constraint.gbnf))
+    call = sentinel.FORMAT.render_call(ToolUse("c", "get_weather", '{"city":"Oslo"}'))
+    assert acceptor.accepts(f"Hm.</think>\n{call}")
+    assert not acceptor.accepts(call)
+
+
+async def test_equal_tools_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counted(*args: Any, **more: Any) -> str:
+        made.append("grammar")
+        return whole_answer(*args, **more)
+
+    monkeypatch.setattr("middlewares.injection.whole_answer", counted)
+    threads: list[str] = []
+    to_thread = asyncio.to_thread
+
+    async def noted(function: Any, *args: Any) -> Any:
+        threads.append("thread")
+        return await to_thread(function, *args)
+
+    monkeypatch.setattr("proxy.offload.asyncio.to_thread", noted)
+    middleware, tools = Injection(), ToolSet([WEATHER])
+    for kept in (tools, tools, ToolSet([WEATHER])):
+        asked = ModelRequest("m", (Message("user", (Text("hi"),)),), kept)
+        changed = await middleware.on_request(exchange_for(asked, hermes.FORMAT, "gbnf"), asked)
+        assert changed.constraint is not None
+    assert made == ["grammar"]
+    assert len(threads) <= 3  # each route of its own here; what is noted with the tools needs none
+    route_of = exchange_for(ModelRequest("m", (Message("user", (Text("hi"),)),), tools), hermes.FORMAT, "gbnf")
+    threads.clear()
+    for _ in range(3):
+        await middleware.on_request(route_of, route_of.request)
+    assert threads == ["thread"]
 
 
 @pytest.mark.parametrize("feature", ["json_schema", "format"])
@@ -136,33 +265,47 @@ async def test_a_schema_only_enforces_bare_json(feature: str) -> None:
 
 
 async def test_a_named_choice_allows_one_call() -> None:
+    two = sentinel.LAYOUT.calls([ToolUse("a", "search", "{}"), ToolUse("b", "search", "{}")])
     for choice, several in ((ToolChoice("named", "search"), False), (REQUIRED, True)):
         changed, _ = await injected(request(SEARCH, tool_choice=choice), sentinel.FORMAT, "gbnf")
         assert changed.constraint is not None
-        assert ("{0,7}" in changed.constraint.gbnf.splitlines()[0]) is several
+        assert Acceptor(Grammar(changed.constraint.gbnf)).accepts(two) is several
 
 
-async def test_bounds_are_options() -> None:
-    asked = request(
-        ToolSpec("t", None, {"type": "object", "properties": {"s": {"type": "string"}}}), tool_choice=REQUIRED
-    )
-    middleware = Injection(InjectionOptions(string_chars=33, calls=1))
-    changed = await middleware.on_request(exchange_for(asked, sentinel.FORMAT, "gbnf"), asked)
-    assert changed.constraint is not None
-    assert "{0,33}" in changed.constraint.gbnf
-    assert "{0,7}" not in changed.constraint.gbnf
+async def test_bounds_are_options_and_nothing_is_bounded_without() -> None:
+    properties = {"s": {"type": "string"}, "l": {"type": "array"}, "n": {"type": "integer"}}
+    asked = request(ToolSpec("t", None, {"type": "object", "properties": properties}), tool_choice=REQUIRED)
+    for options, bounded in (
+        (InjectionOptions(string_chars=33, list_items=2, number_digits=4, calls=1), True),
+        (None, False),
+    ):
+        changed = await Injection(options).on_request(exchange_for(asked, sentinel.FORMAT, "gbnf"), asked)
+        assert changed.constraint is not None
+        acceptor = Acceptor(Grammar(changed.constraint.gbnf))
+        for arguments in ({"s": "x" * 34}, {"l": [1, 2, 3]}, {"n": 12345}):
+            use = ToolUse("a", "t", json.dumps(arguments))
+            assert acceptor.accepts(sentinel.FORMAT.render_call(use)) is not bounded
+        assert acceptor.accepts(sentinel.LAYOUT.calls([ToolUse("a", "t", "{}")] * 2)) is not bounded
 
 
 @pytest.mark.parametrize(
-    ("feature", "options"),
-    [("none", {}), ("json_schema", {}), ("gbnf", {"reasoning": ReasoningConfig(preopened=True)})],
+    ("feature", "tool_format", "options"),
+    [
+        ("none", sentinel.FORMAT, {}),
+        ("json_schema", sentinel.FORMAT, {}),
+        ("json_schema", bare_json.FORMAT, {"reasoning": ReasoningConfig(preopened=True)}),
+        ("guided_tag", hermes.FORMAT, {"reasoning": ReasoningConfig(preopened=True)}),
+        ("structural_tag", pythonic.PYTHONIC, {}),
+    ],
 )
-async def test_required_enforcement_that_is_impossible_is_an_error(feature: str, options: dict[str, Any]) -> None:
+async def test_required_enforcement_that_is_impossible_is_an_error(
+    feature: str, tool_format: ToolFormat, options: dict[str, Any]
+) -> None:
     asked = request(WEATHER, tool_choice=REQUIRED)
     with pytest.raises(ClientFault) as caught:
-        await injected(asked, sentinel.FORMAT, feature, constrain="required", **options)
+        await injected(asked, tool_format, feature, constrain="required", **options)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "unsupported_parameter", "tool_choice")
-    changed, _ = await injected(asked, sentinel.FORMAT, feature, constrain="auto", **options)
+    changed, _ = await injected(asked, tool_format, feature, constrain="auto", **options)
     assert changed.constraint is None
 
 
