@@ -24,6 +24,7 @@ from proxy.offload import is_large
 from proxy.protocols.wire import dump_in_pieces
 from proxy.reply import Reply
 from proxy.targets.attempts import Attempts
+from proxy.targets.enforcing import Relaxation
 from proxy.targets.targets import Member
 from proxy.usage import Estimator
 
@@ -48,12 +49,16 @@ class Forwarding(Middleware):
             sent = _renamed(asked, member.upstream_model or route.config.upstream_model)
             if own:
                 return sent, _own_bytes(exchange, sent)
+            if relaxation is not None and not relaxation.applies(member):
+                sent = replace(sent, constraint=None)
             sent = self._adapted(exchange, sent, member.target.backend)
             return sent, None
 
         key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
         record = exchange.record
-        source = Attempts(exchange, prepare, key)
+        constraint = asked.constraint
+        relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
+        source = Attempts(exchange, prepare, key, relaxation)
         before = time.monotonic()
         record.asks(before)
         try:

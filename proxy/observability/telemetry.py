@@ -88,6 +88,7 @@ FIELDS: Final = {
     "retries": "Of those, how many followed a failure.",
     "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
+    "unconstrained": "Tries without the constraint on calls, which the backend refuses.",
     "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
@@ -211,6 +212,9 @@ class Metrics:
             merge="last",
         )
         self.retries = Counter("toolwire_retries_total", "Further tries, by what the one before failed with", "code")
+        self.unconstrained = Counter(
+            "toolwire_unconstrained_total", "Tries without the constraint on calls, which the server refuses", "backend"
+        )
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
         self.tool_executions = Counter(
             "toolwire_tool_executions_total", "States that server-side executions entered", "state"
@@ -228,6 +232,7 @@ class Metrics:
             "strict_failures": self.strict_failures,
             "executions": self.tool_executions,
             "retries": self.retries,
+            "unconstrained": self.unconstrained,
         }
         """Counter of the record -> the family that counts its labels."""
         self.cells = cells or Cells()

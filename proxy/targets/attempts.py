@@ -10,6 +10,7 @@ Rules:
    that doubles each time (full jitter).
 4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
 5. `timeouts.total_s` is for all tries together.
+6. A server that refuses the constraint on calls is asked again without it, at once; see `proxy.targets.enforcing`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from ..backends.base import Source
 from ..backends.connections import disconnected, timed_out
 from ..backends.leaks import check_reply, leaks_of
-from ..backends.refusals import hidden
+from ..backends.refusals import hidden, read_refusal
 from ..backends.retry_after import retry_after_s
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
@@ -33,6 +34,7 @@ from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver, observe_call
 from ..offload import is_large, offload
 from .beginning import Beginning
+from .enforcing import Relaxation, refusal_in_band
 from .targets import Member, is_failure
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Attempts:
     """The answer to the request of `exchange`, by whichever server of its route gives one: a `Source`, once `open` has returned.
     Must be closed then.
 
-    `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`.
+    `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`. `relaxation`: what a server need not enforce.
     """
 
     # How it is before the first try; so that this costs a request nothing.
@@ -62,13 +64,16 @@ class Attempts:
     _failed = False
     _paused_s = 0.0
 
-    def __init__(self, exchange: Exchange, prepare: Prepare, key: bytes = b"") -> None:
+    def __init__(
+        self, exchange: Exchange, prepare: Prepare, key: bytes = b"", relaxation: Relaxation | None = None
+    ) -> None:
         self._targets = exchange.route.targets
         self._retry = exchange.route.options.retry
         self._exchange = exchange
         self._record = exchange.record
         self._prepare = prepare
         self._key = key
+        self._relaxation = relaxation
         self.protocol = self._targets.protocol
         self.private = self._targets.private
         self._started = time.monotonic()
@@ -91,6 +96,7 @@ class Attempts:
 
             def begin(data: bytes, beginning: Beginning = beginning) -> None:
                 if said := beginning.feed(data):
+                    self._look(said)
                     self._begin()
                     self._source.redirect(sink)
                     sink(said)
@@ -100,7 +106,9 @@ class Attempts:
                 await self._within(self._source.pump(begin))
                 if beginning.over:
                     return
-                if said := beginning.finish():
+                said = beginning.finish()
+                self._look(said or beginning.held)
+                if said:
                     self._begin()
                     sink(said)
                     return
@@ -187,6 +195,25 @@ class Attempts:
         if self._observer is not None:
             self._observer.event(event)
 
+    # --- constraints ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_careful(self) -> bool:
+        return self._relaxation is not None and self._relaxation.is_careful(self._tried[-1])
+
+    def _look(self, data: bytes) -> None:
+        """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
+        body = refusal_in_band(data) if self._is_careful else None
+        if body is not None:
+            raise read_refusal(400, {}, body, private=self.private)
+
+    def _relaxes(self, fault: GatewayError) -> bool:
+        """Whether the same server is asked again with less. Then that try does not count."""
+        if self._relaxation is None or not self._relaxation.relaxes(self._tried[-1], fault):
+            return False
+        self._tried.pop()
+        return True
+
     # --- one try after the other ------------------------------------------------------------------------------------
 
     async def _reply(self) -> ModelReply:
@@ -228,7 +255,8 @@ class Attempts:
                 fault = hidden(error, private=self.private)
                 self._fail(fault)
             self._leave()
-            member = await self._next(fault)
+            if not self._relaxes(fault):
+                member = await self._next(fault)
 
     async def _again(self, fault: GatewayError) -> None:
         """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot be."""
@@ -237,11 +265,12 @@ class Attempts:
             self._blame(fault)
             raise fault
         self._fail(fault)
+        member = self._tried[-1]
         try:
             await self._source.close()
         finally:
             self._leave()
-        await self._ask(await self._next(fault))
+        await self._ask(member if self._relaxes(fault) else await self._next(fault))
 
     async def _next(self, fault: GatewayError) -> Member:
         """Who is to be asked after `fault`, when it is time. Raises `fault` if nobody is."""
@@ -323,6 +352,8 @@ class Attempts:
         """Something of the answer has come: it works."""
         if not self._began:
             self._began = True
+            if self._relaxation is not None:
+                self._relaxation.accepted(self._tried[-1])
             if self._probe:
                 self._probe = False
                 self._tried[-1].target.succeeded(probe=True)

@@ -26,6 +26,11 @@ class Beginning:
         self._framer = SseFramer(MOST_BYTES)
         self._held = bytearray()
 
+    @property
+    def held(self) -> bytes:
+        """All so far."""
+        return bytes(self._held)
+
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, cut anywhere. Gives nothing, or all so far as soon as it says something."""
         self._held += data
@@ -44,7 +49,7 @@ class Beginning:
 
     def _all(self) -> bytes:
         self.over = True
-        return bytes(self._held)
+        return self.held
 
 
 def says_nothing(frame: bytes) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from ..backends.base import Backend, Capabilities
-from ..backends.presets import GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS
+from ..backends.presets import GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from ..backends.private import NOTHING, Private
 from ..backends.refusals import hidden
 from ..config import BackendConfig, RouteConfig, TargetConfig
@@ -29,6 +29,7 @@ from ..conversion import ConfigError
 from ..errors import BackendFault, GatewayError, Unavailable, quote
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
+from .enforcing import Enforcing
 
 LOG: Final = logging.getLogger("toolwire.targets")
 
@@ -64,6 +65,7 @@ class Target:
         self.guarded = failures is not None
         """Left alone after failures even if there is no other."""
         self.breaker = Breaker(FAILURES if failures is None else failures, config.breaker.open_s, clock)
+        self.enforcing = Enforcing(clock)
         self._clock = clock
         self._rests_until = -math.inf
         self._report: Callable[[bool, str], None] | None = None
@@ -284,7 +286,7 @@ def common(takes: Any) -> Capabilities:
     careful["merge_roles"] = any(one.merge_roles for one in every)
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]
-    # A grammar, or a schema, is written in each server's own words; but it has to be one of the two for all.
+    # A grammar, a schema, or a structural tag is written in each server's own words; but it has to be one of them for all.
     kinds = {one.constrain for one in every}
-    together = any(kinds <= group for group in (GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS))
+    together = any(kinds <= group for group in (GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS))
     return replace(first, **careful, constrain=first.constrain if together else "none")

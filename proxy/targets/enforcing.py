@@ -1,0 +1,143 @@
+"""Constraints that a server refuses: the request is asked again without, and the server is not bothered with that constraint for a while.
+
+An old llama.cpp reads less of the notation than a new one, and every server has a size at which it gives up. A call that nobody enforces is
+better than no answer, unless the route says otherwise (`constrain: required`).
+
+Rules:
+
+1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case is not learned.
+2. A server that refused a constraint and never took one gets none at all. All this is forgotten after `FORGET_S`: servers are replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ClientFault, GatewayError
+from ..formats.rendering import compact
+from ..model import Constraint
+
+if TYPE_CHECKING:
+    from ..observability.telemetry import AccessRecord
+    from .targets import Member
+
+LOG: Final = logging.getLogger("toolwire.constrain")
+
+FORGET_S: Final = 600.0
+MAX_REFUSED: Final = 256
+"""Constraints that are remembered for a server."""
+
+_STATUSES: Final = frozenset({400, 413, 422, 501})
+"""With these a server refuses a request as it is."""
+_SAYS_SO: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
+_IN_BAND: Final = (b"error:", b'data: {"error"', b'data:{"error"')
+"""How a stream begins in which a server refuses the request after it has accepted it: llama.cpp until 2025."""
+
+
+class Enforcing:
+    """What is known of the constraints that one server enforces. One per `Target`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.proven = False
+        """It took a constraint."""
+        self._clock = clock
+        self._refused: dict[int, float] = {}
+
+    def allows(self, constraint: Constraint) -> bool:
+        """Whether it may be asked with this one."""
+        if not self._refused:
+            return True
+        now = self._clock()
+        self._refused = {key: until for key, until in self._refused.items() if until > now}
+        return not self._refused if not self.proven else _key(constraint) not in self._refused
+
+    def accepted(self) -> None:
+        """It took a constraint."""
+        self.proven = True
+
+    def refused(self, constraint: Constraint) -> None:
+        """It did not take this one, and took the request without."""
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[_key(constraint)] = self._clock() + FORGET_S
+
+
+def _key(constraint: Constraint) -> int:
+    return hash((constraint.gbnf, compact(constraint.tags)))
+
+
+class Relaxation:
+    """The constraint of one request, and the servers that are asked without it."""
+
+    def __init__(self, constraint: Constraint, record: AccessRecord, request_id: str) -> None:
+        self._constraint = constraint
+        self._record = record
+        self._id = request_id
+        self._without: set[Member] = set()
+        self._said: dict[Member, str] = {}
+
+    def applies(self, member: Member) -> bool:
+        """Whether `member` is asked with the constraint."""
+        constraint = self._constraint
+        if member not in self._without and not constraint.binding and not member.target.enforcing.allows(constraint):
+            self._without.add(member)
+            self._count(member)
+        return member not in self._without
+
+    def is_careful(self, member: Member) -> bool:
+        """Whether it is not known yet that `member` takes what it is asked, so that the beginning of its answer says something."""
+        return member in self._said or (member not in self._without and not member.target.enforcing.proven)
+
+    def relaxes(self, member: Member, fault: GatewayError) -> bool:
+        """Whether `member`, which failed with `fault`, is to be asked again without the constraint.
+
+        Raises `ClientFault` `unsupported_parameter` if the constraint is what it refused, and nothing else will do.
+        """
+        said = _SAYS_SO.search(fault.message) is not None
+        if member in self._without or fault.code == "context_length_exceeded":
+            return False
+        if fault.upstream_status not in _STATUSES and not (said and fault.upstream_status in (None, 500)):
+            return False
+        if self._constraint.binding:
+            if not said:
+                return False
+            raise ClientFault(
+                f"The model server refused the grammar with which this route enforces `tool_choice`: {fault.message}",
+                code="unsupported_parameter",
+                param="tool_choice",
+                hint="Use `auto`, or set `constrain: auto` for the route.",
+            ) from fault
+        self._without.add(member)
+        self._said[member] = fault.message
+        self._count(member)
+        return True
+
+    def accepted(self, member: Member) -> None:
+        """The answer of `member` has begun."""
+        enforcing = member.target.enforcing
+        if member not in self._without:
+            enforcing.accepted()
+        elif member in self._said:
+            enforcing.refused(self._constraint)
+            LOG.warning(
+                "request %s: backend %r refuses the constraint on calls, and was asked without it; it is not sent this one for %g s: %s",
+                self._id,
+                member.name,
+                FORGET_S,
+                self._said.pop(member),
+            )
+
+    def _count(self, member: Member) -> None:
+        self._record.count("unconstrained")
+        self._record.label("unconstrained", member.name)
+
+
+def refusal_in_band(data: bytes) -> bytes | None:
+    """The error body with which a stream begins; None if it begins otherwise."""
+    if not data.startswith(_IN_BAND):
+        return None
+    return data.split(b"\n", 1)[0].partition(b":")[2].strip()

@@ -1,0 +1,218 @@
+"""Servers that refuse the constraint on calls (R10.10, R23.2): the request is answered without it, and the server is spared it for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.config import GatewayConfig
+from proxy.model import Constraint
+from proxy.targets.enforcing import FORGET_S, MAX_REFUSED, Enforcing
+from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
+from tests.e2e.conftest import USER, Gateway, function, post, read_config
+
+HANGS_S = 20.0
+READ = function("read_file", path="string")
+WRITE = function("write_file", path="string", content="string")
+CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
+
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+CHOICES = pytest.mark.parametrize("choice", ["auto", "required"])
+
+
+def config(*urls: str, retry: dict[str, Any] | None = None, **options: Any) -> GatewayConfig:
+    """A route to llama.cpp servers, the first one and its fallbacks."""
+    names = [f"server{number}" for number in range(len(urls))]
+    backends = {name: {"url": url, "preset": "llamacpp"} for name, url in zip(names, urls, strict=True)}
+    route = {"model": "m", "backend": names[0], "fallback": names[1:]}
+    return read_config(
+        {"backends": backends, "routes": [route], "defaults": {"retry": retry or {"attempts": 1}, **options}}
+    )
+
+
+def ask(*tools: Any, choice: Any = "auto", stream: bool = False, **more: Any) -> dict[str, Any]:
+    return {"messages": USER, "tools": [*tools], "tool_choice": choice, "stream": stream, **more}
+
+
+def refuses(answer: Answer, then: Script, *, only: str = "") -> Script:
+    """Does not take a grammar, or only such in which something stands."""
+
+    def turn(asked: Asked) -> Answer:
+        if only in asked.json.get("grammar", "-") and "grammar" in asked.json:
+            return answer
+        return then(asked) if callable(then) else then
+
+    return turn
+
+
+def constrained(upstream: Upstream) -> list[bool]:
+    return ["grammar" in asked.json for asked in upstream.requests]
+
+
+def calls(answer: WireAnswer, *, stream: bool) -> list[str]:
+    assert answer.status == 200, answer.body
+    if not stream:
+        return [call["function"]["name"] for call in answer.json()["choices"][0]["message"].get("tool_calls", ())]
+    *chunks, done = answer.frames()
+    assert done == "[DONE]"
+    assert not any("error" in chunk for chunk in chunks)
+    parts = [part for chunk in chunks for part in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    return [part["function"]["name"] for part in parts if "name" in part["function"]]
+
+
+async def metric(server: Any, name: str) -> float:
+    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as page:
+        lines = (await page.text()).splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
+
+
+PARSE = "Failed to initialize samplers: failed to parse grammar"
+REFUSALS = {
+    "llama.cpp": Refuse(400, PARSE),
+    "too large": Refuse(413, "Payload too large"),
+    "an unknown field": Refuse(422, "Extra inputs are not permitted: grammar"),
+    "not built": Refuse(501, "grammars are not supported"),
+    "a fault that says so": Refuse(500, "grammar: std::bad_alloc"),
+}
+
+
+@WAYS
+@CHOICES
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_the_request_does_not_die_of_it(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture, name: str, choice: str, stream: bool
+) -> None:
+    async with asyncio.timeout(HANGS_S), Upstream([refuses(REFUSALS[name], Say("Well. ", CALL))]) as upstream:
+        server = await gateway(config(upstream.url))
+        with caplog.at_level(logging.WARNING, "toolwire.constrain"):
+            for _ in range(3):
+                assert calls(await post(server, ask(READ, choice=choice, stream=stream)), stream=stream) == [
+                    "read_file"
+                ]
+        assert await metric(server, "toolwire_unconstrained_total") == 3
+    # Asked again once; then it is known.
+    assert constrained(upstream) == [True, False, False, False]
+    (record,) = caplog.records
+    assert "server0" in record.getMessage()
+    without = [{k: v for k, v in asked.json.items() if k != "grammar"} for asked in upstream.requests]
+    assert without[0] == without[1] == without[2]
+
+
+@WAYS
+async def test_a_refusal_inside_an_accepted_stream(gateway: Gateway, stream: bool) -> None:
+    """As llama.cpp gave it until 2025: status 200, then a field that no client reads."""
+    for first in (b"error: ", b"data: "):
+        frame = first + b'{"error":{"code":400,"message":"' + PARSE.encode() + b'","type":"invalid_request_error"}}\n\n'
+        refusal = Answer([frame], headers={"Content-Type": "text/event-stream"}) if stream else Refuse(400, PARSE)
+        async with asyncio.timeout(HANGS_S), Upstream([refuses(refusal, Say("Well. ", CALL))]) as upstream:
+            server = await gateway(config(upstream.url))
+            for _ in range(2):
+                assert calls(await post(server, ask(READ, stream=stream)), stream=stream) == ["read_file"]
+        assert constrained(upstream) == [True, False, False]
+
+
+@WAYS
+async def test_responses_do_not_die_of_it_either(gateway: Gateway, stream: bool) -> None:
+    body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **READ["function"]}]}
+    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say(CALL))]) as upstream:
+        answer = await post(await gateway(config(upstream.url)), body, path="/v1/responses")
+    whole = answer.json() if not stream else answer.frames()[-1]["response"]
+    assert [item["name"] for item in whole["output"]] == ["read_file"]
+    if stream:
+        assert [event["type"] for event in answer.frames()].count("response.created") == 1
+    assert constrained(upstream) == [True, False]
+
+
+async def test_only_what_was_refused_is_spared_a_server_that_takes_others(gateway: Gateway) -> None:
+    async with (
+        asyncio.timeout(HANGS_S),
+        Upstream([refuses(Refuse(400, PARSE), Say("Hi"), only="write_file")]) as upstream,
+    ):
+        server = await gateway(config(upstream.url))
+        for tool in (READ, WRITE, WRITE, READ):
+            assert (await post(server, ask(tool))).status == 200
+    assert constrained(upstream) == [True, True, False, False, True]
+
+
+async def test_a_server_that_never_took_one_is_spared_all(gateway: Gateway) -> None:
+    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
+        server = await gateway(config(upstream.url))
+        for tool in (READ, WRITE):
+            assert (await post(server, ask(tool))).status == 200
+    assert constrained(upstream) == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("turn", "status", "code", "asked"),
+    [
+        (Refuse(400, "messages: too clever"), 400, "upstream_rejected", [True, False]),
+        (Refuse(400, "the request exceeds the available context size"), 400, "context_length_exceeded", [True]),
+        (Refuse(401, "grammar of your key"), 502, "upstream_auth", [True]),
+        (Refuse(500, "out of memory"), 502, "upstream_error", [True]),
+        (Refuse(429, "grammars are busy"), 429, "rate_limit_exceeded", [True]),
+    ],
+    ids=lambda value: value.status if isinstance(value, Answer) else None,
+)
+async def test_what_is_wrong_in_any_case_is_said_and_not_learned(
+    gateway: Gateway, turn: Answer, status: int, code: str, asked: list[bool]
+) -> None:
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+        server = await gateway(config(upstream.url))
+        for _ in range(2):
+            answer = await post(server, ask(READ))
+            assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+    assert constrained(upstream) == asked * 2
+
+
+@WAYS
+async def test_a_constraint_that_must_be_is_an_error(gateway: Gateway, stream: bool) -> None:
+    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
+        server = await gateway(config(upstream.url, constrain="required"))
+        answer = await post(server, ask(READ, choice="required", stream=stream))
+    error = answer.json()["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "unsupported_parameter", "tool_choice")
+    assert PARSE in error["message"]
+    assert constrained(upstream) == [True]
+
+
+async def test_the_try_without_is_no_try_among_the_others(gateway: Gateway) -> None:
+    """A server may still fail and be asked again, and another one gets the constraint."""
+    turns: list[Script] = [Refuse(400, PARSE), Refuse(503), Say("never")]
+    async with asyncio.timeout(HANGS_S), Upstream(turns) as one, Upstream([Say("fine")]) as two:
+        server = await gateway(config(one.url, two.url, retry={"attempts": 1}))
+        answer = await post(server, ask(READ))
+    assert answer.json()["choices"][0]["message"]["content"] == "fine"
+    assert (constrained(one), constrained(two)) == ([True, False], [True])
+
+
+# --- what is remembered ---------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_forgotten_in_time() -> None:
+    now = 0.0
+    enforcing = Enforcing(lambda: now)
+    one, other = Constraint("one", ()), Constraint("", (), {"type": "structural_tag"})
+    assert enforcing.allows(one)
+    enforcing.refused(one)
+    assert not enforcing.allows(one)
+    assert not enforcing.allows(other)
+    enforcing.accepted()
+    assert enforcing.allows(other)
+    enforcing.refused(other)
+    assert not enforcing.allows(Constraint("", (), {"type": "structural_tag"}))
+    now = FORGET_S + 1
+    assert enforcing.allows(one)
+    assert enforcing.allows(other)
+
+
+def test_not_without_end() -> None:
+    enforcing = Enforcing()
+    enforcing.accepted()
+    for number in range(MAX_REFUSED + 5):
+        enforcing.refused(Constraint(str(number), ()))
+    assert enforcing.allows(Constraint("0", ()))
+    assert not enforcing.allows(Constraint(str(MAX_REFUSED + 4), ()))
