@@ -10,10 +10,12 @@ import aiohttp
 import openai
 import orjson
 import pytest
+import pytest_asyncio
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
+from proxy.engine import Engine, find_weights
 from proxy.registry import Registries
 from proxy.settings import load
 from proxy.testing import WireAnswer
@@ -106,3 +108,10 @@ def function(name: str, *, strict: bool | None = None, **properties: Any) -> dic
     }
     inner = {"name": name, "description": f"Does {name}.", "parameters": parameters}
     return {"type": "function", "function": inner if strict is None else {**inner, "strict": strict}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[Engine]:
+    """The embedded model behind the real server of llama.cpp."""
+    async with Engine(find_weights()) as engine:
+        yield engine

@@ -1,0 +1,273 @@
+"""With the embedded model: what its server, llama.cpp's own, makes of our grammars (R10.10, R23.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+import pytest_asyncio
+
+from proxy.config import (
+    DEFAULT_CHAIN,
+    BackendConfig,
+    GatewayConfig,
+    MiddlewareConfig,
+    ReasoningConfig,
+    RouteConfig,
+    RouteOptions,
+    ServerConfig,
+    StoreConfig,
+)
+from proxy.engine import Engine
+from proxy.events import Delta, Event, Kind
+from proxy.exchange import Exchange
+from proxy.formats.base import whole_answer
+from proxy.gbnf.grammar import Around
+from proxy.gbnf.rules import MAX_REPEAT
+from proxy.middleware import Middleware
+from proxy.model import Constraint, ModelRequest
+from proxy.registry import registries
+from proxy.scanner import reasoning_tags
+from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.formats.sampler import Acceptor, Grammar
+from tests.formats.toolsets import CODING, OFFICE
+
+pytestmark = with_model
+
+# --- grammars are taken -----------------------------------------------------------------------------------------------
+
+CALLS = tuple(name for name in registries().formats.names() if registries().formats.get(name).layout is not None)
+
+
+async def taken(engine: Engine, gbnf: str) -> tuple[int, str]:
+    """What the server says to a grammar: its status and its answer."""
+    body = {"messages": [{"role": "user", "content": "hi"}], "grammar": gbnf, "max_tokens": 1, "temperature": 0}
+    key = {"Authorization": f"Bearer {engine.key}"}
+    async with (
+        aiohttp.ClientSession(headers=key) as session,
+        session.post(f"{engine.url}/v1/chat/completions", json=body) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", CALLS)
+async def test_the_server_takes_the_grammars_of_every_format(engine: Engine, name: str) -> None:
+    """For tools as agents have them. The gateway would answer without a grammar that is refused, so the server is asked itself."""
+    tool_format = registries().formats.get(name)
+    assert tool_format.gbnf is not None
+    tags = reasoning_tags(tool_format.grammar, ReasoningConfig())
+    tools = (*CODING, *OFFICE)
+    for gbnf in (
+        tool_format.gbnf(tools, True),
+        whole_answer(tool_format, tools, True, around=Around(text=True, thinking=tags)),
+        whole_answer(tool_format, tools, False, around=Around(thinking=tags, preopened=True)),
+    ):
+        status, said = await taken(engine, gbnf)
+        assert status == 200, said
+
+
+@in_one_loop
+@pytest.mark.parametrize(
+    "gbnf", [f'root ::= ("a" [b-c] item){{0,{MAX_REPEAT + 1}}}\nitem ::= "x"\n', "root ::= missing\n", 'root ::= "a']
+)
+async def test_it_would_say_if_it_did_not(engine: Engine, gbnf: str) -> None:
+    status, said = await taken(engine, gbnf)
+    assert status == 400
+    assert "grammar" in said
+
+
+# --- grammars are kept ------------------------------------------------------------------------------------------------
+
+
+class Recorder(Middleware):
+    """Next to the backend: the constraint that is sent, and what the model wrote under it. `gbnf`: sent in its place."""
+
+    wants = Kind.TEXT
+
+    def __init__(self) -> None:
+        super().__init__(name="recorder")
+        self.gbnf: str | None = None
+        self.sent: Constraint | None = None
+        self.wrote = ""
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        self.sent, self.wrote = request.constraint, ""
+        if request.constraint is not None and self.gbnf is not None:
+            return replace(request, constraint=replace(request.constraint, gbnf=self.gbnf))
+        return request
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event:
+        if isinstance(event, Delta):
+            self.wrote += event.text
+        return event
+
+
+FREE = "-unconstrained"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI, Recorder]]:
+    """A gateway as a user would start it, grammars unbounded, with a model for some formats, each also `-unconstrained`."""
+    recorder = Recorder()
+    chain = [MiddlewareConfig(use=name) for name in DEFAULT_CHAIN]
+    chain.insert(DEFAULT_CHAIN.index("forwarding"), MiddlewareConfig(use=recorder.name))
+    routes = [
+        RouteConfig(
+            model=name + end,
+            upstream_model=engine.model,
+            backend="engine",
+            options=RouteOptions(format=name, **options),
+        )
+        for name in ("sentinel", "bare_json")
+        for end, options in (("", {}), (FREE, {"constrain_auto": "off"}))
+    ]
+    backend = BackendConfig(url=engine.url, api_key=engine.key, preset="llamacpp")
+    config = GatewayConfig(
+        server=ServerConfig(port=0),
+        store=StoreConfig(kind="memory"),
+        backends={"engine": backend},
+        routes=tuple(routes),
+        chain=tuple(chain),
+    )
+    async with served(config, recorder) as client:
+        yield client, recorder
+
+
+def earlier(unit: str) -> list[Any]:
+    """A conversation in which the tool was called with this unit again and again, so that even a small model goes on to call it."""
+    messages: list[Any] = []
+    for number, city in enumerate(("Paris", "Oslo", "Lima")):
+        arguments = f'{{"city":"{city}","unit":"{unit}"}}'
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+        messages += [
+            {"role": "user", "content": f"What is the weather in {city}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": "21, clear"},
+            {"role": "assistant", "content": f"In {city} it is 21 degrees and clear."},
+        ]
+    return [*messages, {"role": "user", "content": "What is the weather in Rome?"}]
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", ["sentinel", "bare_json"])
+async def test_under_auto_a_call_that_has_begun_fits(
+    open_gateway: tuple[openai.AsyncOpenAI, Recorder], name: str
+) -> None:
+    """The model has seen the tool called with a unit that it does not know any more, and would write that again."""
+    client, recorder = open_gateway
+    message, reason = await ask(
+        client, earlier("degrees"), stream=False, model=name, tools=[WEATHER], max_completion_tokens=60
+    )
+    assert recorder.sent is not None
+    assert recorder.sent.free
+    acceptor = Acceptor(Grammar(recorder.sent.gbnf))
+    assert acceptor.may_begin(recorder.wrote)
+    if reason != "length":
+        assert acceptor.accepts(recorder.wrote)
+    (call,) = message.tool_calls
+    fitting(call)
+
+
+@in_one_loop
+async def test_under_auto_text_is_what_it_would_be_without(
+    open_gateway: tuple[openai.AsyncOpenAI, Recorder],
+) -> None:
+    """The server asks the grammar about the token that the model has chosen: one that may come, comes."""
+    client, recorder = open_gateway
+    question = [
+        {"role": "user", "content": "Show a JSON object with the name and the age of Alice, and then an HTML tag."}
+    ]
+    texts = []
+    for name in (f"sentinel{FREE}", "sentinel"):
+        message, _ = await ask(
+            client,
+            question,
+            stream=False,
+            model=name,
+            tools=[WEATHER],
+            max_completion_tokens=50,
+            extra_body={"cache_prompt": False},
+        )
+        texts.append((recorder.wrote, message.content, recorder.sent is not None))
+    free, constrained = texts
+    assert (free[2], constrained[2]) == (False, True)
+    assert recorder.sent is not None
+    if Acceptor(Grammar(recorder.sent.gbnf)).may_begin(free[0]):
+        assert constrained[:2] == free[:2]
+    assert constrained[0].strip()
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", ["sentinel", "bare_json"])
+async def test_one_call_where_several_are_not_wanted(
+    open_gateway: tuple[openai.AsyncOpenAI, Recorder], name: str
+) -> None:
+    """A small model would repeat itself as long as it may."""
+    client, _ = open_gateway
+    message, reason = await ask(
+        client,
+        [{"role": "user", "content": "Set three timers: 5, 10 and 15 minutes."}],
+        stream=False,
+        model=name,
+        tools=[TIMER],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
+    assert reason == "tool_calls"
+    (call,) = message.tool_calls
+    fitting(call)
+
+
+@in_one_loop
+async def test_a_forced_file_of_20_000_characters_comes_whole(
+    open_gateway: tuple[openai.AsyncOpenAI, Recorder],
+) -> None:
+    """A model that loves long lines: it is made to like a token of 64 equals signs best, a little less each time it has written it (that is what
+    the frequency penalty does), and the quote after it second best. Everything else is the server's own doing."""
+    client, _ = open_gateway
+    line, *ends = 28909, 18, 23597, 35769  # of this vocabulary: 64 times `=`, and `"`, `"}`, `\\"`
+    write = tool("write_file", "Write a file", {
+        "type": "object", "properties": {"path": {"const": "line.txt"}, "content": {"type": "string"}}, "required": ["path", "content"],
+    })  # fmt: skip
+    message, reason = await ask(
+        client,
+        [{"role": "user", "content": "Draw a long line."}],
+        stream=False,
+        model="sentinel",
+        tools=[write],
+        tool_choice={"type": "function", "function": {"name": "write_file"}},
+        max_completion_tokens=700,
+        frequency_penalty=0.15,
+        logit_bias={str(line): 100, **{str(end): 60 for end in ends}},
+        extra_body={"repeat_last_n": 2000},
+    )
+    assert reason == "tool_calls"
+    (call,) = message.tool_calls
+    content = json.loads(call.function.arguments)["content"]
+    assert len(content) >= 20_000
+    assert content.count("=") >= 20_000
+
+
+@in_one_loop
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_grammar_that_the_server_refuses_costs_no_answer(
+    open_gateway: tuple[openai.AsyncOpenAI, Recorder], stream: bool
+) -> None:
+    client, recorder = open_gateway
+    recorder.gbnf = f'root ::= "{stream}'  # a text that does not end
+    settings: Any = {"model": "sentinel", "messages": [QUESTION], "tools": [WEATHER], "max_completion_tokens": 5}
+    try:
+        if stream:
+            chunks = await client.chat.completions.create(**settings, stream=True)
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices])
+        else:
+            text = (await client.chat.completions.create(**settings)).choices[0].message.content or ""
+    finally:
+        recorder.gbnf = None
+    assert text.strip()
