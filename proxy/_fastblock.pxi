@@ -228,8 +228,11 @@ cdef class BlockScanner(ProseScanner):
         return end
 
     cdef Py_ssize_t _back_to(self, Py_ssize_t offset) except -1:
+        cdef bytes again
         if offset < PyByteArray_GET_SIZE(self._raw):
-            self._gather()
+            again = bytes(self._raw[offset:]) + self._bytes(0, self._size)
+            PyByteArray_Resize(self._raw, offset)
+            self._begin(again)
         return self._start + offset - PyByteArray_GET_SIZE(self._raw)
 
     cdef Py_ssize_t _take(self, _Step step, Py_ssize_t pos) except -1:
@@ -398,7 +401,7 @@ cdef class BlockScanner(ProseScanner):
         if self._followed:
             self._pass_value(p, size, not self._doubt)
         self._keep(self._offset(at))
-        return self._take(step, at + step.size)
+        return self._take(step, self._back_to(self._offset(at) + step.size))
 
     cdef int _doubt_of(self, _Step step, Py_ssize_t at) except -1:
         if not self._shape.framed or self._span(self._from, self._from + 1) != b"\n":

@@ -294,9 +294,11 @@ class BlockScanner(ProseScanner):
         return end
 
     def _back_to(self, offset: int) -> int:
-        """The position of an offset that may lie in an earlier delta."""
+        """The position of an offset that may lie in an earlier delta, of which the rest is then read again."""
         if offset < len(self._raw):
-            self._gather()
+            again = bytes(self._raw[offset:]) + self._buf
+            del self._raw[offset:]
+            self._begin(again)
         return self._start + offset - len(self._raw)
 
     def _take(self, step: Step, pos: int) -> int:
@@ -464,7 +466,7 @@ class BlockScanner(ProseScanner):
         if self._followed:
             self._pass_value(text.decode(), not self._doubt)
         self._keep(self._offset(at))
-        return self._take(step, at + len(step.literal))
+        return self._take(step, self._back_to(self._offset(at) + len(step.literal)))
 
     def _doubt_of(self, step: Step, at: int) -> int:
         """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one before the

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proxy import open_scanner
 from proxy._grammar import Branch, Grammar, Shape
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from tests.parse.judges import WordJudge
@@ -435,3 +436,15 @@ def test_whitespace_beyond_the_limit_parts_what_follows_a_block(
     events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
     shown = words(events + scanner.finish())
     assert ("<|section_end|>" in "".join(shown)) is not follows
+
+
+def test_a_word_may_end_in_what_was_held_for_another_opener(twin: ModuleType) -> None:
+    """MiniMax M3's opener holds a `>`, which ends a key: where it is no opener after all, the key has ended in an earlier delta."""
+    mark = "]<]minimax[>["
+    text = f'So. {mark}<tool_call>\n{mark}<invoke name="f">{mark}{mark}</tool_call>>\n{mark}</s>{mark}<l>1{mark}</l>{mark}</'
+    results = []
+    for size in (*range(1, 40), len(text)):
+        scanner = open_scanner("minimax_m3", ["f"], scanner=twin.CallScanner)
+        events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+        results.append("".join(event.text for event in [*events, *scanner.finish()] if isinstance(event, Delta)))
+    assert set(results) == {text}
