@@ -24,8 +24,8 @@ cdef class BlockScanner(ProseScanner):
     cdef CodeReader _code
     cdef BracesReader _braces
 
-    cdef bint _incremental, _followed
-    cdef object _opened
+    cdef bint _followed
+    cdef object _live
 
     def __init__(
         self,
@@ -38,7 +38,6 @@ cdef class BlockScanner(ProseScanner):
         bint scan_calls,
         choice,
         long long first_block,
-        bint incremental,
     ):
         ProseScanner.__init__(
             self, grammar, block_bytes, trim_edges, reasoning, preopened, scan_calls, choice, first_block
@@ -54,9 +53,8 @@ cdef class BlockScanner(ProseScanner):
         self._beyond = END
         self._doubt = SURE
         self._may_end = self._fence = self._fenced = self._worded = self._ended = False
-        self._incremental = incremental
         self._followed = False
-        self._opened = None
+        self._live = None
 
     cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
         self._state = LEAD
@@ -73,6 +71,8 @@ cdef class BlockScanner(ProseScanner):
         self._fresh = False
         if opener.inner:
             self._right = ""
+        if self._live is not None:
+            self._live.begin_block(self._pieces)
         return self._go_to(opener.first, at + PyBytes_GET_SIZE(self._opener))
 
     cdef Py_ssize_t _read_block(self, Py_ssize_t pos) except -1:
@@ -267,8 +267,8 @@ cdef class BlockScanner(ProseScanner):
             self._stop = self._shape.stops[step.then]
             self._overlap = b""
             self._worded = self._ended = False
-        if self._incremental:
-            self._followed = self._follows(step)
+        if self._live is not None:
+            self._followed = self._live.begin_field(step.shape.shape, step.field, step.read, self._from)
         return pos
 
     cdef Py_ssize_t _doubt_more(self, _Step step, Py_ssize_t pos) except -1:
@@ -298,7 +298,7 @@ cdef class BlockScanner(ProseScanner):
                     begin_after_first_key(&self._json, listed)
                     self._state = BODY
                     if self._followed:
-                        self._pass_json(bytes_at(self._key), PyBytes_GET_SIZE(self._key))
+                        self._pass_field(self._span(self._from, self._offset(at + 1)))
                     return at + 1
                 fits = fits or head.startswith(key)
             if not fits:
@@ -325,7 +325,7 @@ cdef class BlockScanner(ProseScanner):
             return self._read_word(pos, end)
         self._steps += after - pos
         if self._followed:
-            self._pass_json(self._p + pos, after - pos)
+            self._pass_field(self._bytes(pos, after))
         if mode == WHOLE:
             ended = self._offset(after)
             self._keep(ended)
@@ -341,6 +341,10 @@ cdef class BlockScanner(ProseScanner):
         if self._field:
             self._pieces.append((self._field, self._from, upto))
         return 0
+
+    def span(self, Py_ssize_t start, Py_ssize_t stop):
+        """What stands at these offsets of the block."""
+        return self._span(start, stop)
 
     cdef bytes _span(self, Py_ssize_t start, Py_ssize_t stop):
         cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._raw)
@@ -398,9 +402,9 @@ cdef class BlockScanner(ProseScanner):
         self._steps += step.size
         if self._kind == PROSE:
             self._doubt = self._doubt_of(step, self._offset(at))
+        self._keep(self._offset(at))
         if self._followed:
             self._pass_value(p, size, not self._doubt)
-        self._keep(self._offset(at))
         return self._take(step, self._back_to(self._offset(at) + step.size))
 
     cdef int _doubt_of(self, _Step step, Py_ssize_t at) except -1:
@@ -409,6 +413,14 @@ cdef class BlockScanner(ProseScanner):
         if step.p[0] == c"\n":
             return LIKELY if step.read == NOTHING else UNLIKELY
         return LIKELY if self._span(at - 1, at) == b"\n" else UNLIKELY
+
+    cdef int _pass_field(self, bytes more) except -1:
+        self._followed = self._live.pass_field(more)
+        return 0
+
+    cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
+        self._live.pass_value(text_of(p, size) if size else "", whole)
+        return 0
 
     cdef Py_ssize_t _read_word(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef bytes window = self._overlap + self._bytes(pos, min(end, pos + WORD_BYTES + WORDS))
@@ -522,7 +534,7 @@ cdef class BlockScanner(ProseScanner):
 
     cdef Py_ssize_t _release(self) except -1:
         self._gather()
-        if self._opened is not None:
+        if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._start)
             return self._size
         self._state = self._prose
@@ -549,14 +561,20 @@ cdef class BlockScanner(ProseScanner):
         cdef Py_ssize_t start, end
         cdef str body = text_of(raw + size, body_end - size)
         cdef list found
-        cdef list pieces = [piece for piece in self._pieces if piece[1] <= body_end and piece[2] <= body_end]
+        cdef list pieces
+        if self._live is not None and self._live.opened is not None:
+            verdict = self._live.judged(
+                self._shape.shape, self._bytes(self._start, upto), size, body_end, closed, broken
+            )
+            return self._settle(verdict, upto)
+        pieces = [piece for piece in self._pieces if piece[1] <= body_end and piece[2] <= body_end]
         if self._shape.whole is not None and len(pieces) < 2:
             pieces = [(self._shape.whole, body)]
         else:
             found, pieces = pieces, []
             for field, start, end in found:
                 pieces.append((field, text_of(raw + start, (body_end if end == TO_CLOSER else end) - start)))
-        return self._settle(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken, self._opened)), upto)
+        return self._settle(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken)), upto)
 
     cdef Py_ssize_t _oversize(self, Py_ssize_t end) except -1:
         cdef Py_ssize_t start
@@ -608,13 +626,4 @@ cdef class BlockScanner(ProseScanner):
     # --- what becomes of it: see `CallScanner` ----------------------------------------------------------------------
 
     cdef int _settle(self, verdict, Py_ssize_t end) except -1:
-        raise NotImplementedError
-
-    cdef bint _follows(self, _Step step) except -1:
-        raise NotImplementedError
-
-    cdef int _pass_json(self, Bytes p, Py_ssize_t size) except -1:
-        raise NotImplementedError
-
-    cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
         raise NotImplementedError

@@ -26,6 +26,7 @@ from . import _grammar, _plan
 from ._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
 from ._plan import plan
 from .events import BlockKind, Close, Delta, Fault, Open
+from .judging.live import LiveCalls
 
 cdef extern from "Python.h":
     ctypedef struct PyMemberDef:
@@ -88,7 +89,6 @@ cdef enum:
     LETTER = 2
     SCALAR = 4
     NAMED = 8
-    ENDING = 16
 
 cdef unsigned char CLASS[256]
 memset(CLASS, 0, 256)
@@ -101,8 +101,6 @@ for _byte in range(128):
         CLASS[_byte] |= SCALAR
     if chr(_byte).isalnum() or chr(_byte) in "_.-":
         CLASS[_byte] |= NAMED
-    if chr(_byte) in _grammar.ENDING:
-        CLASS[_byte] |= ENDING
 del _byte
 
 cdef enum:
@@ -161,7 +159,6 @@ include "_fastcode.pxi"
 include "_fastplan.pxi"
 include "_fastprose.pxi"
 include "_fastblock.pxi"
-include "_fastfollow.pxi"
 
 
 cdef class CallScanner(BlockScanner):
@@ -173,16 +170,11 @@ cdef class CallScanner(BlockScanner):
     which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between
     them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
     inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: where a block holds one call, its arguments are given out as they come, if the judge lets
-    its name through (R6.13).
+    `first_block`. `incremental`: arguments are given out as they come, where the judge
+    lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
-
-    cdef ArgumentFollower _follower
-    cdef bint _refused, _is_prose, _at_start, _line_end
-    cdef object _call
-    cdef bytearray _sent, _tail
 
     def __init__(
         self,
@@ -209,20 +201,16 @@ cdef class CallScanner(BlockScanner):
             scan_calls,
             choice,
             first_block,
-            incremental,
         )
-        self._refused = self._is_prose = self._at_start = self._line_end = False
         if incremental:
-            self._follower = ArgumentFollower()
-            self._sent = bytearray()
-            self._tail = bytearray()
+            self._live = LiveCalls(judge, self)
 
     cdef int _settle(self, verdict, Py_ssize_t end) except -1:
         cdef Py_ssize_t size = end - self._start
         cdef Bytes raw = self._p + self._start
         self._state = self._prose
-        if self._opened is not None:
-            self._settle_opened(verdict)
+        if self._live is not None and self._live.opened is not None:
+            self._settle_live(verdict)
         elif verdict.error is not None:
             self._stop_with(verdict.error)
         elif verdict.calls or verdict.drop:
@@ -275,123 +263,26 @@ cdef class CallScanner(BlockScanner):
         self._read_as(self._grammar)
         return self._enter(self._prose)
 
-    # --- while it comes ---------------------------------------------------------------------------------------------
+    # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
-    cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
-        self._refused = False
-        return BlockScanner._open_block(self, opener, at)
+    def live_open(self, call):
+        """See `proxy.judging.live.Host`."""
+        self._edge()
+        return self._open_call(call, None)
 
-    cdef bint _follows(self, _Step step) except -1:
-        if step.read == JSON:
-            if not step.last or not (step.field == "call" or step.field == "arguments"):
-                return False
-            if step.field == "call":
-                self._follower.begin(step.shape.names, step.shape.parameters, step.shape.objects)
-            return True
-        if step.field != "value" or not self._is_open():
-            return False
-        self._begin_value()
-        return True
+    def live_say(self, block, str text):
+        """See `proxy.judging.live.Host`."""
+        self._out.append(new_delta(block, text))
 
-    cdef int _pass_json(self, Bytes p, Py_ssize_t size) except -1:
-        cdef bytes more
-        if self._field == "call":
-            self._follower.read(p, size)
-            if self._follower.name is not None and self._is_open():
-                more = self._follower.take()
-                self._send_json(bytes_at(more), PyBytes_GET_SIZE(more))
-        elif self._is_open():
-            self._send_json(p, size)
-        self._followed = not self._refused
-        return 0
+    def live_close(self, block, status):
+        """See `proxy.judging.live.Host`."""
+        self._out.append(Close(block, status))
 
-    cdef bint _is_open(self) except -1:
-        cdef Py_ssize_t start, stop
-        if self._opened is None and not self._refused:
-            if self._field == "call":
-                pieces = (("name", self._follower.name),)
-            else:
-                pieces = tuple([(field, self._span(start, stop).decode()) for field, start, stop in self._pieces])
-            self._opened = self._judge.opening(self._shape.shape, pieces)
-            if self._opened is not None:
-                self._edge()
-                self._call = self._open_call(self._opened, None)
-                self._sent.clear()
-                self._tail.clear()
-        self._refused = self._opened is None
-        return not self._refused
-
-    cdef int _begin_value(self) except -1:
-        head = self._argument(None)
-        self._is_prose = head is not None
-        self._at_start = True
-        self._line_end = False
-        if head is not None:
-            self._send(("," if self._sent else "{") + head + '"')
-        return 0
-
-    cdef object _argument(self, value):
-        cdef Py_ssize_t start, stop
-        _, start, stop = self._pieces[len(self._pieces) - (1 if value is None else 2)]
-        return self._judge.argument(self._shape.shape, self._opened, self._span(start, stop).decode(), value)
-
-    cdef int _pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
-        cdef Py_ssize_t start, stop
-        cdef bytearray out
-        if not self._is_prose:
-            if whole:
-                _, start, stop = self._pieces[len(self._pieces) - 1]
-                self._send(("," if self._sent else "{") + self._argument(self._span(start, stop).decode()))
-            return 0
-        out = bytearray()
-        if self._shape.framed and size > 0:
-            if self._at_start and p[0] == c"\n":
-                p += 1
-                size -= 1
-            self._at_start = False
-            if self._line_end:
-                append_escaped(<Bytes>b"\n", 1, out)
-            self._line_end = size > 0 and p[size - 1] == c"\n"
-            if self._line_end:
-                size -= 1
-        append_escaped(p, size, out)
-        if whole:
-            append(out, <Bytes>b'"', 1)
-        return self._send(text_of(<Bytes>PyByteArray_AS_STRING(out), PyByteArray_GET_SIZE(out)))
-
-    cdef int _send_json(self, Bytes p, Py_ssize_t size) except -1:
-        cdef Py_ssize_t said = size
-        while said > 0 and CLASS[p[said - 1]] & ENDING:
-            said -= 1
-        if said > 0:
-            append(self._tail, p, said)
-            self._send(text_of(<Bytes>PyByteArray_AS_STRING(self._tail), PyByteArray_GET_SIZE(self._tail)))
-            self._tail.clear()
-        return append(self._tail, p + said, size - said)
-
-    cdef int _send(self, str text) except -1:
-        cdef Py_ssize_t size
-        cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
-        if size:
-            append(self._sent, p, size)
-            self._out.append(new_delta(self._call, text))
-        return 0
-
-    cdef int _settle_opened(self, verdict) except -1:
-        cdef object opened = self._opened
-        cdef bytes arguments = verdict.calls[0].arguments.encode() if verdict.calls else b""
-        cdef bytes sent = bytes(self._sent)
-        self._opened = None
-        self._refused = True
-        if verdict.calls and arguments.startswith(sent):
-            if len(arguments) > len(sent):
-                self._out.append(Delta(self._call, arguments[len(sent) :].decode()))
-            self._out.append(Close(self._call))
-            self._give_calls(verdict.calls[1:], "")
-        else:
-            self._out.append(Close(self._call, "truncated"))
-            if not verdict.drop:
-                return self._stop_with(verdict.error or self._judge.withdrawn(opened))
+    cdef int _settle_live(self, verdict) except -1:
+        error, more = self._live.settle(verdict)
+        if error is not None:
+            return self._stop_with(error)
+        self._give_calls(more, "")
         self._edge()
         self._after = True
         if self._grammar.exclusive:

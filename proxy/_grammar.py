@@ -34,10 +34,6 @@ MAX_DEPTH: Final = 1000
 SPACE: Final = " \t\r\n"
 """What counts as whitespace between tags, around bodies and at edges (R6.6): JSON's four characters, nothing else."""
 
-ENDING: Final = SPACE + ",}"
-"""What arguments in JSON may end with, the comma by mistake. Where they are given out while they come (R6.13) it waits for what
-follows: so a call that did not end well has never come with arguments that can be read."""
-
 FENCE: Final = "```"
 """A Markdown fence: tolerated around a body where `Shape.fence` says so."""
 
@@ -79,6 +75,9 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 `call`    `name(...)` as Python writes it: by depth, outside strings;
 `braces`  `{...}` with strings between two `Shape.quote`: by depth, outside strings.
 """
+
+ValueKind = Literal["text", "json", "unsure"]
+"""What a value in tags is, as far as its beginning and its type tell."""
 
 Field = Literal["", "name", "id", "key", "value", "arguments", "call", "calls", "said"]
 """What a field is for whoever assembles the call: nothing (it is passed over), a name, an id, an argument's key or value, all
@@ -227,8 +226,9 @@ class Found:
 class Block:
     """A block that ended, for the judge. `body` is the text between opener and closer, `pieces` its fields with their texts in
     order; those of a broken body reach as far as it was understood, the last one to the closer. `closed` is False if the answer
-    ended, or another block began, where only closers were missing (R6.8, option `unclosed`). `broken`: it is not what its shape says. `opened` is the call
-    that was opened for this block while it came (R6.13)."""
+    ended, or another block began, where only closers were missing (R6.8, option `unclosed`). `broken`: it is not what its shape says. `opened` is the
+    call that was opened while the block came (R6.13), its first one: a call behind which another one was opened is a block of its own, and so is
+    what is left in the end."""
 
     shape: Shape
     body: str
@@ -266,13 +266,19 @@ class Judge(Protocol):
     def block(self, block: Block) -> Verdict:
         """Judge a block that ended. It may be malformed."""
 
-    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
-        """Whether the call of a block may be given out while it comes (R6.13), when these pieces are known, a name among them.
-        If so the call, without arguments; its block will be judged with it as `opened`."""
+    unwrap: bool
+    """Arguments may be an object also where a string that holds one is taught (C2)."""
 
-    def argument(self, shape: Shape, opened: Found, key: str, value: str | None) -> str | None:
-        """A member of an opened call's arguments as it will stand in their JSON text, from the pieces `key` and `value`. Without
-        a value: the key and the colon if the value is a string that holds the piece as it is, else None."""
+    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+        """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and its
+        arguments begin. If so the call, without arguments; it will be judged as `opened`."""
+
+    def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
+        """A member of an opened call's arguments as it will stand in their JSON text, from the pieces `key` and `value`."""
+
+    def value_kind(self, shape: Shape, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+        """The key of a member of an opened call's arguments as it will stand in their JSON text, colon included, and what the
+        value is that begins like this: `text`, a string that holds the piece as it is; `json`, if it is any; `unsure`, seen later."""
 
     def withdrawn(self, opened: Found) -> GatewayError:
         """The error for a call that was opened and did not become what was given out of it."""

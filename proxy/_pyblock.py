@@ -37,7 +37,6 @@ from ._grammar import (
     WORD_BYTES,
     Block,
     Field,
-    Found,
     Grammar,
     Judge,
     Shape,
@@ -63,6 +62,7 @@ from ._plan import (
 from ._pycode import BracesReader, CodeReader
 from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
 from ._pyprose import ProseScanner
+from .judging.live import LiveCalls
 
 _SPACE: Final = SPACE.encode()
 _FENCE: Final = FENCE.encode()
@@ -90,7 +90,6 @@ class BlockScanner(ProseScanner):
         scan_calls: bool,
         choice: int,
         first_block: int,
-        incremental: bool,
     ) -> None:
         super().__init__(grammar, block_bytes, trim_edges, reasoning, preopened, scan_calls, choice, first_block)
         self._judge = judge
@@ -128,10 +127,9 @@ class BlockScanner(ProseScanner):
         self._braces = BracesReader()
         self._overlap = b""
 
-        # `_followed`: the field is wanted while it comes. `_opened`: the call that is given out of the block meanwhile.
-        self._incremental = incremental
+        # `_live` gives out calls while they come, if that is wanted. `_followed`: it wants the field that is read.
+        self._live: LiveCalls | None = None
         self._followed = False
-        self._opened: Found | None = None
 
     def _open_block(self, opener: Opener, at: int) -> int:
         self._state = LEAD
@@ -148,6 +146,8 @@ class BlockScanner(ProseScanner):
         self._fresh = False
         if opener.inner:
             self._right = ""
+        if self._live is not None:
+            self._live.begin_block(self._pieces)
         return self._go_to(opener.first, at + len(self._opener))
 
     def _read_block(self, pos: int) -> int:
@@ -232,7 +232,7 @@ class BlockScanner(ProseScanner):
         """A text without a literal before it: it began with the place, whitespace included."""
         start = self._gap
         at = self._take(step, at)
-        self._overlap = self._span(start, self._from)
+        self._overlap = self.span(start, self._from)
         self._from = start
         return at
 
@@ -265,8 +265,8 @@ class BlockScanner(ProseScanner):
         if self._field:
             _, _, ended = self._pieces.pop()
             if self._followed:
-                self._pass_value(self._span(ended, again).decode(), False)
-        self._overlap = self._span(again, self._offset(at))
+                self._pass_value(self.span(ended, again).decode(), False)
+        self._overlap = self.span(again, self._offset(at))
         self._stop = self._places()[self._then]
         return at
 
@@ -334,8 +334,8 @@ class BlockScanner(ProseScanner):
             self._stop = self._places()[step.then]
             self._overlap = b""
             self._worded = self._ended = False
-        if self._incremental:
-            self._followed = self._follows(step)
+        if self._live is not None:
+            self._followed = self._live.begin_field(step.shape, step.field, step.read, self._from)
         return pos
 
     def _doubt_more(self, step: Step, pos: int) -> int:
@@ -367,7 +367,7 @@ class BlockScanner(ProseScanner):
                     self._json.begin_after_first_key(self._key[0] == _BRACKET)
                     self._state = BODY
                     if self._followed:
-                        self._pass_json(self._key)
+                        self._pass_field(self.span(self._from, self._offset(at + 1)))
                     return at + 1
                 fits = fits or head.startswith(self._key) or (b"[" + head).startswith(self._key)
             if not fits:
@@ -385,7 +385,7 @@ class BlockScanner(ProseScanner):
         after = reader.read(self._buf, pos, end)
         self._steps += after - pos
         if self._followed:
-            self._pass_json(self._buf[pos:after])
+            self._pass_field(self._buf[pos:after])
         if reader.mode == WHOLE:
             ended = self._offset(after)
             self._keep(ended)
@@ -402,7 +402,7 @@ class BlockScanner(ProseScanner):
         if self._field:
             self._pieces.append((self._field, self._from, upto))
 
-    def _span(self, start: int, stop: int) -> bytes:
+    def span(self, start: int, stop: int) -> bytes:
         """What stands at these offsets of the block."""
         size = len(self._raw)
         if stop <= size:
@@ -463,19 +463,27 @@ class BlockScanner(ProseScanner):
             return end
         if self._kind == PROSE:
             self._doubt = self._doubt_of(step, self._offset(at))
+        self._keep(self._offset(at))
         if self._followed:
             self._pass_value(text.decode(), not self._doubt)
-        self._keep(self._offset(at))
         return self._take(step, self._back_to(self._offset(at) + len(step.literal)))
 
     def _doubt_of(self, step: Step, at: int) -> int:
         """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one before the
         closer too (`framed`); where the closer is left out, what ends the call is enough."""
         assert self._shape is not None
-        if not self._shape.framed or self._span(self._from, self._from + 1) != b"\n":
+        if not self._shape.framed or self.span(self._from, self._from + 1) != b"\n":
             return LIKELY
-        own = step.read == NOTHING if step.literal[0] == _NEWLINE else self._span(at - 1, at) == b"\n"
+        own = step.read == NOTHING if step.literal[0] == _NEWLINE else self.span(at - 1, at) == b"\n"
         return LIKELY if own else UNLIKELY
+
+    def _pass_field(self, more: bytes) -> None:
+        assert self._live is not None
+        self._followed = self._live.pass_field(more)
+
+    def _pass_value(self, more: str, whole: bool) -> None:
+        assert self._live is not None
+        self._live.pass_value(more, whole)
 
     def _read_word(self, pos: int, end: int) -> int:
         """A short field that ends at a literal. What cannot be part of it, the block's own opener for one, makes the block none."""
@@ -575,7 +583,7 @@ class BlockScanner(ProseScanner):
     def _release(self) -> int:
         """The opener was none: it is text, and what follows it is read as text."""
         self._gather()
-        if self._opened is not None:
+        if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, b"")
             return len(self._buf)
         self._state = self._prose
@@ -600,8 +608,12 @@ class BlockScanner(ProseScanner):
 
     def _judged(self, upto: int, body_end: int, closed: bool, broken: bool = False) -> None:
         raw = self._buf[self._start : upto]
-        body = raw[len(self._opener) : body_end].decode()
         assert self._shape is not None
+        if self._live is not None and self._live.opened is not None:
+            start = len(self._opener)
+            self._settle(self._live.judged(self._shape, raw, start, body_end, closed, broken), raw)
+            return
+        body = raw[len(self._opener) : body_end].decode()
         pieces = tuple(
             (field, raw[start : body_end if end == _TO_CLOSER else end].decode())
             for field, start, end in self._pieces
@@ -610,7 +622,7 @@ class BlockScanner(ProseScanner):
         whole = self._shape.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        self._settle(self._judge.block(Block(self._shape, body, pieces, closed, broken, self._opened)), raw)
+        self._settle(self._judge.block(Block(self._shape, body, pieces, closed, broken)), raw)
 
     def _oversize(self, end: int) -> int:
         if self._may_end:
@@ -657,16 +669,4 @@ class BlockScanner(ProseScanner):
 
     def _settle(self, verdict: Verdict, raw: bytes) -> None:
         """Do what the judge says of the block, whose text is `raw`."""
-        raise NotImplementedError  # abstract: `CallScanner` says it
-
-    def _follows(self, step: Step) -> bool:
-        """A field begins. Whether more of it is wanted while it comes."""
-        raise NotImplementedError  # abstract: `CallScanner` says it
-
-    def _pass_json(self, more: bytes) -> None:
-        """More of a field in JSON came."""
-        raise NotImplementedError  # abstract: `CallScanner` says it
-
-    def _pass_value(self, more: str, whole: bool) -> None:
-        """More of a field of text came; `whole`: it ends here."""
         raise NotImplementedError  # abstract: `CallScanner` says it

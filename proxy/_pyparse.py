@@ -19,18 +19,16 @@ Here calls are given out: whole, once the judge has seen their block, or while t
 
 from __future__ import annotations
 
-from ._grammar import BLOCK_BYTES, DONE, ENDING, Field, Found, Grammar, Judge, Verdict, only, valid_text
-from ._plan import JSON, Opener, Step
+from typing import Literal
+
+from ._grammar import BLOCK_BYTES, DONE, Found, Grammar, Judge, Verdict, only, valid_text
 from ._pyblock import BlockScanner
-from ._pyfollow import ArgumentFollower
 from ._pysse import SseFramer
 from .errors import GatewayError
 from .events import BlockKind, Close, Delta, Fault, Open
-from .judging.literals import json_string
+from .judging.live import LiveCalls
 
 __all__ = ["CallScanner", "SseFramer"]
-
-_ENDING = ENDING.encode()
 
 
 class CallScanner(BlockScanner):
@@ -42,8 +40,8 @@ class CallScanner(BlockScanner):
     which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between
     them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
     inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: where a block holds one call, its arguments are given out as they come, if the judge lets
-    its name through (R6.13).
+    `first_block`. `incremental`: arguments are given out as they come, where the judge
+    lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -72,26 +70,15 @@ class CallScanner(BlockScanner):
             scan_calls,
             choice,
             first_block,
-            incremental,
         )
-
-        # A call that is given out while it comes: `_refused` if the judge does not want it, else block `_call`; `_sent` of its
-        # arguments, `_tail` what waits of them. `_is_prose`: the value that is read goes out as a string, `_at_start` before
-        # its first character, `_line_end` that may be no part of it.
-        self._follower = ArgumentFollower()
-        self._refused = False
-        self._call = 0
-        self._sent = bytearray()
-        self._tail = bytearray()
-        self._is_prose = False
-        self._at_start = False
-        self._line_end = ""
+        if incremental:
+            self._live = LiveCalls(judge, self)
 
     def _settle(self, verdict: Verdict, raw: bytes) -> None:
         """Do what the judge says."""
         self._state = self._prose
-        if self._opened is not None:
-            self._settle_opened(self._opened, verdict)
+        if self._live is not None and self._live.opened is not None:
+            self._settle_live(self._live, verdict)
         elif verdict.error is not None:
             self._stop_with(verdict.error)
         elif verdict.calls or verdict.drop:
@@ -140,116 +127,27 @@ class CallScanner(BlockScanner):
         self._read_as(self._grammar)
         self._enter(self._prose)
 
-    # --- while it comes ---------------------------------------------------------------------------------------------
+    # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
-    def _open_block(self, opener: Opener, at: int) -> int:
-        self._refused = False
-        return super()._open_block(opener, at)
+    def live_open(self, call: Found) -> int:
+        """See `proxy.judging.live.Host`."""
+        self._edge()
+        return self._open_call(call, None)
 
-    def _follows(self, step: Step) -> bool:
-        """The field that begins is wanted if it may be part of a call that is given out. The key of a value that is text goes
-        out here."""
-        if step.read == JSON:
-            if not step.last or step.field not in ("call", "arguments"):
-                return False
-            if step.field == "call":
-                names = tuple(name.encode() for name in step.shape.names)
-                parameters = tuple(name.encode() for name in step.shape.parameters)
-                self._follower.begin(names, parameters, step.shape.arguments == "object")
-            return True
-        if step.field != "value" or not self._is_open():
-            return False
-        self._begin_value()
-        return True
+    def live_say(self, block: int, text: str) -> None:
+        """See `proxy.judging.live.Host`."""
+        self._out.append(Delta(block, text))
 
-    def _pass_json(self, more: bytes) -> None:
-        """Give out what came of arguments in JSON, once the judge has let the call through."""
-        if self._field == "call":
-            self._follower.read(more)
-            if self._follower.name is not None and self._is_open():
-                self._send_json(self._follower.take())
-        elif self._is_open():
-            self._send_json(more)
-        self._followed = not self._refused
+    def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
+        """See `proxy.judging.live.Host`."""
+        self._out.append(Close(block, status))
 
-    def _is_open(self) -> bool:
-        """Whether the call is given out while it comes, now that its name is known."""
-        if self._opened is None and not self._refused:
-            assert self._shape is not None
-            pieces: tuple[tuple[Field, str], ...]
-            if self._field == "call":
-                pieces = (("name", self._follower.name or ""),)
-            else:
-                pieces = tuple((field, self._span(start, stop).decode()) for field, start, stop in self._pieces)
-            self._opened = self._judge.opening(self._shape, pieces)
-            if self._opened is not None:
-                self._edge()
-                self._call = self._open_call(self._opened, None)
-                self._sent.clear()
-                self._tail.clear()
-        self._refused = self._opened is None
-        return not self._refused
-
-    def _begin_value(self) -> None:
-        """The value of an argument comes: if it is text, its key goes out."""
-        head = self._argument(None)
-        self._is_prose = head is not None
-        self._at_start = True
-        self._line_end = ""
-        if head is not None:
-            self._send(("," if self._sent else "{") + head + '"')
-
-    def _argument(self, value: str | None) -> str | None:
-        assert self._shape is not None
-        _, start, stop = self._pieces[-1 if value is None else -2]
-        key = self._span(start, stop).decode()
-        return self._judge.argument(self._shape, self._opened, key, value) if self._opened else None
-
-    def _pass_value(self, more: str, whole: bool) -> None:
-        """Give out more of an argument's value."""
-        assert self._shape is not None
-        if not self._is_prose:
-            if whole:
-                _, start, stop = self._pieces[-1]
-                self._send(("," if self._sent else "{") + (self._argument(self._span(start, stop).decode()) or ""))
+    def _settle_live(self, live: LiveCalls, verdict: Verdict) -> None:
+        error, more = live.settle(verdict)
+        if error is not None:
+            self._stop_with(error)
             return
-        if self._shape.framed and more:
-            if self._at_start:
-                more = more.removeprefix("\n")
-            self._at_start = False
-            more = self._line_end + more
-            self._line_end = "\n" if more.endswith("\n") else ""
-            more = more.removesuffix("\n")
-        self._send(json_string(more)[1:-1] + ('"' if whole else ""))
-
-    def _send_json(self, more: bytes) -> None:
-        """More of arguments in JSON, but for what may be their end."""
-        said = more.rstrip(_ENDING)
-        if said:
-            self._send((self._tail + said).decode())
-            self._tail.clear()
-        self._tail += more[len(said) :]
-
-    def _send(self, text: str) -> None:
-        if text:
-            self._sent += text.encode()
-            self._out.append(Delta(self._call, text))
-
-    def _settle_opened(self, opened: Found, verdict: Verdict) -> None:
-        """A call that was given out while it came: what is still missing, and its end. What was sent is never withdrawn."""
-        self._opened = None
-        self._refused = True
-        arguments = verdict.calls[0].arguments.encode() if verdict.calls else b""
-        if verdict.calls and arguments.startswith(self._sent):
-            if len(arguments) > len(self._sent):
-                self._out.append(Delta(self._call, arguments[len(self._sent) :].decode()))
-            self._out.append(Close(self._call))
-            self._give_calls(verdict.calls[1:], "")
-        else:
-            self._out.append(Close(self._call, "truncated"))
-            if not verdict.drop:
-                self._stop_with(verdict.error or self._judge.withdrawn(opened))
-                return
+        self._give_calls(more, "")
         self._edge()
         self._after = True
         if self._grammar.exclusive:

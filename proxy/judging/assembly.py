@@ -20,12 +20,12 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import orjson
 
-from .._grammar import SPACE, Block, Field, Shape, valid_text
+from .._grammar import SPACE, Block, Field, Shape, ValueKind, valid_text
 from .elements import Element, element_value, read_elements, text_value
 from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls
 from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
 from .tags import key_of, name_of, unframed
-from .untyped import STRING, ParameterTypes, Types, typed_value
+from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields, keys and values alike, is malformed."""
@@ -103,15 +103,18 @@ def begun(shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Written:
     return call
 
 
-def member(shape: Shape, key: str, value: str | None, known: ParameterTypes) -> str | None:
-    """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in `TaggedArguments.settle`. Without a
-    value: what comes before a string that holds the piece as it is, or None if the value is something else."""
+def member(shape: Shape, key: str, value: str, known: ParameterTypes) -> str:
+    """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in `TaggedArguments.settle`."""
     name, types = key_of(key, shape)
     types = types or known.of(name)
-    if value is not None:
-        text = unframed(value) if shape.framed else value
-        return f"{json_string(name)}:{text_value(text, types) if shape.prefix else typed_value(text, types)}"
-    return f"{json_string(name)}:" if types == STRING else None
+    text = unframed(value) if shape.framed else value
+    return f"{json_string(name)}:{text_value(text, types) if shape.prefix else typed_value(text, types)}"
+
+
+def begun_member(shape: Shape, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
+    """The beginning of `member`, key and colon, and what the value is that begins like this (without its framing)."""
+    name, types = key_of(key, shape)
+    return f"{json_string(name)}:", kind_of_value(begun, types or known.of(name))
 
 
 def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:

@@ -4,7 +4,9 @@ Rules of this module:
 
 1. A judge never raises and never waits. Whatever a model wrote becomes calls, text, nothing, or one error.
 2. Nothing is half done: a block that holds several calls, one of them bad, is text as a whole (soft) or a failure
-   (strict). So no call runs that the model wrote together with one that the client never sees.
+   (strict). So no call runs that the model wrote together with one that the client never sees. Where calls are given out while they
+   come (R6.13) that can only hold for what was not given out: there a call is judged alone as soon as the next one of its block
+   begins, and if the rest is bad the answer fails.
 3. What stands in a block, in whatever encoding, `assembly.py` says; here is what becomes of it.
 4. "Strict" is the named tool's own `strict: true`; where no tool of the offer is named, strict if any tool is (C28).
 
@@ -17,16 +19,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
+from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
 from ..formats.rendering import by_taught_name, taught_parameters
 from ..model import CallKind, ModelRequest, ToolChoice, ToolSpec
 from ..toolset import note, note_of
-from .assembly import Assembly, Written, assemble, begun, member, settle_arguments, unread_arguments
+from .assembly import Assembly, Written, assemble, begun, begun_member, member, settle_arguments, unread_arguments
 from .ids import CallIds
 from .repair import REPAIR_KINDS, compact_json, read_json
-from .untyped import STRING, ParameterTypes
+from .untyped import ParameterTypes
 
 __all__ = ["FailureCode", "Judge", "custom_input", "settle_arguments", "strict_failure"]
 
@@ -107,6 +109,7 @@ class Judge:
         ids: CallIds | None = None,
     ) -> None:
         self.strict = True in [tool.strict for tool in tools or ()]
+        self.unwrap = options.sentinel_arguments != "string"
         self._tools = tools
         self._choice = choice
         self._names: _Names | None = None
@@ -117,11 +120,14 @@ class Judge:
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
         self._ids = ids or CallIds()
         self._made = 0
+        self._live = 0  # calls that were opened, and are not judged yet
         self._seen: set[tuple[str, str]] = set()
         self._parameters = _UNTYPED  # of the call that was opened last
 
     def block(self, block: Block) -> Verdict:
         """See `proxy._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
+        if block.opened is not None:
+            self._live -= 1
         if self._made and not self._parallel:
             self._count("dropped_parallel")
             return DROPPED
@@ -138,7 +144,8 @@ class Judge:
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
         options = self._options
-        if options.dedupe_calls or self._made >= (self._limits.calls_per_response if self._parallel else 1):
+        most = self._limits.calls_per_response if self._parallel else 1
+        if options.dedupe_calls or self._made + self._live >= most:
             return None
         written = begun(shape, pieces)
         try:
@@ -147,15 +154,18 @@ class Judge:
             return None
         if strict or (tool is not None and tool.kind == "custom"):
             return None
+        self._live += 1
         call_id = self._ids.settle(written.call_id)
-        self._parameters = types = ParameterTypes(None if tool is None else taught_parameters(tool))
-        if shape.prefix and any(types.of(key) != STRING for key in types.names):
-            return None  # what such an element is shows only at its end
+        self._parameters = ParameterTypes(None if tool is None else taught_parameters(tool))
         return Found(name, call_id, "") if tool is None else Found(tool.name, call_id, "", namespace=tool.namespace)
 
-    def argument(self, shape: Shape, opened: Found, key: str, value: str | None) -> str | None:
+    def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
         """See `proxy._grammar.Judge`."""
         return member(shape, key, value, self._parameters)
+
+    def value_kind(self, shape: Shape, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+        """See `proxy._grammar.Judge`."""
+        return begun_member(shape, key, begun, self._parameters)
 
     def withdrawn(self, opened: Found) -> GatewayError:
         """See `proxy._grammar.Judge`."""
@@ -283,7 +293,7 @@ class Judge:
             arguments, repaired, unwrapped = written.arguments.settle(
                 None if tool is None else taught_parameters(tool),
                 repair=options.repair == "safe" and not strict,
-                objects=options.sentinel_arguments != "string",
+                objects=self.unwrap,
             )
             if tool is not None and tool.kind == "custom":
                 arguments = custom_input(arguments)

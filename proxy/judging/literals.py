@@ -28,12 +28,12 @@ MAX_VALUES: Final = 20_000
 _WORDS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _CALLEE: Final = re.compile(r"[^\W\d][\w.-]*")
 _KEYWORD: Final = re.compile(r"([^\W\d][\w-]*)[ \t\r\n]*=")
-_SCALAR: Final = re.compile(r"[+-]?[\w.]*(?:(?<=[eE])[+-][0-9]+)?")
+SCALAR: Final = re.compile(r"[+-]?[\w.]*(?:(?<=[eE])[+-][0-9]+)?")
 _QUOTE: Final = re.compile(r"""([rRbBuUfF]{0,2})('''|\"""|'|")""")
 _BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _POINTED: Final = re.compile(r"(-?)([0-9]*)\.([0-9]*)((?:[eE][+-]?[0-9]+)?)")
 _BASED: Final = re.compile(r"-?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,64})")
-_ESCAPE: Final = re.compile(
+ESCAPE: Final = re.compile(
     r"\\(?:\r\n|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)",
     re.DOTALL,
 )
@@ -295,18 +295,18 @@ class _Python(_Reader):
         self.at = found.end()
         body = found[1]
         if "\\" in body and "r" not in quote[1].lower():
-            body = _ESCAPE.sub(_unescape, body)
+            body = ESCAPE.sub(unescape, body)
         return json_string(body)
 
     def _scalar(self) -> str:
-        found = _SCALAR.match(self.text, self.at)
+        found = SCALAR.match(self.text, self.at)
         if found is None:
             self.fail()
         self.at = found.end()
         return scalar(found[0])
 
 
-def _unescape(found: re.Match[str]) -> str:
+def unescape(found: re.Match[str]) -> str:
     """What an escape means in Python; one that means nothing stays as it is."""
     escape = found[0][1:]
     if escape in _SHORT:

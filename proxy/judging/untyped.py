@@ -18,7 +18,7 @@ from copy import copy
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from .._grammar import SPACE
+from .._grammar import SPACE, ValueKind
 from .literals import json_string, python_value
 from .repair import NUMBER, compact_json, parses
 
@@ -30,7 +30,9 @@ OTHERS: Final[Types] = frozenset(("integer", "number", "boolean", "null", "objec
 
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 _JSON_WORDS: Final = ("true", "false", "null")
-_PYTHON: Final = ("[", "{", "True", "False", "None")
+_PYTHON_WORDS: Final = ("True", "False", "None")
+_PYTHON: Final = ("[", "{", *_PYTHON_WORDS)
+_NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?")
 
 
 class ParameterTypes:
@@ -99,6 +101,26 @@ def typed_value(text: str, types: Types | None) -> str:
     if found is None or (mixed and types.isdisjoint(_types_of(found))):
         return json_string(text)
     return found
+
+
+def kind_of_value(begun: str, types: Types | None) -> ValueKind:
+    """What `typed_value` will make of a value that begins with `begun`, whatever follows: a string of that very text (`text`), JSON
+    that begins with a bracket, if it is any (`json`), or it has yet to be seen (`unsure`)."""
+    if types == STRING:
+        return "text"
+    bare = begun.strip(SPACE)
+    if not bare:
+        return "unsure"
+    if types is not None and "string" not in types:
+        return "json" if bare[0] in "{[" else "unsure"
+    if bare[0] in "{[":
+        return "unsure" if types is None or "object" in types or "array" in types else "text"
+    number = types is None or "number" in types or "integer" in types
+    ended = begun[-1] in SPACE
+    if number and (NUMBER if ended else _NUMBER_BEGUN).fullmatch(bare):
+        return "unsure"
+    words = _JSON_WORDS + _PYTHON_WORDS
+    return "unsure" if bare in words or (not ended and any(word.startswith(bare) for word in words)) else "text"
 
 
 def _as_json(text: str) -> str | None:

@@ -14,6 +14,7 @@ class WordJudge:
     """`x` in the body makes a call, `xx` two, `d` drops, `r` puts a text in its place; else strict fails, soft is text."""
 
     strict: bool = False
+    unwrap: bool = True
     log: list[tuple[object, ...]] = field(default_factory=list)
 
     def block(self, block: Block) -> Verdict:

@@ -39,6 +39,7 @@ class Believer:
     """Lets every call through but those named `no`, and takes well-formed bodies as they are."""
 
     strict = False
+    unwrap = True
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         name = dict(pieces)["name"].strip()
@@ -158,8 +159,8 @@ def test_what_was_sent_is_never_withdrawn(twin: ModuleType, form: str) -> None:
 
 
 def test_a_second_key_of_the_same_name_fails(twin: ModuleType) -> None:
-    text = '<tool_call>{"name": "f", "arguments": {"a": 1}, "arguments": {"b": 2}}</tool_call>'
-    assert isinstance(scan(twin, "hermes", [text])[-1], Fault)
+    text = '<tool_call>{"name": "write", "arguments": {"a": 1}, "arguments": {"b": 2}}</tool_call>'
+    assert isinstance(judged(twin, "hermes", [text], "incremental")[-1], Fault)
 
 
 @pytest.mark.parametrize("form", GRAMMARS)

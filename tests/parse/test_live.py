@@ -1,0 +1,443 @@
+"""The law of `argument_streaming: incremental` (R6.13), for every format: what a stream of arguments has to do with the whole answer.
+
+1. It does not matter where the text is cut (R1.3).
+2. What was given out of a call that has not ended is the beginning of a JSON object, and no JSON by itself.
+3. Where the whole answer has a call, the stream has the same one, byte for byte. Not so for a key that the model wrote twice, of which the
+   whole answer has the last one: in tags both are sent, in a Python call the answer fails, as where an object has its name or its
+   arguments twice. Nor for a value in tags whose type allows no string, that begins with a bracket and is no JSON: in the whole
+   answer it is read leniently, or stands as a string; in the stream the answer fails.
+4. Where the stream has a call that the whole answer does not have, it ends with it: the call stays unfinished, and the answer fails, or
+   was cut off by a limit of length. Calls that stood before it in the same block, complete ones, were given out.
+5. Everything else is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from random import Random
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from proxy import open_scanner
+from proxy._pyparse import CallScanner
+from proxy.config import RouteOptions
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, normalise
+from proxy.model import ToolUse
+from proxy.registry import registries
+from tests.parse.conftest import MODULES, load
+from tests.parse.texts import literals_of
+
+FORMATS = sorted({registries().formats.get(name).name for name in registries().formats.names()})
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "s": {"type": "string"},
+        "n": {"type": "integer"},
+        "o": {"type": "object"},
+        "l": {"type": "array"},
+        "m": {"type": ["string", "null"]},
+        "a": {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "object"}]},
+    },
+}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in ("f", "write")]
+
+WORDS = [
+    "a",
+    "b c",
+    "\n",
+    "\\",
+    '"',
+    "'",
+    "\\n",
+    "\\u00e9",
+    "é",
+    "😀",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "1",
+    "-2.5e3",
+    "true",
+    "nul",
+    "None",
+]
+SPOILT = [
+    "",
+    "",
+    " ",
+    "\n",
+    "}",
+    "]",
+    ")",
+    ",",
+    ":",
+    '"',
+    "'",
+    "\\",
+    "{",
+    "[",
+    "x",
+    "1",
+    "tru",
+    "\x01",
+    "\\x",
+    "\\u12",
+    "```",
+    "é",
+    '"name"',
+    ",,",
+]
+
+
+@dataclass
+class Part:
+    """A block of a stream."""
+
+    kind: str
+    name: str | None = None
+    text: str = ""
+    status: str = ""
+
+
+@dataclass
+class Found:
+    parts: list[Part] = field(default_factory=list)
+    fault: str | None = None
+
+
+def scan(
+    twin: ModuleType, format: str, text: str, streaming: str, size: int, truncated: bool, schema: bool = True
+) -> list[Event]:
+    options = RouteOptions(argument_streaming=streaming)  # type: ignore[arg-type]
+    tools: Any = TOOLS if schema else ["f", "write"]
+    scanner = open_scanner(format, tools, options=options, scanner=twin.CallScanner)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated)]
+
+
+def found(events: list[Event]) -> Found:
+    """The blocks of a stream; on the way, rule 2."""
+    out = Found()
+    blocks: dict[int, Part] = {}
+    for event in events:
+        if isinstance(event, Open):
+            blocks[event.block] = Part(event.kind.value, event.name)
+            out.parts.append(blocks[event.block])
+        elif isinstance(event, Delta):
+            part = blocks[event.block]
+            if part.kind == BlockKind.TOOL_CALL.value and part.text:
+                check_unfinished(part.text)
+            part.text += event.text
+        elif isinstance(event, Close):
+            blocks[event.block].status = event.status
+            if event.status == "truncated" and blocks[event.block].kind == BlockKind.TOOL_CALL.value:
+                check_unfinished(blocks[event.block].text)
+        elif isinstance(event, Fault):
+            out.fault = event.error.code
+    return out
+
+
+def check_unfinished(text: str) -> None:
+    """The text begins a JSON object, and is none."""
+    if text:
+        assert Prefix(text.strip(" \t\r\n")).goes_on(), text
+        with pytest.raises(ValueError):
+            json.loads(text)
+
+
+class Prefix:
+    """A naive reader of the beginning of a JSON object."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def goes_on(self) -> bool:
+        """The text ends before the object does, and up to there it is right."""
+        try:
+            assert self.next() == "{"
+            self.value()
+        except IndexError:
+            return True
+        return False
+
+    def next(self) -> str:
+        while self.text[self.at] in " \t\r\n":
+            self.at += 1
+        return self.text[self.at]
+
+    def take(self, chars: str) -> str:
+        char = self.next()
+        assert char in chars, (self.text, self.at)
+        self.at += 1
+        return char
+
+    def value(self) -> None:
+        char = self.next()
+        if char == '"':
+            self.string()
+        elif char in "{[":
+            self.items(char)
+        else:
+            start = self.at
+            while self.text[self.at] not in " \t\r\n,]}":
+                self.at += 1
+            json.loads(self.text[start : self.at])
+
+    def items(self, bracket: str) -> None:
+        self.at += 1
+        closer = "}" if bracket == "{" else "]"
+        if self.next() == closer:
+            self.at += 1
+            return
+        while True:
+            if bracket == "{":
+                self.next()
+                self.string()
+                self.take(":")
+            self.value()
+            if self.take("," + closer) == closer:
+                return
+
+    def string(self) -> None:
+        self.take('"')
+        while (char := self.text[self.at]) != '"':
+            assert char >= " "
+            self.at += 1
+            if char == "\\":
+                escape = self.text[self.at]
+                assert escape in '"\\/bfnrtu'
+                self.at += 1
+                if escape == "u":
+                    int(self.text[self.at : self.at + 4] if self.text[self.at + 3] else "", 16)
+                    self.at += 4
+        self.at += 1
+
+
+def agree(whole: Found, live: Found, truncated: bool, tagged: bool) -> None:
+    """Rules 3 to 5."""
+    same = 0
+    while same < min(len(whole.parts), len(live.parts)) and equal(whole.parts[same], live.parts[same]):
+        same += 1
+    rest, more = whole.parts[same:], live.parts[same:]
+    if live.fault == whole.fault and not more:
+        assert rest == []
+        return
+    if rest and rest[0].kind == "text" and more[0].kind == "text":  # which goes on where a call was seen
+        assert rest[0].text.startswith(more[0].text)
+        more = more[1:]
+    assert more
+    assert all(part.kind == BlockKind.TOOL_CALL.value for part in more), (whole, live)
+    assert [part.status for part in more] == ["complete"] * (len(more) - 1) + ["truncated"], (whole, live)
+    assert live.fault is not None or truncated
+    if rest and rest[0].kind != "text":
+        assert len(more) == 1
+        assert (tagged and ends_in_value(more[0].text)) or has_key_twice(more[0].text), (whole, live)
+
+
+def equal(whole: Part, live: Part) -> bool:
+    if whole.kind == live.kind == BlockKind.TOOL_CALL.value and whole.text != live.text and live.status == "complete":
+        members = json.loads(live.text, object_pairs_hook=list)
+        if len({key for key, _ in members}) < len(members):  # in tags, a key twice
+            return whole.name == live.name and json.loads(whole.text) == json.loads(live.text)
+    return whole == live
+
+
+def has_key_twice(text: str) -> bool:
+    return any(text.count(f'"{key}":') > 1 for key in SCHEMA["properties"])
+
+
+def is_tagged(format: str) -> bool:
+    """Values have no type of their own."""
+    shapes = registries().formats.get(format).grammar.shapes
+    return any(branch.field == "value" for shape in shapes for place in shape.places for branch in place)
+
+
+def ends_in_value(text: str) -> bool:
+    """Unfinished arguments end inside an object or an array that is one of them."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*("|$)', "", text)
+    return sum((char in "{[") - (char in "}]") for char in bare) > 1
+
+
+def string(random: Random, own: list[str]) -> str:
+    return "".join(random.choices(WORDS + (own if random.random() < 0.3 else []), k=random.randint(0, 6)))
+
+
+def value(random: Random, own: list[str], depth: int = 2) -> Any:
+    kind = random.randrange(9 if depth else 7)
+    if kind == 7:
+        return [value(random, own, depth - 1) for _ in range(random.randint(0, 3))]
+    if kind == 8:
+        return {string(random, []): value(random, own, depth - 1) for _ in range(random.randint(0, 3))}
+    return [string(random, own), random.randint(-5, 10**12), random.random() * 1e3, None, True, False, "x" * 70][kind]
+
+
+def arguments(random: Random, own: list[str]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "s": string(random, own),
+        "n": random.randint(-3, 99),
+        "o": {string(random, []): value(random, own) for _ in range(random.randint(0, 3))},
+        "l": [value(random, own) for _ in range(random.randint(0, 3))],
+        "m": random.choice([None, string(random, own), "nullable", "1st"]),
+        "a": random.choice([string(random, own), 5, {"k": 1}, "12a", "{x"]),
+    }
+    keys = random.sample(list(made), random.randint(0, 4))
+    return {key: made[key] for key in keys}
+
+
+def answer(format: str, random: Random) -> str:
+    """One to three calls, perhaps with text around, as the format writes them."""
+    chosen = registries().formats.get(format)
+    own = literals_of(chosen.grammar)
+    uses = [
+        ToolUse(
+            f"call_{n}",
+            random.choice(["f", "write", "unknown"] if random.random() < 0.1 else ["f", "write"]),
+            json.dumps(arguments(random, own), ensure_ascii=random.random() < 0.5),
+        )
+        for n in range(random.randint(1, 3))
+    ]
+    if chosen.render_calls is not None and random.random() < 0.8:
+        text = chosen.render_calls(uses)
+    else:
+        text = random.choice(["", "\n", " and "]).join(map(chosen.render_call, uses))
+    before, behind = random.choice([("", ""), ("So. ", ""), ("", " Done."), ("So.\n", "\nDone.")])
+    return text if chosen.alone else before + text + behind
+
+
+def spoil(format: str, text: str, random: Random) -> str:
+    """The text with a flaw or two."""
+    own = literals_of(registries().formats.get(format).grammar)
+    for _ in range(random.randint(1, 2)):
+        at = random.randrange(len(text) + 1)
+        text = text[:at] + random.choice(SPOILT + own) + text[at + random.choice([0, 0, 1, 1, 2, 9]) :]
+    return text
+
+
+def law(twin: ModuleType, format: str, seed: int, schema: bool = True) -> None:
+    random = Random(seed)
+    text = answer(format, random)
+    if random.random() < 0.6:
+        text = spoil(format, text, random)
+    truncated = random.random() < 0.3
+    if truncated or random.random() < 0.2:
+        text = text[: random.randint(0, len(text))]
+    note(repr(text))
+    whole = found(scan(twin, format, text, "buffered", 10_000, truncated, schema))
+    events = scan(twin, format, text, "incremental", random.choice([1, 2, 3, 5, 17]), truncated, schema)
+    stream: list[Event] = [Start("", "", 0), *events]
+    check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
+    live = found(events)
+    at_once = normalise(scan(twin, format, text, "incremental", 10_000, truncated, schema))
+    assert anonymous(normalise(events)) == anonymous(at_once)
+    agree(whole, live, truncated, is_tagged(format))
+
+
+def anonymous(events: list[Event]) -> list[Event]:
+    """Without call ids, which are fresh."""
+    for event in events:
+        if isinstance(event, Open):
+            event.call_id = None
+            event.extra = {}
+        elif isinstance(event, Fault):
+            event.error = None  # type: ignore[assignment]
+    return events
+
+
+@pytest.mark.parametrize("implementation", MODULES)
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32))
+def test_the_law(implementation: str, format: str, seed: int) -> None:
+    law(load(implementation), format, seed)
+
+
+# --- how much of it comes while it comes --------------------------------------------------------------------------------
+
+LONG = "some \"longer\" text, {with} [brackets]\nand \\ 1e5 'quoted' é😀 x < y && z; " * 8
+VALUES: dict[str, dict[str, Any]] = {
+    "a string": {"s": LONG},
+    "a string behind others": {"n": 5, "m": None, "s": LONG},
+    "an object": {"o": {"a": [LONG, 1, {"b": LONG}], "n": [1.5] * 40}},
+    "a list": {"l": [LONG] * 2 + list(range(100))},
+    "a string among others": {"a": LONG},
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind: str) -> None:
+    """In deltas of a few characters, for each of several calls."""
+    chosen = registries().formats.get(format)
+    written = json.dumps(VALUES[kind], ensure_ascii=False)
+    uses = [ToolUse(f"call_{n}", "write", written) for n in range(2)]
+    text = (chosen.render_calls or (lambda uses: "".join(map(chosen.render_call, uses))))(uses)
+    fragments: dict[int, list[str]] = {}
+    for event in scan(twin, format, text, "incremental", 4, False):
+        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            fragments[event.block] = []
+        elif isinstance(event, Delta) and event.block in fragments:
+            fragments[event.block].append(event.text)
+    assert [json.loads("".join(given)) for given in fragments.values()] == [VALUES[kind]] * 2
+    assert max(len(fragment) for given in fragments.values() for fragment in given) <= 64
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("hermes", '<tool_call>{"name":"f","arguments":{"s":</tool_call>'),
+        ("hermes", '<tool_call>{"name":"f","arguments":{"s":}}</tool_call>'),
+        ("hermes", '<tool_call>{"name":"f","arguments":[{"s":"a"}]}</tool_call>'),
+        ("hermes", '<tool_call>{"name":"f","arguments":"no object"}</tool_call>'),
+        ("hermes", '<tool_call>{"name":"f","arguments":{</tool_call>'),
+        ("sentinel", '<tool_call>{"name":"f","arguments":"</tool_call>'),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{]"),
+        ("pythonic", "[f(s=</tool_call>)]"),
+        ("gemma4", "<|tool_call>call:f{s:}<tool_call|>"),
+        ("functionary", '>>>\n{"s":"a"}'),
+    ],
+)
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_what_cannot_be_a_value_does_not_go_out(twin: ModuleType, format: str, text: str, cut_off: bool) -> None:
+    for size in (1, 10_000):
+        parts = found(scan(twin, format, text, "incremental", size, cut_off)).parts
+        sent = "".join(part.text for part in parts if part.kind == BlockKind.TOOL_CALL.value)
+        assert sent in ("", '{"s"', '{"s":')
+
+
+class Counting:
+    """A judge that counts the characters of values that it is asked about."""
+
+    def __init__(self, judge: Any) -> None:
+        self.judge = judge
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.judge, name)
+
+    def value_kind(self, shape: Any, opened: Any, key: str, begun: str) -> Any:
+        self.asked += len(begun)
+        return self.judge.value_kind(shape, opened, key, begun)
+
+
+@pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])
+def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
+    """What is read here is the same code for both scanners; the Python one lets its judge be replaced."""
+    options = RouteOptions(argument_streaming="incremental")
+    scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
+    live = scanner._live
+    assert live is not None
+    counting = live._judge = Counting(live._judge)  # type: ignore[assignment]
+    for char in f"<tool_call>f<arg_key>k</arg_key><arg_value>{value}":
+        scanner.feed(char)
+    assert 0 < counting.asked < 40_000
