@@ -113,7 +113,10 @@ class Injection(Middleware):
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
-        changed = inject(request, text, tool_format, placement=placement, flatten=flatten)
+        also = tuple(
+            tag.strip() for tags in reasoning_tags(tool_format.grammar, route.options.reasoning) for tag in tags
+        )
+        changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also)
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
         if offer is not None and self._constrains(request, route):

@@ -16,7 +16,8 @@ from typing import ClassVar, Literal
 from proxy.errors import ClientFault, quote
 from proxy.events import Close, Delta, Event, Kind, Open, text_block
 from proxy.exchange import Exchange
-from proxy.formats.rendering import compact, taught_name
+from proxy.formats.longjson import compact
+from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.reply import Reply

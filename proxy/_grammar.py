@@ -11,7 +11,7 @@ Rules of this module:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, Protocol
@@ -187,9 +187,50 @@ class Grammar:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Every literal that begins or ends a block, without repeats: what prompt text has to escape (R5.6)."""
-        literals = [text for shape in self.shapes for text in (shape.opener, shape.closer) if text]
-        return tuple(dict.fromkeys(literals))
+        """Every literal that a scanner would take for markup in an answer that copies data, without repeats: what opens or closes a
+        block, ends a string in one, or stands around reasoning, that of `families` included. Prompt text escapes them in data (R5.6).
+        A closer without a letter (a Markdown fence) is none: where it closes something, what stands before it decides. An opener without
+        one that counts at the beginning of a line is one there."""
+        literals: list[str] = []
+        for grammar in self._all:
+            literals += (text for tags in grammar.reasoning for text in tags)
+            for shape in grammar.shapes:
+                literals += (shape.opener, *_worded(shape.closer))
+        lines = {shape.opener for grammar in self._all for shape in grammar.shapes if shape.anchor == "line"}
+        return tuple(
+            f"\n{text}" if text in lines and not _worded(text) else text
+            for text in _stripped((*literals, *self.value_ends))
+        )
+
+    @property
+    def value_ends(self) -> tuple[str, ...]:
+        """What a string that stands in a block as it is must not hold: `Shape.quote`, the literals with which a `text` ends, those that
+        may follow these, and those that may stand in place of the value."""
+        ends: list[str] = []
+        for shape in (shape for grammar in self._all for shape in grammar.shapes):
+            ends.append(shape.quote)
+            for place in shape.places:
+                for branch in (branch for branch in place if branch.read == "text"):
+                    for end in shape.places[branch.then]:
+                        ends.append(end.literal)
+                        if end.read == "nothing" and end.then != END:
+                            ends += (text for behind in shape.places[end.then] for text in _worded(behind.literal))
+                    if branch.field == "value" and not branch.literal:
+                        ends += (other.literal for other in place)
+        return _stripped(ends)
+
+    @property
+    def _all(self) -> tuple[Grammar, ...]:
+        return (self, *(self.families or {}).values())
+
+
+def _worded(literal: str) -> tuple[str, ...]:
+    """The literal, if it has a letter."""
+    return (literal,) if any(map(str.isalpha, literal)) else ()
+
+
+def _stripped(literals: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.strip() for text in literals if text.strip()))
 
 
 @lru_cache(maxsize=64)  # a pure function of frozen values, and run in the middle of an answer

@@ -18,8 +18,10 @@ from typing import Any, Final
 import orjson
 
 from .config import PromptConfig
-from .formats.base import ToolFormat
-from .formats.rendering import RESULT_MARKERS, Escaping, compact, taught_description, taught_name, with_groups
+from .formats.base import ToolFormat, escaping_for
+from .formats.longjson import compact
+from .formats.rendering import taught_description, taught_name, with_groups
+from .formats.values import Escape
 from .model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
@@ -50,11 +52,15 @@ def check_template(text: str) -> list[str]:
     return [f"{{{name}}}" for name in PLACEHOLDERS if name not in present]
 
 
-def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool) -> str:
-    """What may and must be called, in sentences (R5.3). `tools` are those that may be called."""
+def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape: Escape = str) -> str:
+    """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their names."""
     if choice.mode == "none":
         return NEVER
-    names = ", ".join(f"`{taught_name(tool)}`" for tool in tools)
+
+    def named(those: Sequence[ToolSpec]) -> str:
+        return ", ".join(f"`{escape(taught_name(tool))}`" for tool in those)
+
+    names = named(tools)
     sentences = []
     match choice.mode:
         case "required":
@@ -71,7 +77,7 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool) -> str
         sentences.append("Make only one call in an answer.")
     strict = [tool for tool in tools if tool.strict is True]
     if strict:
-        those = "" if len(strict) == len(tools) else " for " + ", ".join(f"`{taught_name(tool)}`" for tool in strict)
+        those = "" if len(strict) == len(tools) else f" for {named(strict)}"
         sentences.append(
             f"The arguments{those} must conform exactly to the JSON Schema: every required property, right types, "
             "nothing that is not declared."
@@ -93,7 +99,7 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
         return ""
     values = {
         "tools": tool_format.render_tools(with_groups(tools)),
-        "policy": policy(tools, request.tool_choice, request.parallel_tool_calls),
+        "policy": policy(tools, request.tool_choice, request.parallel_tool_calls, escaping_for(tool_format).value),
         "format": tool_format.instructions,
         "examples": prompt.examples,
     }
@@ -108,7 +114,7 @@ def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:
         return (
             "When you answer in text, the whole answer is one JSON object and nothing else, without a Markdown fence."
         )
-    shown = Escaping((*tool_format.grammar.markers, *RESULT_MARKERS)).json(compact(schema))
+    shown = escaping_for(tool_format).json(compact(schema))
     return (
         "When you answer in text, the whole answer is one JSON value that fits this JSON Schema and nothing else, without a "
         f"Markdown fence:\n{shown}"

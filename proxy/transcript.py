@@ -5,23 +5,38 @@ Rules of this module:
 1. A request without tools and without earlier calls or results comes back as the same object.
 2. Every tool result is there exactly once, right after the message that called, in the order of the calls; a result whose
    call is unknown stays where it was (R5.8, C14).
-3. Results and what user and assistant said are data: they hold no marker of the format afterwards (R5.6). System messages
-   are instructions and stay as they are.
-4. The model sees earlier calls only in a form that the scanner reads back, unless `bracket` or `native` was asked for.
+3. Results and what user and assistant said are data: they hold no marker of the format and no control token of a chat template
+   afterwards (R5.6). System and developer messages are instructions and stay as they are.
+4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and ends in another
+   is one.
+5. The model sees earlier calls only in a form that the scanner reads back, unless `bracket` or `native` was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import is_
 from typing import Final, Literal
 
-from .formats.base import ToolFormat
-from .formats.rendering import RESULT_MARKERS, Escaping, result_text, taught_arguments, taught_name
+from .formats.base import ToolFormat, earlier_calls, escaping_for
+from .formats.escaping import Markup, Pieces
+from .formats.rendering import attribute, is_json_object, result_pieces, result_text, taught_arguments, taught_name
 from .judging.ids import is_given
-from .model import Image, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, ToolChoice, ToolResult, ToolUse
+from .model import (
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Role,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+)
 
 Placement = Literal["append", "prepend", "separate", "user"]
 Flatten = Literal["sentinel", "bracket", "native"]
@@ -47,20 +62,21 @@ def inject(
     *,
     placement: Placement = "append",
     flatten: Flatten = "sentinel",
+    also: tuple[str, ...] = (),
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
-    An empty segment is not placed.
+    An empty segment is not placed. `also`: what else than the format's own markers the route reads as such.
     """
     history = _has_history(request.messages)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        writer = _writer(tool_format, flatten == "bracket")
+        writer = _writer(tool_format, flatten == "bracket", also)
         messages = [writer.talk(message, message.parts) for message in messages]
     elif flatten != "native":
-        messages = flattened(messages, tool_format, bracket=flatten == "bracket")
+        messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also)
     if segment:
         messages = placed(messages, segment, placement)
     last = next((message for message in reversed(messages) if not is_silent(message)), None)
@@ -133,9 +149,11 @@ def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Par
 # --- the history ----------------------------------------------------------------------------------------------------
 
 
-def flattened(messages: Sequence[Message], tool_format: ToolFormat, *, bracket: bool = False) -> list[Message]:
+def flattened(
+    messages: Sequence[Message], tool_format: ToolFormat, *, bracket: bool = False, also: tuple[str, ...] = ()
+) -> list[Message]:
     """Calls and results as text: calls in their assistant message, results as user messages right after it."""
-    writer = _writer(tool_format, bracket)
+    writer = _writer(tool_format, bracket, also)
     answers, owner = _answers(messages)
     own_id = None if bracket else tool_format.own_id
     made = 0
@@ -194,78 +212,118 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
 
 
 class _Writer:
-    """Writes calls, results and talk as messages in one style."""
+    """Writes calls, results and talk as messages in one style. `also` are markers of the route besides the format's."""
 
-    def __init__(self, tool_format: ToolFormat, bracket: bool) -> None:
-        shapes = tool_format.grammar.shapes
+    def __init__(self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> None:
         self.format = tool_format
         self.bracket = bracket
         self.alone = not bracket and tool_format.alone
-        more = (*RESULT_MARKERS, *(BRACKET_MARKERS if bracket else ()))
-        # Only what opens a block matters in talk; a lone closer (a Markdown fence, say) means nothing there.
-        self._talk = Escaping((*(shape.opener for shape in shapes if shape.opener), *more))
-        self._data = Escaping((*tool_format.grammar.markers, *more))
+        self._also = also
+        self._escaping = escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """A message without calls and results."""
         role: Role = "user" if message.role == "tool" else message.role
+        name = message.name
         if role in ("user", "assistant"):
             parts = self._safe(parts)
-        unchanged = role == message.role and (parts is message.parts or parts == message.parts)
-        return message if unchanged else replace(message, role=role, parts=parts)
+            name = None if name is None else self._escaping.text(name)
+        unchanged = role == message.role and name == message.name and (parts is message.parts or parts == message.parts)
+        return message if unchanged else replace(message, role=role, parts=parts, name=name)
 
     def _safe(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """The parts without markers in their texts; the same object if there are none."""
-        escape = self._talk.text
-        safe = [
-            Text(text) if type(part) is Text and (text := escape(part.text)) is not part.text else part
-            for part in parts
-        ]
-        return parts if all(map(is_, safe, parts)) else tuple(safe)
+        """The parts without markers; the same object if there are none. Neighbouring texts become one (R5.9)."""
+        if len(parts) == 1 and type(part := parts[0]) is Text:  # most messages
+            text = self._escaping.text(part.text)
+            return parts if text is part.text else (Text(text),)
+        return self._composed(parts)
+
+    def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
+        """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave it out
+        and put them together: so they are looked at as one."""
+        pieces = [part if isinstance(part, str) else part.text for part in parts if isinstance(part, str | Text)]
+        if pieces and len(pieces) == len(parts):
+            return (Text(self._escaping.compose(pieces)),)
+        written: list[Part | None] = []
+        texts: list[list[str]] = []
+        for part in parts:
+            if isinstance(part, str | Text):
+                if not written or written[-1] is not None:
+                    written.append(None)  # the place of a text
+                    texts.append([])
+                texts[-1].append(part if isinstance(part, str) else part.text)
+            else:
+                written.append(self._other(part))
+        whole = iter(self._escaping.compose_each(texts))
+        return tuple([Text(next(whole)) if part is None else part for part in written])
+
+    def _other(self, part: Part) -> Part:
+        """A part that is no visible text, without markers in what a template might write."""
+        escape = self._escaping.text
+        match part:
+            case Refusal(text) if (safe := escape(text)) is not text:
+                return Refusal(safe)
+            case Reasoning(text) if (safe := escape(text)) is not text:
+                return replace(part, text=safe)
+            case Opaque(payload=Mapping() as payload):
+                shown = {key: escape(value) if isinstance(value, str) else value for key, value in payload.items()}
+                return part if shown == payload else replace(part, payload=shown)
+        return part
 
     def calling(self, message: Message, rest: tuple[Part, ...], uses: Sequence[ToolUse]) -> list[Message]:
         """An assistant message that called: what it said, then the calls."""
-        said = self.talk(message, rest)
         calls = self.calls(uses)
-        if not rest:
-            return [replace(said, parts=(Text(calls),))]
-        if self.alone:  # such a format reads a call only where it is the whole message
-            return [said, replace(message, parts=(Text(calls),))]
-        last = said.parts[-1]
-        if not isinstance(last, Text):
-            return [replace(said, parts=(*said.parts, Text(calls)))]
-        return [replace(said, parts=(*said.parts[:-1], Text(f"{last.text}\n{calls}" if last.text else calls)))]
+        if self.alone and rest:  # such a format reads a call only where it is the whole message
+            return [self.talk(message, rest), self._with(message, calls)]
+        between = (Markup("\n"),) if rest and isinstance(rest[-1], Text) and rest[-1].text else ()
+        return [self._with(message, (*rest, *between, *calls))]
 
-    def calls(self, uses: Sequence[ToolUse]) -> str:
+    def _with(self, message: Message, parts: Sequence[Part | str]) -> Message:
+        name = message.name if message.name is None else self._escaping.text(message.name)
+        return Message(message.role, self._composed(parts), name, message.extra)
+
+    def calls(self, uses: Sequence[ToolUse]) -> Pieces:
         """The calls of one message."""
         if self.bracket:
-            return "\n".join(map(self._bracket_call, uses))
+            lines = [(Markup("\n"), *self._bracket_call(use)) for use in uses]
+            return [piece for line in lines for piece in line][1:]
+        if self.format.layout is not None:
+            return (Markup(earlier_calls(self.format, uses, self._also)),)
         if self.format.render_calls is not None:
-            return self.format.render_calls(uses)
-        return "\n".join(map(self.format.render_call, uses))
+            return (Markup(self.format.render_calls(uses)),)
+        return (Markup("\n".join(map(self.format.render_call, uses))),)
 
     def results(self, results: Iterable[ToolResult]) -> list[Message]:
         """The results in one user message; none for none. Images follow the text of their result."""
-        parts: list[Part] = []
+        parts: list[Part | str] = []
         for result in results:
-            text = self._bracket_result(result) if self.bracket else self.format.render_result(result)
-            if parts and isinstance(parts[-1], Text):
-                parts[-1] = Text(f"{parts[-1].text}\n{text}")
-            else:
-                parts.append(Text(text))
+            if parts and isinstance(parts[-1], str):
+                parts.append(Markup("\n"))
+            parts += self._bracket_result(result) if self.bracket else self._result(result)
             parts += [part for part in result.parts if isinstance(part, Image)]
-        return [Message("user", tuple(parts))] if parts else []
+        return [Message("user", self._composed(parts))] if parts else []
 
-    def _bracket_call(self, use: ToolUse) -> str:
-        item = "" if use.item_id is None else f"id={use.item_id} "
-        arguments = self._data.text(taught_arguments(use))
-        return f"[function_call {item}call_id={use.call_id} name={taught_name(use)} arguments={arguments}]"
+    def _result(self, result: ToolResult) -> Pieces:
+        if self.format.layout is None:
+            return (Markup(self.format.render_result(result)),)
+        return result_pieces(result, self._escaping)
 
-    def _bracket_result(self, result: ToolResult) -> str:
-        return f"[function_call_output call_id={result.call_id} output={self._data.text(result_text(result))}]"
+    def _bracket_call(self, use: ToolUse) -> Pieces:
+        item = "" if use.item_id is None else f"id={self._attribute(use.item_id)} "
+        called = f"call_id={self._attribute(use.call_id)} name={self._attribute(taught_name(use))}"
+        arguments = taught_arguments(use)
+        written = Markup(self._escaping.json(arguments)) if is_json_object(arguments) else arguments
+        return Markup(f"[function_call {item}{called} arguments="), written, Markup("]")
+
+    def _bracket_result(self, result: ToolResult) -> Pieces:
+        opener = Markup(f"[function_call_output call_id={self._attribute(result.call_id)} output=")
+        return opener, result_text(result), Markup("]")
+
+    def _attribute(self, value: str) -> str:
+        return attribute(value, self._escaping)
 
 
 @lru_cache(maxsize=256)
-def _writer(tool_format: ToolFormat, bracket: bool) -> _Writer:
+def _writer(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> _Writer:
     """Kept, because every request needs one of the few that there are. It holds nothing of a request."""
-    return _Writer(tool_format, bracket)
+    return _Writer(tool_format, bracket, also)

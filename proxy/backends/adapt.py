@@ -12,7 +12,8 @@ from operator import is_
 from typing import Any, Final, Literal
 
 from ..errors import ClientFault
-from ..formats.rendering import as_taught, compact, taught_arguments, taught_name, with_groups
+from ..formats.longjson import compact
+from ..formats.rendering import as_taught, taught_arguments, taught_name, with_groups
 from ..model import (
     EMPTY,
     Constraint,

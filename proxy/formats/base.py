@@ -6,17 +6,22 @@ the text back byte for byte; a tool result that contains an opener never parses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from .._grammar import Branch, Grammar, Shape
 from ..gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
 from ..gbnf.tags import structural_tag
 from ..model import ToolResult, ToolSpec, ToolUse
+from .escaping import Escaping
 from .layout import Layout, Tagged
-from .rendering import Listing, taught_name, taught_parameters
+from .markers import MarkerSet
+from .reading_back import Fields, fields_of
+from .rendering import RESULT_MARKERS, listed_tools, result_pieces, taught_name, taught_parameters
+from .templates import ALL, tokens
+from .values import Syntax
 
 __all__ = [
     "VERBATIM",
@@ -39,20 +44,24 @@ class AnswerGrammar(Protocol):
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    frozen=True, slots=True, kw_only=True, eq=False, repr=False
+)  # compared, and looked up, as the very same object
 class ToolFormat:
     """A way to write tool calls as text.
 
     `instructions` says in the prompt how to write a call (`{format}` of the template). `render_tools` writes the offer
     (`{tools}`), `render_call` an earlier call as the model should have written it, `render_result` the answer to one.
     `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
-    llama.cpp's notation; None if the format has none. `layout` is how calls look, if one says that: from it come the grammars
-    of answers in which calls stand among other things (R23.2), and structural tags. `alone`: calls count only where they are a whole message. `json_answer`:
+    llama.cpp's notation; None if the format has none. `layout` is how calls look, if nothing but it decides
+    that: from it come the grammars of answers in which calls stand among other things (R23.2), structural tags, and history, written for
+    the markers of a whole route, as results are by `rendering.result_pieces`. `alone`: calls count only where they are a whole message. `json_answer`:
     a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
     enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
     calls in the conversation before; the call's own if that has such a form. `framing` is for formats whose models put markup around
     what they say, too: what vanishes, and what is thought, in an answer that cannot call.
     `special_tokens`: its markers may be special tokens of the model, which servers leave out of the text unless they are told.
+    `template_tokens` are the control tokens of the models that the format is made for: data in a prompt holds none.
     """
 
     name: str
@@ -63,12 +72,57 @@ class ToolFormat:
     render_result: Callable[[ToolResult], str]
     render_calls: Callable[[Sequence[ToolUse]], str] | None = None
     gbnf: AnswerGrammar | None = None
-    layout: Layout | None = None
     alone: bool = False
     json_answer: bool = False
     own_id: Callable[[ToolUse, int], str] | None = None
     framing: Grammar | None = None
     special_tokens: bool = False
+    layout: Layout | None = None
+    template_tokens: frozenset[str] = ALL
+
+    def __repr__(self) -> str:
+        return f"<ToolFormat {self.name}>"
+
+
+@lru_cache(maxsize=256)  # a pure function of frozen values; there are few, and it is slow
+def escaping_for(tool_format: ToolFormat, also: tuple[str, ...] = ()) -> Escaping:
+    """For data in a prompt that teaches the format. `also` are what else a route reads as markers."""
+    markers = (*tool_format.grammar.markers, *tool_format.template_tokens, *RESULT_MARKERS, *also)
+    return Escaping(MarkerSet(markers, begins=tool_format.grammar))
+
+
+@lru_cache(maxsize=256)
+def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, ends: bool = True) -> Escaping:
+    """For the arguments of earlier calls. There the scanner takes nothing for a marker but what would end a string that stands there
+    as it is (`ends`: that is escaped). A server takes its control tokens, and many templates cut messages at tags of reasoning. All
+    else stays."""
+    grammar = tool_format.grammar
+    thoughts = [tag for tags in grammar.reasoning for tag in tags]
+    always = (*tool_format.template_tokens, *thoughts, *also)
+    raw = tool_format.layout is not None and isinstance(tool_format.layout.arguments, Tagged | Syntax)
+    return Escaping((*always, *(grammar.value_ends if raw else ())), bare=None if ends else always)
+
+
+def earlier_calls(tool_format: ToolFormat, uses: Sequence[ToolUse], also: tuple[str, ...] = ()) -> str:
+    """Calls as the model should have written them, in a format with a layout. What would end a value is only escaped where the scanner
+    would take it for that: it is tried."""
+    layout = tool_format.layout
+    assert layout is not None
+    escaping = escaping_in_calls(tool_format, also)
+    text = layout.calls(uses, escaping)
+    if not isinstance(layout.arguments, Tagged) or not any(
+        escaping.holds(use.arguments) or "\\u" in use.arguments for use in uses
+    ):
+        return text
+    plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False))
+    if plain == text:
+        return text
+    read, wanted = fields_of(tool_format.grammar, plain), fields_of(tool_format.grammar, text)
+
+    def original(fields: Fields) -> Fields:
+        return [(field, escaping.restore(value)) for field, value in fields]
+
+    return plain if read and wanted and original(read) == original(wanted) else text
 
 
 VERBATIM: Final = (
@@ -88,26 +142,34 @@ def written(
     json_answer: bool = False,
     framing: Sequence[Shape] = (),
     special_tokens: bool = True,
+    template_tokens: Iterable[str] | None = None,
 ) -> ToolFormat:
     """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
-    shapes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own."""
-    listing = Listing(grammar.markers)
-    return ToolFormat(
+    shapes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own.
+    `template_tokens`: by default those that are known for a format of this name, else all."""
+    made = ToolFormat(
         name=name,
         grammar=grammar,
         instructions=instructions if instructions is not None else teach(layout, notes, alone=alone),
-        render_tools=listing.tools,
-        render_call=layout.call,
-        render_calls=layout.calls,
-        render_result=listing.result,
+        render_tools=lambda tools: listed_tools(tools, escaping_for(made)),
+        render_call=lambda use: earlier_calls(made, (use,)),
+        render_calls=lambda uses: earlier_calls(made, uses),
+        render_result=lambda result: _rendered_result(result, made),
         gbnf=partial(_answer, layout),
-        layout=layout,
         alone=alone,
         json_answer=json_answer,
         own_id=layout.own_id if layout.ids else None,
         framing=Grammar(shapes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
         special_tokens=special_tokens and any(marker[0] in "<[" for marker in grammar.markers),
+        layout=layout,
+        template_tokens=tokens(name) if template_tokens is None else frozenset(template_tokens),
     )
+    return made
+
+
+def _rendered_result(result: ToolResult, tool_format: ToolFormat) -> str:
+    escaping = escaping_for(tool_format)
+    return escaping.compose(result_pieces(result, escaping))
 
 
 def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:

@@ -3,21 +3,28 @@
 A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding (`proxy/gbnf/grammar.py`) all come
 from the one layout, so they cannot differ.
 
-Rule of this module: what comes from a client never ends a call early. Where a format cannot say a value, another one that
-looks alike is written in its place: history is for the model's eyes.
+Rules of this module:
+
+1. What comes from a client never ends a call early, and holds no control token of a chat template. Where its bytes would, they are escaped,
+   which is undone when they are read back (`escaping.py`); all else stands as it is.
+2. Where a format cannot say a name or a key, another one that looks alike is written in its place: history is for the model's eyes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from .._grammar import valid_text
 from ..model import ToolUse
-from .rendering import Escaping, compact, json_value, taught_arguments, taught_name
-from .values import JSON, PYTHON, Syntax, escape_json, read_object
+from .escaping import Escaping
+from .longjson import compact, sound
+from .rendering import json_value, taught_arguments, taught_name
+from .values import JSON, PYTHON, Syntax, read_object
+
+NOTHING: Final = Escaping(())
+"""Leaves everything as it is."""
 
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.:/-]")
 _UNSAFE_IN_KEY: Final = re.compile(r"[<>\"'=|\uff5c\t\r\n\\]|^ | $")
@@ -30,9 +37,8 @@ class Tagged:
     """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
 
     The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
-    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops` are the
-    literals with which a value would end, the line end behind `strings` included: in a string a backslash goes behind
-    the first character of each, and that is not taken out again.
+    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
+    are the literals with which a value would end, the line end behind `strings` included: a constrained answer does not write them.
     """
 
     opener: str
@@ -41,41 +47,43 @@ class Tagged:
     others: str = ""
     stops: tuple[str, ...] = ()
     entities: bool = False
-    _escaping: Escaping = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "others", self.others or self.strings)
-        object.__setattr__(self, "_escaping", Escaping(self.stops))
 
     @property
     def typed(self) -> bool:
         """Whether what is written says of a value what it is."""
         return self.strings != self.others
 
-    def write(self, arguments: Mapping[str, Any]) -> str:
+    def write(self, arguments: Mapping[str, Any], escaping: Escaping) -> str:
         """The row."""
         rows = []
         for name, value in arguments.items():
-            key = self.key(name)
-            rows.append(f"{self.opener}{key}{self._value(value)}{self.behind(key)}")
+            key = self.key(name, escaping)
+            rows.append(f"{self.opener}{key}{self._value(value, escaping)}{self.behind(key)}")
         return "".join(rows)
 
     def behind(self, key: str) -> str:
         """What stands behind the value of this key."""
         return self.closer.replace("{key}", key)
 
-    def key(self, key: str) -> str:
-        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`, which is not read back."""
+    def key(self, key: str, escaping: Escaping = NOTHING) -> str:
+        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`, see `original_key`."""
         if self.entities:
             key = key.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-        return _short(_UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", valid_text(key)))
+        shown = _UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", sound(key))
+        return _short(escaping.json(shown))
 
-    def _value(self, value: Any) -> str:
+    def _value(self, value: Any, escaping: Escaping) -> str:
         if type(value) is str:
-            framed = len(self.strings) - self.strings.endswith("\n")
-            return self.strings[:framed] + self._escaping.text(self.strings[framed:] + valid_text(value))
-        text = escape_json(JSON.write(value), self.stops)
-        return f"{self.others.replace('{type}', json_type(value))}{text}"
+            return self.strings + escaping.value(sound(value))
+        return self.others.replace("{type}", json_type(value)) + JSON.write(value, escaping.value)
+
+
+def original_key(shown: str) -> str:
+    """The key for which `Tagged.key` wrote this."""
+    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +108,14 @@ class Layout:
     ids: str = ""
     arguments: Literal["object", "string", "keywords"] | Syntax | Tagged = "object"
 
-    def calls(self, uses: Sequence[ToolUse]) -> str:
-        """All calls of an answer."""
-        calls = (self._call(use, self.start + place) for place, use in enumerate(uses))
+    def calls(self, uses: Sequence[ToolUse], escaping: Escaping = NOTHING) -> str:
+        """All calls of an answer. `escaping` is for what their arguments hold."""
+        calls = [self._call(use, self.start + place, escaping) for place, use in enumerate(uses)]
         return f"{self.first}{self.separator.join(calls)}{self.last}"
 
-    def call(self, use: ToolUse) -> str:
+    def call(self, use: ToolUse, escaping: Escaping = NOTHING) -> str:
         """An answer with one call."""
-        return self.calls((use,))
+        return self.calls((use,), escaping)
 
     def own_id(self, use: ToolUse, number: int) -> str:
         """See `ToolFormat.own_id`."""
@@ -115,30 +123,30 @@ class Layout:
         _, known, digits = use.call_id.rpartition(name)
         return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"
 
-    def _call(self, use: ToolUse, number: int) -> str:
+    def _call(self, use: ToolUse, number: int, escaping: Escaping) -> str:
         name = taught_name(use)
-        head = self.opener + (_plain(name) if self.name == "plain" else compact(name))
+        head = self.opener + (_plain(name) if self.name == "plain" else escaping.json(compact(name)))
         if self.numbered:
             own = self.own_id(use, number) if self.ids else str(number)
             head += f"{self.numbered}{own.rpartition(self.numbered)[2]}"
-        return f"{head}{self.middle}{self._arguments(taught_arguments(use))}{self.closer}"
+        return f"{head}{self.middle}{self._arguments(taught_arguments(use), escaping)}{self.closer}"
 
-    def _arguments(self, text: str) -> str:
+    def _arguments(self, text: str, escaping: Escaping) -> str:
         if self.arguments == "string":
-            return compact(text)
+            return escaping.json(compact(text))
         if self.arguments == "object" and self.name == "json":
-            return json_value(text)
+            return escaping.json(json_value(text))
         value = read_object(text)
         if self.arguments == "object":
-            return compact({"arguments": text}) if value is None else text.strip()
+            return escaping.json(compact({"arguments": text}) if value is None else text.strip())
         if value is None:
             value = {"arguments": text}  # broken ones, so that the call can still be read
         match self.arguments:
             case Tagged():
-                return self.arguments.write(value)
+                return self.arguments.write(value, escaping)
             case Syntax():
-                return self.arguments.write(value)
-        return ", ".join(f"{keyword(key)}={PYTHON.write(inner)}" for key, inner in value.items())
+                return self.arguments.write(value, escaping.value)
+        return escaping.json(", ".join([f"{keyword(key)}={PYTHON.write(inner)}" for key, inner in value.items()]))
 
 
 def _plain(name: str) -> str:

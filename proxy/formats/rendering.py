@@ -1,4 +1,4 @@
-"""What the built-in formats share: how data is escaped, how tools are listed, how a result is written.
+"""What the built-in formats share: how tools are listed, how a result is written.
 
 Rules of this module:
 
@@ -8,19 +8,18 @@ Rules of this module:
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..model import Opaque as OpaquePart
 from ..toolset import note, note_of
-
-SLICE_CHARS: Final = 64 * 1024
-"""Escaped at once."""
+from .escaping import Escaping, Markup, Pieces
+from .longjson import compact
+from .values import read_object
 
 RESULT_MARKERS: Final = ("<tool_response", "</tool_response>")
 """What opens and closes a result in a transcript."""
@@ -34,72 +33,7 @@ CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
 """How a `custom` tool, which takes free text, is taught (R8.9)."""
 
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-_BACKSLASHES: Final = re.compile(r"\\*")
 _PLAIN: Final = re.compile(r"[\w.:/+-]+", re.ASCII)
-
-
-class Escaping:
-    """Takes the meaning out of markers in data, reversibly (R5.6).
-
-    In text a backslash goes behind a marker's first character: `</tool_call>` becomes `<\\/tool_call>`, and a text that
-    already looks so gets one more, hence `restore(text(x)) == x` for every x. In JSON the first character becomes
-    `\\uXXXX`: the value stays the same. Markers must not hold a backslash.
-    """
-
-    def __init__(self, markers: Iterable[str]) -> None:
-        by_first: dict[str, list[str]] = {}
-        for marker in dict.fromkeys(markers):
-            by_first.setdefault(marker[0], []).append(re.escape(marker[1:]))
-        # A look-ahead finds markers that overlap, such as those in a run of backticks.
-        found = {re.escape(first): "|".join(rests) for first, rests in by_first.items()}
-        self._firsts = tuple(by_first)
-        self._longest = max((len(rest) for rests in by_first.values() for rest in rests), default=0)
-        self._text = re.compile("|".join(rf"{first}(?=\\*(?:{rests}))" for first, rests in found.items()) or r"(?!)")
-        self._json = re.compile("|".join(rf"{first}(?=(?:{rests}))" for first, rests in found.items()) or r"(?!)")
-        self._escaped = re.compile("|".join(rf"{first}\\+(?:{rests})" for first, rests in found.items()) or r"(?!)")
-
-    def text(self, text: str) -> str:
-        """`text` without markers."""
-        for first in self._firsts:
-            if first in text:
-                break
-        else:
-            return text  # nearly always, and many times faster than the pattern
-        return self._escape(text) if len(text) <= SLICE_CHARS else "".join(self._slices(text))
-
-    def _escape(self, text: str) -> str:
-        return self._text.sub(r"\g<0>\\", text)
-
-    def _slices(self, text: str) -> Iterator[str]:
-        """A long text, escaped slice by slice: the pattern holds the interpreter, so a thread could not help others."""
-        start = 0
-        while start < len(text):
-            # Whether a slice's last characters begin a marker is said by what follows: backslashes, then its rest.
-            run = _BACKSLASHES.match(text, min(start + SLICE_CHARS, len(text)))
-            end = len(text) if run is None else run.end()
-            follows = text[end : end + self._longest]
-            done = self._escape(text[start:end] + follows)
-            yield done[: len(done) - len(self._escape(follows))]
-            start = end
-
-    def restore(self, text: str) -> str:
-        """The inverse of `text`."""
-        # From the right: whether a backslash was put in depends on what followed it before.
-        done = ""
-        for piece in reversed(re.split(r"(?=.\\)", text, flags=re.DOTALL)):
-            done = piece + done
-            if piece and self._escaped.match(done):
-                done = done[0] + done[2:]
-        return done
-
-    def json(self, text: str) -> str:
-        """JSON text without markers, for the same value. Markers can only stand inside its strings."""
-        return self._json.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def compact(value: Any) -> str:
-    """JSON text without whitespace, keys in their order."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
 
 
 def taught_name(item: ToolSpec | ToolUse) -> str:
@@ -180,43 +114,41 @@ def taught_arguments(use: ToolUse) -> str:
     return use.arguments if use.arguments.strip() else "{}"
 
 
+def is_json_object(text: str) -> bool:
+    """Whether `text` is a JSON object."""
+    return read_object(text) is not None
+
+
 def json_value(text: str) -> str:
     """JSON text as it can stand in other JSON: unchanged if it is an object, else as a string that holds it, so that a
     call with broken arguments stays a block that can be read."""
-    try:
-        whole = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        whole = False
-    return text.strip() if whole else compact(text)
+    return text.strip() if is_json_object(text) else compact(text)
 
 
-class Listing:
-    """Renders tools and results for one set of markers."""
+def listed_tools(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
+    """One JSON object a line for each tool: name, description, parameters."""
+    lines = []
+    for tool in tools:
+        shown: dict[str, Any] = {"name": taught_name(tool)}
+        if description := taught_description(tool):
+            shown["description"] = description
+        shown["parameters"] = taught_parameters(tool)
+        lines.append(escaping.json(compact(shown)))
+    return "\n".join(lines)
 
-    def __init__(self, markers: Iterable[str]) -> None:
-        self.escaping = Escaping((*markers, *RESULT_MARKERS))
 
-    def tools(self, tools: Sequence[ToolSpec]) -> str:
-        """One JSON object a line for each tool: name, description, parameters."""
-        lines = []
-        for tool in tools:
-            shown: dict[str, Any] = {"name": taught_name(tool)}
-            if description := taught_description(tool):
-                shown["description"] = description
-            shown["parameters"] = taught_parameters(tool)
-            lines.append(self.escaping.json(compact(shown)))
-        return "\n".join(lines)
+def result_pieces(result: ToolResult, escaping: Escaping) -> Pieces:
+    """`<tool_response call_id=... name=...>...</tool_response>` (R5.7)."""
+    name = "" if result.name is None else f" name={attribute(result.name, escaping)}"
+    error = " error=true" if result.is_error else ""
+    opener = Markup(f"<tool_response call_id={attribute(result.call_id, escaping)}{name}{error}>")
+    return opener, result_text(result), Markup("</tool_response>")
 
-    def result(self, result: ToolResult) -> str:
-        """`<tool_response call_id=... name=...>...</tool_response>` (R5.7)."""
-        name = "" if result.name is None else f" name={self._attribute(result.name)}"
-        error = " error=true" if result.is_error else ""
-        text = self.escaping.text(result_text(result))
-        return f"<tool_response call_id={self._attribute(result.call_id)}{name}{error}>{text}</tool_response>"
 
-    def _attribute(self, value: str) -> str:
-        plain = _PLAIN.fullmatch(value) and self.escaping.text(value) == value
-        return value if plain else self.escaping.json(compact(value))
+def attribute(value: str, escaping: Escaping) -> str:
+    """A name or an id in markup: as it is if it is plain, else as JSON."""
+    plain = _PLAIN.fullmatch(value) and not escaping.holds(value)
+    return value if plain else escaping.json(compact(value))
 
 
 def result_text(result: ToolResult) -> str:

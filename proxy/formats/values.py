@@ -3,36 +3,30 @@
 Rules of this module:
 
 1. Numbers keep their text: nothing here makes a number of it.
-2. What is read back has the same value. Where a syntax cannot say a value, `Syntax.write` says what stands for it.
+2. What is read back has the same value, once it is restored.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from .._grammar import valid_text
+from .longjson import Number, compact, quoted, read_json, sound
+
+__all__ = ["JSON", "PYTHON", "Escape", "Number", "Syntax", "escape_json", "read_object"]
+
+Escape = Callable[[str], str]
+"""Takes the meaning out of markers in a string."""
 
 _BARE_KEY: Final = re.compile(r"[\w.-]+")
-
-
-class Number(str):
-    """The text of a JSON number."""
-
-    __slots__ = ()
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
 
 
 def read_object(text: str) -> dict[str, Any] | None:
     """The JSON object that `text` is, with its numbers as `Number`; None if it is none."""
     try:
-        value = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse)
+        value = read_json(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -56,9 +50,9 @@ class Syntax:
     quote: str = ""
     bare_keys: bool = False
 
-    def write(self, value: Any) -> str:
-        """The text of a value. A string that holds `quote` cannot be said: a backslash goes behind the first character of
-        each, which is not taken out again."""
+    def write(self, value: Any, escape: Escape | None = None) -> str:
+        """The text of a value. `escape` is applied to its strings; by default a backslash only goes into every `quote`, with which
+        they would end."""
         match value:
             case None:
                 return self.words[2]
@@ -67,23 +61,28 @@ class Syntax:
             case Number():
                 return str(value)
             case str():
-                return self.string(value)
+                return self.string(value, escape)
             case Mapping():
-                return f"{{{','.join(f'{self.key(key)}:{self.write(inner)}' for key, inner in value.items())}}}"
+                items = (f"{self.key(key, escape)}:{self.write(inner, escape)}" for key, inner in value.items())
+                return f"{{{','.join(items)}}}"
             case list() | tuple():
-                return f"[{','.join(map(self.write, value))}]"
-        return json.dumps(value)
+                return f"[{','.join([self.write(inner, escape) for inner in value])}]"
+        return compact(value)
 
-    def key(self, key: str) -> str:
+    def key(self, key: str, escape: Escape | None = None) -> str:
         """A key of an object."""
-        return key if self.bare_keys and _BARE_KEY.fullmatch(key) else self.string(key)
+        return key if self.bare_keys and _BARE_KEY.fullmatch(key) else self.string(key, escape)
 
-    def string(self, text: str) -> str:
+    def string(self, text: str, escape: Escape | None = None) -> str:
         """A string."""
-        text = valid_text(text)
+        text = sound(text)
+        if escape is not None:
+            text = escape(text)
         if not self.quote:
-            return json.dumps(text, ensure_ascii=False)
-        return f"{self.quote}{text.replace(self.quote, self.quote[0] + chr(92) + self.quote[1:])}{self.quote}"
+            return quoted(text)
+        if escape is None:
+            text = text.replace(self.quote, f"{self.quote[0]}\\{self.quote[1:]}")
+        return f"{self.quote}{text}{self.quote}"
 
 
 JSON: Final = Syntax()

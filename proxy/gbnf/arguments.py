@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from .._grammar import valid_text
 from ..formats.layout import Layout, Tagged, json_type, keyword
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from ..formats.values import PYTHON, Syntax
 from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
 from .numeric import number

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from .._grammar import Grammar, Shape
 from ..formats.layout import Layout
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from .arguments import arguments, rules_for
 from .notation import Expression, Inexpressible, choice, literal, optional, sequence
 from .rules import STANDARD, Bounds

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .._grammar import Grammar
 from ..formats.layout import Layout, Tagged
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from .arguments import arguments, rules_for
 from .notation import Inexpressible
 from .rules import STANDARD, Bounds

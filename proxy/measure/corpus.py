@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from ..formats.base import ToolFormat
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from ..model import ToolUse
 
 TOOLS: Final[Sequence[Mapping[str, Any]]] = tuple(

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ClientFault, GatewayError
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from ..model import Constraint
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import orjson
 
 from ..conversion import ConfigError, suggestion
 from ..errors import ClientFault
-from ..formats.rendering import compact
+from ..formats.longjson import compact
 from ..plainyaml import parse_yaml
 from ..protocols.chat import ChatProtocol
 from ..schema import validate_tool_name, validate_tool_schema

@@ -1,17 +1,18 @@
-"""What the format tests share: the formats, what they cannot say, a scanner for each, and tools."""
+"""What the format tests share: the formats, a scanner for each, and tools."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.events import Finish, Start, fold
 from proxy.fastparse import CallScanner
-from proxy.formats.base import ToolFormat
+from proxy.formats.base import ToolFormat, escaping_in_calls
+from proxy.formats.layout import Tagged
 from proxy.formats.shapes import FUNCTION_STOPS
-from proxy.formats.values import Number, read_object
+from proxy.formats.values import Number, Syntax, read_object
 from proxy.judging.judge import Judge
 from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
@@ -51,7 +52,7 @@ STOPS: Final[dict[str, tuple[str, ...]]] = {
     "lfm2": (),
     "olmo3": (),
 }
-"""The formats that do not write arguments as JSON, and what no string can hold in them."""
+"""The formats that do not write arguments as JSON, and what ends a string in them."""
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -114,8 +115,14 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def expressible(tool_format: ToolFormat, arguments: str) -> bool:
-    """Whether the format can say these arguments, as far as strings go."""
-    stops = STOPS.get(tool_format.name, ())
-    shown = json.dumps(json.loads(arguments), ensure_ascii=False)
-    return not any(json.dumps(stop, ensure_ascii=False)[1:-1] in shown for stop in stops)
+def restored(tool_format: ToolFormat, parts: Iterable[Part], also: tuple[str, ...] = ()) -> list[Part]:
+    """What was read back of the history, with what was escaped in its arguments. Where they are JSON, or Python, nothing is: that
+    has spellings of its own for what must not be seen."""
+    layout = tool_format.layout
+    raw = layout is not None and isinstance(layout.arguments, Tagged | Syntax)
+    return [
+        replace(part, arguments=escaping_in_calls(tool_format, also).restore_json(part.arguments))
+        if raw and isinstance(part, ToolUse)
+        else part
+        for part in parts
+    ]

@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy._grammar import Shape
-from proxy.formats import rendering
 from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import RESULT_MARKERS, Escaping, taught_name
+from proxy.formats.rendering import RESULT_MARKERS, taught_name
 from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from tests.formats.cases import (
     FORMATS,
@@ -22,14 +21,14 @@ from tests.formats.cases import (
     apart,
     bare,
     described,
-    expressible,
     json_object,
+    restored,
     scan,
     valued,
 )
 from tests.strategies import json_objects, texts
 
-MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", *RESULT_MARKERS)
+MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", *RESULT_MARKERS)
 pieces = st.sampled_from(
     [*MARKERS, "<", "\\", "`", "/", "tool_call>", "<\\tool_call>", "<\\\\/tool_call>", "\n", "é", " x"]
 )
@@ -55,7 +54,10 @@ def reads(shape: Shape) -> bool:
 
 
 def hostile_for(tool_format: ToolFormat) -> st.SearchStrategy[str]:
-    return st.lists(st.sampled_from(literals(tool_format)) | pieces | texts, max_size=8).map("".join)
+    """Text of what the format looks for, control tokens, and both as if they were escaped already."""
+    found = [*literals(tool_format), *sorted(tool_format.template_tokens)[:20]]
+    found += [f"{text[0]}{slashes}{text[1:]}" for text in found if text for slashes in ("\\", "\\\\")]
+    return st.lists(st.sampled_from(found) | pieces | texts, max_size=8).map("".join)
 
 
 def split(text: str, cuts: list[int]) -> list[str]:
@@ -72,9 +74,17 @@ some = settings(max_examples=25)
 @some
 @given(arguments=compact_objects | hostile_arguments, cuts=cut_places)
 def test_a_rendered_call_is_read_back_at_every_split(tool_format: ToolFormat, arguments: str, cuts: list[int]) -> None:
+    """With their bytes, unless they hold a control token: that is spelled in another way, for the same value."""
     text = tool_format.render_call(ToolUse("call_1", "search", arguments))
+    tokens = [token for token in tool_format.template_tokens if token in arguments]
     for answer in ([text], split(text, cuts), list(text)):
-        assert bare(scan(tool_format, (SEARCH,), answer)) == [("search", arguments)]
+        found = scan(tool_format, (SEARCH,), answer)
+        if tokens:
+            assert valued(found) == [("search", apart(json_object(arguments)))]
+            empty = tool_format.render_call(ToolUse("call_1", "search", "{}"))
+            assert all(text.count(token) == empty.count(token) for token in tokens)
+        else:
+            assert bare(found) == [("search", arguments)]
 
 
 @every_format
@@ -98,11 +108,11 @@ def test_arguments_have_their_values_at_every_split(
     keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,11}|[é_]ß", fullmatch=True)
     drawn = data.draw(st.dictionaries(keys, st.recursive(leaf, joined, max_leaves=5), max_size=4))
     arguments = f"{{{','.join(f'{json.dumps(k, ensure_ascii=False)}:{v}' for k, v in drawn.items())}}}"
-    assume(expressible(tool_format, arguments))
     tool = described(data.draw(st.sampled_from(["search", "get-it", "a", "functions_x", "name"])), arguments)
     text = tool_format.render_call(ToolUse("call_1", tool.name, arguments))
     for answer in ([text], split(text, cuts), list(text)):
-        assert valued(scan(tool_format, (tool,), answer)) == [(tool.name, apart(json_object(arguments)))], text
+        found = restored(tool_format, scan(tool_format, (tool,), answer))
+        assert valued(found) == [(tool.name, apart(json_object(arguments)))], text
 
 
 @in_own_syntax
@@ -117,6 +127,31 @@ def test_what_the_syntax_cannot_say_stays_a_call(tool_format: ToolFormat, data: 
     (call,) = scan(tool_format, (tool,), [tool_format.render_call(ToolUse("call_1", "search", arguments))])
     assert isinstance(call, ToolUse)
     assert json.loads(call.arguments)["last"] == 1
+
+
+@in_own_syntax
+def test_values_keep_their_bytes_wherever_they_read_back(tool_format: ToolFormat) -> None:
+    """What the format looks for is only escaped where a value would not come back without."""
+    assert tool_format.layout is not None
+    tool = described("search", '{"q":"","last":1}')
+    always = {*tool_format.template_tokens, *(tag for tags in tool_format.grammar.reasoning for tag in tags)}
+    for literal in literals(tool_format):
+        for value in (
+            f"a {literal} b",
+            f"a{literal}",
+            f"{literal}\n{literal}",
+            f"\n{literal} x\n",
+            f"{literal[:1]}\\{literal[1:]} b",
+        ):
+            if any(text.strip() in value for text in always):
+                continue
+            arguments = json.dumps({"q": value, "last": 1}, ensure_ascii=False)
+            use = ToolUse("call_1", "search", arguments)
+            shown, plain = tool_format.render_call(use), tool_format.layout.call(use)
+            wanted = [("search", apart(json_object(arguments)))]
+            assert valued(restored(tool_format, scan(tool_format, (tool,), [shown]))) == wanted
+            if valued(restored(tool_format, scan(tool_format, (tool,), [plain]))) == wanted:
+                assert shown == plain
 
 
 @every_format
@@ -227,43 +262,6 @@ def test_no_marker_survives_in_data(tool_format: ToolFormat, text: str) -> None:
     inside = result.removeprefix("<tool_response").removesuffix("</tool_response>")
     assert not any(marker in inside for marker in (*tool_format.grammar.markers, *RESULT_MARKERS))
     assert scan(tool_format, (tool,), [result]) == (Text(result),)
-
-
-@given(text=hostile)
-def test_escaping_is_reversible(text: str) -> None:
-    escaping = Escaping(MARKERS)
-    escaped = escaping.text(text)
-    assert escaping.restore(escaped) == text
-    assert not any(marker in escaped for marker in MARKERS)
-    quoted = json.dumps(text, ensure_ascii=False)
-    assert json.loads(escaping.json(quoted)) == text
-    assert not any(marker in escaping.json(quoted) for marker in MARKERS)
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("</tool_call>", "<\\/tool_call>"),
-        ("<tool_call>", "<\\tool_call>"),
-        ("<\\/tool_call>", "<\\\\/tool_call>"),
-        ("````", "`\\`\\``"),
-        ("a < b, `c` and <tool>", "a < b, `c` and <tool>"),
-    ],
-)
-def test_how_escapes_look(text: str, escaped: str) -> None:
-    assert Escaping(MARKERS).text(text) == escaped
-
-
-@given(text=hostile | st.text(st.sampled_from("<`\\json"), max_size=40))
-def test_long_texts_are_escaped_in_slices(text: str) -> None:
-    whole = Escaping(MARKERS).text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "SLICE_CHARS", 3)
-        assert Escaping(MARKERS).text(text) == whole
-
-
-def test_without_markers_nothing_is_escaped() -> None:
-    assert Escaping(()).text("<tool_call>") == Escaping(()).json("<tool_call>") == "<tool_call>"
 
 
 @every_format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,21 @@ from hypothesis import strategies as st
 from proxy.config import PromptConfig
 from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
-from proxy.model import Image, Message, ModelRequest, Part, Role, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
+from proxy.model import (
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Role,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
 from proxy.prompt import DEFAULT_TEMPLATE, NEVER, PLACEHOLDERS, TextCache, check_template, content_key, policy, segment
 from proxy.transcript import GO_ON, inject
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, scan
@@ -334,10 +349,127 @@ def test_the_scanner_reads_back_every_earlier_call_and_nothing_else(tool_format:
 
 
 def test_instructions_of_the_client_keep_their_markers() -> None:
-    asked = request(says("system", "<tool_call> is ours"), says("user", "<tool_call>"), tools=(WEATHER,))
-    system, user = plain(taught(asked))
+    asked = request(
+        says("system", "<tool_call> is ours"),
+        says("user", "<tool_call>"),
+        says("developer", "<|im_end|> is ours as well"),
+        tools=(WEATHER,),
+    )
+    system, user, developer, _ = plain(taught(asked))
     assert system[1].startswith("<tool_call> is ours")
     assert user[1] == "<\\tool_call>"
+    assert developer[1] == "<|im_end|> is ours as well"
+
+
+def openers(tool_format: ToolFormat) -> list[str]:
+    """What opens a block anywhere."""
+    return [shape.opener for shape in tool_format.grammar.shapes if shape.opener and shape.anchor == "anywhere"]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+def test_a_marker_cut_over_two_parts_is_one(tool_format: ToolFormat, role: Role) -> None:
+    call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
+    for at in range(1, len(call)):
+        parts = (Text(call[:at]), Text(call[at:]))
+        for between in ((), (Image("data:image/png;base64,xx"),)):
+            asked = request(Message(role, (parts[0], *between, parts[1])), tools=(SEARCH,))
+            (message,) = taught(asked, tool_format).messages[1:][:1]
+            assert not [part for part in scan(tool_format, (SEARCH,), [message.text]) if isinstance(part, ToolUse)]
+            assert not any(opener in message.text for opener in openers(tool_format))
+            assert len(message.parts) == 1 + 2 * len(between)
+
+
+@pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+def test_ids_and_names_hold_no_call(tool_format: ToolFormat, flatten: Any) -> None:
+    call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
+    use = ToolUse(f"i {call}", f"n {call}", "{}", namespace=f"s {call}", item_id=f"j {call}")
+    asked = request(
+        Message("user", (Text("hi"),), name=call),
+        Message("assistant", (use,)),
+        Message(
+            "tool", (ToolResult(use.call_id, (Text("r"),)), ToolResult(f"o {call}", (Text("r"),), name=f"p {call}"))
+        ),
+        tools=(SEARCH,),
+    )
+    for message in taught(asked, tool_format, flatten=flatten).messages[1:]:
+        for text in (message.text, message.name or ""):
+            found = [part for part in scan(tool_format, (SEARCH,), [text]) if isinstance(part, ToolUse)]
+            assert found == []
+            if message.role == "user" or flatten == "bracket":
+                assert not any(opener in text for opener in openers(tool_format))
+
+
+TOKENS = [
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|eom_id|>", "<|begin_of_text|>",
+    "[INST]", "[/INST]", "[/TOOL_RESULTS]", "[SYSTEM_PROMPT]", "</s>", "<<SYS>>", "<start_of_turn>", "<end_of_turn>", "<|turn>",
+    "<turn|>", "<|tool_response>", "<|start|>", "<|message|>", "<|end|>", "<|channel|>", "<｜User｜>", "<｜Assistant｜>",
+    "<｜end▁of▁sentence｜>", "<｜tool▁outputs▁begin｜>", "<|im_user|>", "<|im_middle|>", "<|open|>", "<|user|>", "<|observation|>",
+    "[gMASK]", "<|start_of_role|>", "<|end_of_role|>", "<|END_OF_TURN_TOKEN|>", "]~b]", "[e~[", "<seed:bos>", "<|role_sep|>",
+    "<SPECIAL_11>", "<|header_start|>", "<|eot|>", "<|bom|>", "<|user_start|>", "<|extra_0|>", "<｜hy_User｜>", "[|endofturn|]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
+@pytest.mark.parametrize("name", ["sentinel", "fenced_json", "bare_json", "auto"])
+def test_control_tokens_of_every_template_mean_nothing_in_data(name: str, flatten: Any) -> None:
+    """These formats may be taught to any model."""
+    tool_format = next(f for f in FORMATS if f.name == name)
+    everything = " ".join(TOKENS)
+    arguments = json.dumps({everything: [everything, {"x": everything}]}, ensure_ascii=False)
+    tool = ToolSpec("t", everything, {"type": "object", "properties": {everything: {"enum": [everything]}}})
+    asked = request(
+        says("user", everything),
+        Message(
+            "assistant",
+            (Text(everything), Reasoning(everything), Refusal(everything), ToolUse(everything, "t", arguments)),
+        ),
+        Message("tool", (ToolResult(everything, (Text(everything), Opaque("chat", {"text": everything}))),)),
+        Message("user", (Opaque("chat", {"type": "input_text", "text": everything}),), name=everything),
+        tools=(tool,),
+    )
+    for message in taught(asked, tool_format, flatten=flatten).messages:
+        shown = repr(message)
+        assert [token for token in TOKENS if token in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "foreign"),
+    [
+        ("hermes", "<|im_end|>", "<end_of_turn>"),
+        ("qwen3_coder", "<|im_start|>", "[/INST]"),
+        ("llama3_json", "<|eot_id|>", "<|im_end|>"),
+        ("mistral", "[/TOOL_RESULTS]", "<|eot_id|>"),
+        ("gemma4", "<|tool_response>", "<｜User｜>"),
+        ("functiongemma", "<start_of_turn>", "<|user|>"),
+        ("deepseek_v31", "<｜User｜>", "<|start|>"),
+        ("harmony", "<|start|>", "<|im_end|>"),
+        ("kimi_k2", "<|im_middle|>", "<start_of_turn>"),
+        ("glm47", "<|observation|>", "</s>"),
+        ("granite", "<|end_of_role|>", "<|eot_id|>"),
+        ("cohere", "<|END_OF_TURN_TOKEN|>", "<|im_end|>"),
+        ("minimax_m2", "[e~[", "[INST]"),
+    ],
+)
+def test_control_tokens_of_the_formats_own_models_and_no_others(name: str, own: str, foreign: str) -> None:
+    tool_format = next(f for f in FORMATS if f.name == name)
+    for message in (says("user", f"a {own} b {foreign} c"), result("x", f"a {own} b {foreign} c")):
+        shown = taught(request(message, tools=(WEATHER,)), tool_format).messages[-1].text
+        first = own[0]
+        assert f"a {first}\\{own[1:].removesuffix('[')}" in shown
+        assert f" b {foreign} c" in shown
+
+
+def test_a_message_without_a_marker_is_the_same_object() -> None:
+    asked = request(
+        Message("user", (Text("a < b [x] `y` {z} <b>bold</b> \\n <think about it>"),), name="ann"),
+        Message("assistant", (Text("So."), Opaque("chat", {"type": "x", "n": 1}))),
+        says("user", "```python\nx\n```"),
+        tools=(WEATHER,),
+    )
+    for tool_format in FORMATS:
+        assert all(a is b for a, b in zip(taught(asked, tool_format).messages[1:], asked.messages, strict=True))
 
 
 def test_a_fence_in_talk_is_only_touched_where_it_could_open_a_block() -> None:

@@ -1,0 +1,192 @@
+"""The escape of `escaping.py`, undone in an answer that comes in pieces.
+
+Rules of this module:
+
+1. Splitting the input differently never changes what comes out, taken together.
+2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a format whose whole answer
+   may be a call, up to `TAIL_CHARS`.
+3. What was taken for the beginning of a marker is looked at again; everything else once.
+
+In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a *unit* is the two
+together. In plain text they are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .._grammar import SPACE
+from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
+
+_UNIT: Final = re.compile(rf'\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL)
+_CUT: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
+_LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+_SPACE, _RUN, _TAIL, _INSIDE = range(4)
+"""Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its beginning."""
+
+
+class Restorer:
+    """Takes a backslash away from everything that looks like an escaped marker (R5.6a).
+
+    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own.
+    """
+
+    def __init__(self, markers: MarkerSet, *, json: bool = False) -> None:
+        self._markers = markers
+        self._json = json
+        self._out: list[str] = []
+        self._cut = ""  # the beginning of an escape, at the end of what was fed
+        self._quoted = False
+
+        # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of those, which
+        # waits, as it is spelled. `_part`: what is read of the rest, `_spelled` in units.
+        self._first = ""
+        self._slash = ""
+        self._part = ""
+        self._spelled: list[str] = []
+
+        # The beginning of a text: its first character, the backslash that waits, the units behind it.
+        self._at = self._start = _SPACE if markers.beginnings.firsts else _INSIDE
+        self._opening = ""
+        self._waiting = ""
+        self._tail: list[tuple[str, str]] = []
+
+    def feed(self, text: str) -> str:
+        """What is certain now."""
+        if self._json:
+            self._read_json(self._cut + text)
+        else:
+            self._read(text)
+        return self._taken()
+
+    def finish(self) -> str:
+        """The rest: nothing more comes."""
+        if self._cut:
+            self._take_unit(self._cut[-1], self._cut)
+            self._cut = ""
+        self._settle()
+        return self._taken()
+
+    def _taken(self) -> str:
+        text = "".join(self._out)
+        self._out.clear()
+        return text
+
+    # --- units ------------------------------------------------------------------------------------------------------
+
+    def _read(self, text: str) -> None:
+        """Text in which each character means itself."""
+        at = 0
+        while at < len(text):
+            if self._at == _INSIDE and not self._slash:  # nothing can happen before the next backslash
+                end = text.find("\\", at)
+                end = len(text) if end < 0 else end
+                if end > at:
+                    self._out.append(text[at:end])
+                    self._first = text[end - 1] if text[end - 1] in self._markers.rests else ""
+                    at = end
+                    continue
+            self._take_unit(text[at], text[at])
+            at += 1
+
+    def _read_json(self, text: str) -> None:
+        at = 0
+        while found := _UNIT.match(text, at):
+            spelled = found[0]
+            if spelled == '"':  # one end or the other of a string
+                self._settle()
+                self._out.append(spelled)
+                self._at = self._start
+                self._quoted = not self._quoted
+            elif not self._quoted:
+                self._out.append(spelled)
+            elif spelled[0] != "\\":
+                self._read(spelled)
+            elif len(text) - at < 6 and _CUT.fullmatch(text, at):
+                break
+            else:
+                code = spelled[2:]
+                self._take_unit(chr(int(code, 16)) if code else _LETTERS.get(spelled[1], spelled[1]), spelled)
+            at = found.end()
+        self._cut = text[at:]
+
+    def _take_unit(self, char: str, spelled: str) -> None:
+        """The next unit of a text. At its beginning a call that is a whole answer may begin."""
+        if self._at == _INSIDE:
+            self._take(char, spelled)
+        elif self._at == _SPACE:
+            self._take(char, spelled)
+            if self._markers.beginnings.starts(char):
+                self._at, self._opening = _RUN, char
+            elif char not in SPACE:
+                self._at = _INSIDE
+        elif self._at == _RUN and char == "\\":
+            if self._waiting:
+                self._take("\\", self._waiting)
+            self._waiting = spelled
+        elif not self._waiting:
+            self._at = _INSIDE
+            self._take(char, spelled)
+        else:
+            self._at = _TAIL
+            self._tail.append((char, spelled))
+            if len(self._tail) == TAIL_CHARS:
+                self._settle_beginning()
+
+    def _settle_beginning(self) -> None:
+        """Whether the text begins as an escaped call does."""
+        tail, waiting = self._tail, self._waiting
+        self._at, self._tail, self._waiting = _INSIDE, [], ""
+        if not self._markers.beginnings.begins(self._opening, "".join([char for char, _ in tail])):
+            self._take("\\", waiting)
+        for char, spelled in tail:
+            self._take(char, spelled)
+
+    def _settle(self) -> None:
+        """The text ends here."""
+        if self._waiting:
+            self._settle_beginning()
+        while self._slash:
+            self._give_up()
+        self._first = ""
+
+    # --- markers ----------------------------------------------------------------------------------------------------
+
+    def _take(self, char: str, spelled: str) -> None:
+        first = self._first
+        if first and char == "\\" and not self._part:
+            if "" in self._markers.rests[first]:  # a marker of one character
+                self._first = ""
+                return
+            self._out.append(self._slash)
+            self._slash = spelled
+            return
+        if self._slash:
+            part = self._part + char
+            if part in self._markers.rests[first]:  # without its backslash
+                self._out += *self._spelled, spelled
+                self._forget()
+                return
+            if part in self._markers.parts[first]:
+                self._part = part
+                self._spelled.append(spelled)
+                return
+            self._give_up()
+            self._take(char, spelled)
+            return
+        self._out.append(spelled)
+        self._first = char if char in self._markers.rests else ""
+
+    def _give_up(self) -> None:
+        """It was no marker; but one may begin in what was read of it."""
+        units = list(zip(self._part, self._spelled, strict=True))
+        self._out.append(self._slash)
+        self._forget()
+        for char, spelled in units:
+            self._take(char, spelled)
+
+    def _forget(self) -> None:
+        self._first = self._slash = self._part = ""
+        self._spelled.clear()
