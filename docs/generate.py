@@ -20,6 +20,7 @@ from proxy.config import GatewayConfig
 from proxy.config_schema import default_of, fields_of, schema
 from proxy.conversion import expectation, is_mapping, is_sequence, join, without_none
 from proxy.errors import CODES
+from proxy.judging.coercion import COERCIONS
 from proxy.judging.judge import PARSE_FAILURES, REPAIRS
 from proxy.observability.telemetry import FIELDS, OUTCOMES, REFUSED, Metrics
 from proxy.ratelimit.base import Kind
@@ -198,7 +199,8 @@ def telemetry() -> str:
         "cause": REFUSED,
         "reason": PARSE_FAILURES,
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
-        "kind": REPAIRS,
+        "toolwire_tool_call_repairs_total": REPAIRS,
+        "toolwire_tool_call_coercions_total": COERCIONS,
         "direction": ("input", "output"),
         "state": [state.value for state in CallState],
     }
@@ -214,7 +216,7 @@ def telemetry() -> str:
     for family in Metrics().families:
         labels = []
         for label in family.labels:
-            known = ", ".join(f"`{value}`" for value in values.get(label, ()))
+            known = ", ".join(f"`{value}`" for value in values.get(label) or values.get(family.name, ()))
             labels.append(f"`{label}`: {known}" if known else f"`{label}`")
         kind = type(family).__name__.lower()
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")

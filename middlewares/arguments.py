@@ -1,6 +1,7 @@
 """Finished calls against what was offered.
 
-Every call is checked against its tool's schema (R9.4). A call that the scanner found was already judged by its form;
+Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is mended, unless the tool is
+strict (R23.3). A call that the scanner found was already judged by its form;
 one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
 of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired never leave as a call: no client survives them, so
 what the model gave becomes visible text. An unknown name is only counted: clients know best what to do with a call that
@@ -22,8 +23,11 @@ from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
+from proxy.judging.coercion import coerce
+from proxy.judging.custom import custom_input, free_text
 from proxy.judging.ids import CallIds
-from proxy.judging.judge import FailureCode, custom_input, settle_arguments, strict_failure
+from proxy.judging.json_calls import settle_arguments
+from proxy.judging.judge import FailureCode, strict_failure
 from proxy.judging.repair import parses
 from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
@@ -77,6 +81,11 @@ def _malformed(use: ToolUse, flaw: str) -> _Failure:
     return _Failure("malformed_tool_arguments", detail, "parse_failures")
 
 
+def _unfit(use: ToolUse, flaw: str) -> _Failure:
+    detail = f"The model's call of {quote(use.name)} does not fit the tool's schema: {flaw}"
+    return _Failure("invalid_tool_arguments", detail, "schema_warnings")
+
+
 def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
     """The call with these arguments; of a custom tool, with the text in them. Raises `ValueError`."""
     if tool.kind == "custom":
@@ -122,12 +131,19 @@ class Arguments(Middleware):
             return call  # given out while it came, and counted by the judge
         tool = answer.offered.get(taught_name(call.use))
         if tool is not None and tool.server:
+            call = self._coerced(exchange, answer, tool, call)
             return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
         strict = answer.is_strict(taught_name(call.use))
         try:
             if call.source is None:
                 call = self._settled(exchange, answer, call, repair=not strict)
-            self._check(answer, call)
+            flaw = self._flaw(answer, tool, call)
+            if flaw is not None and tool is not None:
+                mended = self._coerced(exchange, answer, tool, call)
+                if mended is not call:
+                    call, flaw = mended, self._flaw(answer, tool, mended)
+            if flaw is not None:
+                raise _unfit(call.use, flaw)
         except _Failure as failure:
             if strict:
                 return self._refuse(exchange, call, failure)
@@ -163,11 +179,11 @@ class Arguments(Middleware):
         safe = repair and exchange.route.options.repair == "safe"
         try:
             arguments, repaired = settle_arguments(use.arguments, repair=safe)
-        except ValueError as error:
-            raise _malformed(use, f"its arguments are not valid JSON: {error}") from None
-        try:
             named = _as_offered(named, tool, arguments)
         except ValueError as error:
+            text = free_text(use.arguments) if tool.kind == "custom" else None
+            if text is not None:
+                return self._with_use(call, replace(named, arguments=text, kind="custom"))
             raise _malformed(use, str(error)) from None
         if repaired:
             exchange.record.count("repaired")
@@ -182,19 +198,32 @@ class Arguments(Middleware):
             return call
         return Call(call.block, use, choice=call.choice, source=call.source)
 
-    def _check(self, answer: _Answer, call: Call) -> None:
-        """Raise `_Failure` if the arguments do not fit the tool's schema."""
-        name = call.use.name
-        tool = answer.offered.get(taught_name(call.use))
+    @staticmethod
+    def _flaw(answer: _Answer, tool: ToolSpec | None, call: Call) -> str | None:
+        """Why the arguments do not fit the tool's schema; None if they do."""
         if tool is None or call.use.kind == "custom":
-            return
+            return None
         try:
-            flaw = answer.schema(tool).check(call.use.arguments)
+            return answer.schema(tool).check(call.use.arguments)
         except SchemaProblem as problem:
-            flaw = f"it cannot be used. {problem.message}"
-        if flaw is not None:
-            detail = f"The model's call of {quote(name)} does not fit the tool's schema: {flaw}"
-            raise _Failure("invalid_tool_arguments", detail, "schema_warnings")
+            return f"it cannot be used. {problem.message}"
+
+    def _coerced(self, exchange: Exchange, answer: _Answer, tool: ToolSpec, call: Call) -> Call:
+        """The call with its arguments mended, if they do not fit the schema of a tool that is not strict (R23.3); else itself. What was
+        given out while it came stays."""
+        given_out = call.source == ""
+        if given_out or tool.strict is True or exchange.route.options.coerce == "off":
+            return call
+        try:
+            mended = coerce(call.use.arguments, answer.schema(tool))
+        except SchemaProblem:
+            return call
+        if mended is None:
+            return call
+        exchange.record.count("coerced")
+        for kind in mended.kinds:
+            exchange.record.label("coerced", kind)
+        return self._with_use(call, replace(call.use, arguments=mended.text))
 
     def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
         exchange.record.count("strict_failures")

@@ -353,12 +353,12 @@ class Graph:
                 stack += ((target, False) for target in (*node.in_place, *node.children()) if id(target) not in size)
         return size[id(self.root)]
 
-    def work(self, value: Any, *, values: int, chars: int) -> bool:
-        """Whether checking `value` costs at most `BUDGET` units. It was parsed from JSON text of `chars` characters that holds
+    def work(self, value: Any, *, values: int, chars: int, budget: int = BUDGET) -> bool:
+        """Whether checking `value` costs at most `budget` units. It was parsed from JSON text of `chars` characters that holds
         at most `values` values."""
-        if self.paths is not None and self.paths * values + PATTERN_UNITS * len(self.patterns) * chars <= BUDGET:
+        if self.paths is not None and self.paths * values + PATTERN_UNITS * len(self.patterns) * chars <= budget:
             return True
-        return self._exact(value, BUDGET)
+        return self._exact(value, budget)
 
     def _exact(self, value: Any, budget: int) -> bool:
         """Count with how many schemas each part of `value` is looked at, all ways of coming there added up."""

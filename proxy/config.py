@@ -408,6 +408,10 @@ class RouteOptions:
     )
     unclosed: Literal["repair", "text", "error"] = doc("A whole call whose closing tag is missing.", default="repair")
     repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON (R9.7).", default="safe")
+    coerce: Literal["safe", "off"] = doc(
+        "`safe`: an argument of the wrong type that can only mean one thing is mended, unless its tool is strict (R23.3).",
+        default="safe",
+    )
     strict_failure: Literal["error", "assistant_message"] = doc("What a strict failure becomes.", default="error")
     argument_streaming: Literal["buffered", "incremental"] = doc(
         "`incremental`: the arguments of a call are streamed while the model writes them, unless its tool is strict; a call that "

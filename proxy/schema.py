@@ -17,12 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Final, NoReturn
+from itertools import islice
+from typing import Any, Final, NamedTuple, NoReturn
+from urllib.parse import quote as percent_encoded
 
 import jsonschema_rs
 import orjson
 
-from ._schema_walk import Graph, Node, SchemaProblem, depth_of, json_text, path_text, private_copy
+from ._schema_walk import BUDGET, Graph, Node, SchemaProblem, depth_of, json_text, path_text, private_copy
 from .cache import BoundedCache
 from .config import LimitsConfig
 from .errors import quote
@@ -46,6 +48,8 @@ MAX_PATTERNS: Final = 32
 MAX_HARD_PATTERNS: Final = 8
 """Of those, patterns that the linear engine cannot take: each takes up to 1.5 ms more."""
 MAX_PATTERN_CHARS: Final = 4096
+FURTHER_CHECKS: Final = 20
+"""So many times what a check costs may be spent on mending what does not fit."""
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -55,6 +59,9 @@ _SUBSCHEMAS_PER_PROPERTY: Final = 2
 _VALUES_PER_PROPERTY: Final = 20
 _LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=1 << 16, dfa_size_limit=1 << 18)
 _BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 18)
+_ROOT: Final = "urn:toolwire:tool"
+"""The name of a tool's schema for those that refer to a part of it."""
+_KEPT_PARTS: Final = 64
 _TYPES: Final = "array, boolean, integer, null, number, object, string"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_]+")
 _NAME_HYPHEN: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -97,10 +104,21 @@ def compile_schema(
     return ToolSchema(parameters, limits or LimitsConfig(), strict=strict)
 
 
+Path = tuple[str | int, ...]
+
+
+class Flaw(NamedTuple):
+    """What of a value does not fit: where in the value, where in the schema, and the keyword there that it breaks."""
+
+    path: Path
+    where: Path
+    keyword: str
+
+
 class ToolSchema:
     """A compiled schema. Checks of any number of requests may share it."""
 
-    __slots__ = ("_engine", "_graph")
+    __slots__ = ("_dialect", "_engine", "_graph", "_names_parts", "_parts", "_schema")
 
     def __init__(self, parameters: Mapping[str, Any], limits: LimitsConfig, *, strict: bool) -> None:
         text, schema = private_copy(parameters)
@@ -127,6 +145,10 @@ class ToolSchema:
             _check_strict(self._graph)
         _settle_patterns(self._graph, strict=strict)
         self._engine = _compile(schema, dialect)
+        self._schema = schema
+        self._dialect = dialect
+        self._names_parts = b'"$id"' in text
+        self._parts: dict[Path, jsonschema_rs.Validator] = {}
 
     def check(self, arguments: str) -> str | None:
         """Why the JSON text `arguments` does not fit, with the path of the first flaw; None if it fits.
@@ -147,6 +169,47 @@ class ToolSchema:
         except ValueError as error:  # The engine follows at most 255 levels.
             return f"The arguments cannot be checked: {error}."
         return None
+
+    def can_coerce(self, arguments: str, value: Any) -> bool:
+        """Whether there is time to look at `arguments`, whose value this is, again and again: `FURTHER_CHECKS` times as many characters
+        as they have. Not where parts of the schema have names of their own: `flaws` would not know where they are."""
+        values = 1 + arguments.count(",") + arguments.count("[") + arguments.count("{")
+        return not self._names_parts and self._graph.work(
+            value, values=values, chars=len(arguments), budget=BUDGET // FURTHER_CHECKS
+        )
+
+    def flaws(self, value: Any, where: Path = (), most: int = 1000) -> list[Flaw]:
+        """All that does not fit, seen from the part of the schema at `where`; at most the first `most`."""
+        errors = self._part(where).iter_errors(value)
+        return [
+            Flaw(tuple(error.instance_path), tuple(error.schema_path[:-1]), str(error.schema_path[-1]))
+            for error in islice(errors, most)
+        ]
+
+    def at(self, where: Path) -> Any:
+        """The part of the schema at this path."""
+        found: Any = self._schema
+        for step in where:
+            found = found[step]
+        return found
+
+    def _part(self, where: Path) -> jsonschema_rs.Validator:
+        if not where:
+            return self._engine
+        found = self._parts.get(where)
+        if found is None:
+            if len(self._parts) >= _KEPT_PARTS:
+                self._parts.clear()
+            draft = (
+                jsonschema_rs.Draft7 if self._dialect is jsonschema_rs.Draft7Validator else jsonschema_rs.Draft202012
+            )
+            registry = jsonschema_rs.Registry([(_ROOT, self._schema)], draft=draft)
+            steps = (str(step).replace("~", "~0").replace("/", "~1") for step in where)
+            part = {"$ref": f"{_ROOT}#/{'/'.join(percent_encoded(step, safe='~') for step in steps)}"}
+            found = self._parts[where] = self._dialect(
+                part, validate_formats=False, pattern_options=_LINEAR, registry=registry
+            )
+        return found
 
 
 class ToolSchemas(dict[str, ToolSchema]):

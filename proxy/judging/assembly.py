@@ -13,19 +13,19 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final
 
-import orjson
-
-from .._grammar import SPACE, Block, Field, Shape, ValueKind, valid_text
+from .._grammar import SPACE, Block, Field, Shape, ValueKind
 from .elements import Element, element_value, read_elements, text_value
+from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls
-from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
+from .repair import RepairKind, parses, skip_space
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
+from .written import Arguments, Settled, Unreadable, Written, object_text
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields, keys and values alike, is malformed."""
@@ -35,34 +35,6 @@ _HARMONY: Final = "functions."
 """What harmony and Kimi write before the name of any function."""
 
 _BROKEN: Final = "it is not written as its format says"
-
-
-class Settled(NamedTuple):
-    """Arguments as JSON text, how they were repaired (R9.3), and whether an object stood where a string is taught (C2)."""
-
-    text: str
-    repaired: tuple[RepairKind, ...] = ()
-    unwrapped: bool = False
-
-
-class Arguments(Protocol):
-    """The arguments of a call, as they were written."""
-
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """The arguments of a tool with this schema (None: unknown). `repair` what is nearly JSON; take `objects` where a
-        string is taught. Raises `ValueError`."""
-
-
-@dataclass(slots=True)
-class Written:
-    """A call as a model wrote it. `name` is empty if it has none. `source` is its own text where a block holds several.
-    `alias` is what it means if there is no tool of its full name."""
-
-    name: str
-    arguments: Arguments
-    call_id: str | None = None
-    source: str | None = None
-    alias: str | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +51,7 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
     """The calls that the fields of a block describe; `repair` JSON that is nearly right. Raises `ValueError`."""
     pieces = block.pieces
     if len(pieces) == 1 and pieces[0][0] == "call":  # nearly always
-        call = _quick_call(pieces[0][1], block.shape)
+        call = quick_call(pieces[0][1], block.shape)
         if call is not None:
             call.source = None
             return Assembly([call])
@@ -117,78 +89,7 @@ def begun_member(shape: Shape, key: str, begun: str, known: ParameterTypes) -> t
     return f"{json_string(name)}:", kind_of_value(begun, types or known.of(name))
 
 
-def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
-    """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
-
-    Text that parses is returned as it is; blank text means no arguments. Raises `ValueError` with what is wrong.
-    """
-    if not text.strip():
-        return "{}", ()
-    if parses(text):
-        return text, ()
-    _, repaired, _, kinds = _read(text, repair)
-    return repaired, kinds
-
-
-def unread_arguments(arguments: Arguments) -> str | None:
-    """The text of arguments that should be JSON and cannot be settled; None for arguments of another form."""
-    match arguments:
-        case JsonArguments(value=str(text)) | JsonArguments(text=text) | TextArguments(text=text):
-            return text
-        case _:
-            return None
-
-
 # --- arguments in each encoding -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class JsonArguments:
-    """A value that JSON holds, with its exact text. `taught` is the form that is asked for."""
-
-    value: Any
-    text: str
-    taught: Literal["string", "object"]
-
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
-        value = self.value
-        if value is None:
-            return Settled("{}")
-        if isinstance(value, str):
-            try:
-                return Settled(*settle_arguments(valid_text(value), repair=repair))
-            except ValueError as error:
-                raise ValueError(f"its arguments are not valid JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ValueError("its arguments are neither a string nor an object")
-        if self.taught == "object":
-            return Settled(self.text)
-        if not objects:
-            raise ValueError("its arguments are an object where a string is required")
-        return Settled(compact_json(self.text), unwrapped=True)
-
-
-@dataclass(slots=True)
-class TextArguments:
-    """Text that should be JSON."""
-
-    text: str
-    taught: Literal["string", "object"]
-
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
-        text = self.text.strip(SPACE)
-        if not text:
-            return Settled("{}")
-        if self.taught == "object" and text[0] == "{" and parses(text):
-            return Settled(text)
-        try:
-            value, text, _, kinds = _read(text, repair)
-        except ValueError as error:
-            raise ValueError(f"its arguments are not valid JSON: {error}") from None
-        settled = JsonArguments(value, text, self.taught).settle(parameters, repair=repair, objects=objects)
-        return settled._replace(repaired=kinds + settled.repaired) if kinds else settled
 
 
 @dataclass(slots=True)
@@ -220,7 +121,7 @@ class PythonArguments:
             if len(positional) > len(names):
                 raise ValueError("it has arguments without a name")
             values = dict(zip(names, positional, strict=False)) | values
-        return Settled(_object(values.items()))
+        return Settled(object_text(values.items()))
 
 
 @dataclass(slots=True)
@@ -236,7 +137,7 @@ class TaggedArguments:
         known = ParameterTypes(parameters)
         members = [(key, (text, types)) for key, text, types in self.values]
         chosen = members if self.sent else dict(members).items()
-        return Settled(_object((key, typed_value(text, types or known.of(key))) for key, (text, types) in chosen))
+        return Settled(object_text((key, typed_value(text, types or known.of(key))) for key, (text, types) in chosen))
 
 
 @dataclass(slots=True)
@@ -252,23 +153,7 @@ class ElementArguments:
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
-        return Settled(_object(members if self.sent else dict(members).items()))
-
-
-@dataclass(slots=True)
-class Unreadable:
-    """Arguments that cannot be read, and why."""
-
-    flaw: str
-
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
-        raise ValueError(self.flaw)
-
-
-def _object(members: Iterable[tuple[str, str]]) -> str:
-    """An object of JSON texts."""
-    return f"{{{','.join([f'{json_string(key)}:{text}' for key, text in members])}}}"
+        return Settled(object_text(members if self.sent else dict(members).items()))
 
 
 # --- whole calls: JSON and Python -----------------------------------------------------------------------------------
@@ -285,12 +170,12 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             calls = python_calls(text) if text.lstrip(SPACE)[:1] == "[" else [python_call(text)]
             found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue
-        call = _quick_call(text, shape)
+        call = quick_call(text, shape)
         if call is not None:
             found.calls.append(call)
             continue
         try:
-            value, text, flaw, kinds = _read(text, repair)
+            value, text, flaw, kinds = read_nearly(text, repair)
         except ValueError as error:
             raise ValueError(f"it is not valid JSON: {error}") from None
         # Without a closer a missing bracket may mean that the answer broke off: only a complete object counts.
@@ -298,7 +183,7 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             raise ValueError(f"it is not valid JSON: {flaw}")
         found.flaw = found.flaw or flaw
         found.repaired += kinds
-        found.calls += _json_calls(value, text, shape, listed=field == "calls", cut="brackets" in kinds)
+        found.calls += json_calls(value, text, shape, listed=field == "calls", cut="brackets" in kinds)
     if len(found.calls) == 1:
         found.calls[0].source = None
     return found
@@ -316,78 +201,6 @@ def _is_python(text: str, shape: Shape) -> bool:
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
 def _own_syntax(shape: Shape) -> bool:
     return any(branch.read in ("call", "list") for place in shape.places for branch in place)
-
-
-@lru_cache(maxsize=256)
-def _head(shape: Shape) -> re.Pattern[str]:
-    """A call in JSON as it nearly always begins: its name, then the key of its arguments, and no others."""
-    name = r'"([^"\\\x00-\x1f]*)"'
-    tokens: tuple[str, ...] = (r"\{", name, ":")
-    if shape.names:
-        names, keys = ("|".join(map(re.escape, keys)) for keys in (shape.names, shape.parameters))
-        tokens = (r"\{", f'"(?:{names})"', ":", name, ",", f'"(?:{keys})"', ":")
-    space = f"[{SPACE}]*"
-    return re.compile(space + space.join(tokens) + space)
-
-
-def _quick_call(text: str, shape: Shape) -> Written | None:
-    """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between the
-    head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
-    head = _head(shape).match(text)
-    end = text.rfind("}")
-    if head is None or skip_space(text, end + 1) != len(text):
-        return None
-    inner = text[head.end() : end].rstrip(SPACE)
-    if inner.count("{") + inner.count("[") >= MAX_DEPTH:
-        return None
-    try:
-        value = orjson.loads(inner)
-    except orjson.JSONDecodeError:
-        return None
-    return Written(head[1], JsonArguments(value, inner, shape.arguments), None, text)
-
-
-def _read(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:
-    """The value of a JSON text, the text, and if that had to be repaired what was wrong and how. Raises `ValueError`."""
-    try:
-        return read_json(text), text, None, ()
-    except ValueError as error:
-        found = repair_json(text) if repair else None
-        if found is None:
-            raise
-        return read_json(found[0]), found[0], str(error), found[1]
-
-
-def _json_calls(value: Any, text: str, shape: Shape, *, listed: bool, cut: bool) -> Iterator[Written]:
-    """The calls in JSON: an object, an object with `tool_calls`, or an array if `listed`."""
-    if isinstance(value, dict):
-        members = _members(text)
-        if "tool_calls" not in value or not shape.names or any(name in value for name in shape.names):
-            yield _json_call(members, text, shape, cut)
-            return
-        value, text = members["tool_calls"]
-    elif not listed:
-        raise ValueError("it is not a JSON object")
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ValueError("its calls are not an array of objects")
-    for item in _elements(text):
-        yield _quick_call(item, shape) or _json_call(_members(item), item, shape, cut)
-
-
-def _json_call(members: dict[str, _Member], source: str, shape: Shape, cut: bool) -> Written:
-    """The call that an object describes. `cut`: it had no end."""
-    if not shape.names:
-        ((name, arguments),) = members.items() if len(members) == 1 else (("", _ABSENT),)
-        return Written(valid_text(name), JsonArguments(*arguments, shape.arguments), source=source)
-    inner, text = members.get("function", _ABSENT)
-    if isinstance(inner, dict) and not any(name in members for name in shape.names):
-        members = _members(text)
-    named, _ = next((members[key] for key in shape.names if key in members), _ABSENT)
-    name = valid_text(named) if isinstance(named, str) else ""
-    written = next((members[key] for key in shape.parameters if key in members), None)
-    if written is None and cut:
-        return Written(name, Unreadable("it breaks off before its arguments"), source=source)
-    return Written(name, JsonArguments(*(written or _ABSENT), shape.arguments), source=source)
 
 
 # --- calls in tags --------------------------------------------------------------------------------------------------
@@ -477,39 +290,3 @@ def _tagged_calls(block: Block) -> Iterator[Written]:
         draft.take(field, text, shape)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(shape)
-
-
-# --- slices of a JSON text ------------------------------------------------------------------------------------------
-
-_Member = tuple[Any, str]
-"""A value and the exact text in which it was written."""
-
-_ABSENT: Final[_Member] = (None, "null")
-
-
-def _members(text: str) -> dict[str, _Member]:
-    """The members of a JSON object, each with its exact text. Of equal keys the last one wins (R9.10). `text` must be
-    an object that parses."""
-    found: dict[str, _Member] = {}
-    at = skip_space(text, skip_space(text) + 1)
-    while text[at] != "}":
-        key, end = read_value(text, at)
-        start = skip_space(text, skip_space(text, end) + 1)
-        value, end = read_value(text, start)
-        found[key] = (value, text[start:end])
-        at = _after_comma(text, end)
-    return found
-
-
-def _elements(text: str) -> Iterator[str]:
-    """The exact texts of the elements of a JSON array. `text` must be an array that parses."""
-    at = skip_space(text, skip_space(text) + 1)
-    while text[at] != "]":
-        _, end = read_value(text, at)
-        yield text[at:end]
-        at = _after_comma(text, end)
-
-
-def _after_comma(text: str, end: int) -> int:
-    at = skip_space(text, end)
-    return skip_space(text, at + 1) if text[at] == "," else at

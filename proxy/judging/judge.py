@@ -16,21 +16,24 @@ Schemas are not looked at here (R9.4): they concern calls of native backends as 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
+from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why, valid_text
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
 from ..formats.rendering import by_taught_name, taught_parameters
 from ..model import CallKind, ModelRequest, ToolChoice, ToolSpec
 from ..toolset import note, note_of
-from .assembly import Assembly, Written, assemble, begun, begun_member, member, settle_arguments, unread_arguments
+from .assembly import Assembly, assemble, begun, begun_member, member
+from .custom import custom_input, free_text
 from .ids import CallIds
-from .repair import REPAIR_KINDS, compact_json, read_json
+from .json_calls import raw_arguments, raw_string, settle_arguments
+from .repair import REPAIR_KINDS, compact_json
 from .untyped import ParameterTypes
+from .written import Settled, Written
 
-__all__ = ["FailureCode", "Judge", "custom_input", "settle_arguments", "strict_failure"]
+__all__ = ["FailureCode", "Judge", "settle_arguments", "strict_failure"]
 
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
 
@@ -139,7 +142,10 @@ class Judge:
             return self._refuse(rejected)
         if not block.closed:
             self._count("unclosed_repaired")
-        return Verdict(calls=tuple([self._emit(call, block.opened) for call in calls])) if calls else DROPPED
+        if not calls:
+            return DROPPED
+        first, *others = calls  # the one that was opened, if any was
+        return Verdict(calls=(self._emit(first, block.opened), *[self._emit(call, None) for call in others]))
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
@@ -147,17 +153,20 @@ class Judge:
         most = self._limits.calls_per_response if self._parallel else 1
         if options.dedupe_calls or self._made + self._live >= most:
             return None
-        written = begun(shape, pieces)
         try:
-            name, tool, strict = self._named(written)
+            written, tool, strict = self._named(begun(shape, pieces))
         except _Rejected:
             return None
         if strict or (tool is not None and tool.kind == "custom"):
             return None
+        self._parameters = types = ParameterTypes(None if tool is None else taught_parameters(tool))
+        if _is_object(shape) and any(key in types.names for key in shape.parameters):
+            return None  # whether what stands there is all arguments or one of them shows only at its end
         self._live += 1
         call_id = self._ids.settle(written.call_id)
-        self._parameters = ParameterTypes(None if tool is None else taught_parameters(tool))
-        return Found(name, call_id, "") if tool is None else Found(tool.name, call_id, "", namespace=tool.namespace)
+        if tool is None:
+            return Found(written.name, call_id, "")
+        return Found(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
         """See `proxy._grammar.Judge`."""
@@ -265,14 +274,13 @@ class Judge:
             raise next((failure for failure in failures if failure.strict), failures[0])
         return calls
 
-    def _named(self, written: Written) -> tuple[str, ToolSpec | None, bool]:
-        """The name of a call that may be made, its tool, and whether that is strict. Raises `_Rejected`."""
+    def _named(self, written: Written) -> tuple[Written, ToolSpec | None, bool]:
+        """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises `_Rejected`."""
         if self._names is None:
             self._names = _names(self._tools, self._choice)
         known, allowed = self._names
+        written = _reading(written, known)
         name = written.name
-        if written.alias is not None and name not in known:
-            name = written.alias
         if not name:
             detail = "The model's tool call has no name."
             raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
@@ -281,24 +289,18 @@ class Judge:
         if allowed is not None and name not in allowed:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
             raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names")
-        return name, tool, strict
+        return written, tool, strict
 
     def _call(self, written: Written, found: Assembly, closed: bool) -> _Candidate:
         """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
-        name, tool, strict = self._named(written)
-        options = self._options
+        written, tool, strict = self._named(written)
+        name = written.name
         try:
             if strict and found.flaw is not None:
                 raise ValueError(found.flaw)
-            arguments, repaired, unwrapped = written.arguments.settle(
-                None if tool is None else taught_parameters(tool),
-                repair=options.repair == "safe" and not strict,
-                objects=self.unwrap,
-            )
-            if tool is not None and tool.kind == "custom":
-                arguments = custom_input(arguments)
+            arguments, repaired, unwrapped = self._settled(written, tool, strict)
         except ValueError as error:
-            unread = unread_arguments(written.arguments) if tool is not None and tool.server else None
+            unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # who runs it tells the model what is wrong (R15.5)
                 return _Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
             detail = f"The model's call of {quote(name)} is malformed: {error}."
@@ -308,10 +310,33 @@ class Judge:
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
         return _Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
 
+    def _settled(self, written: Written, tool: ToolSpec | None, strict: bool) -> Settled:
+        """The arguments of a call; of a custom tool the text for it. Raises `ValueError`."""
+        options = self._options
+        custom = tool is not None and tool.kind == "custom"
+        try:
+            settled = written.arguments.settle(
+                None if tool is None else taught_parameters(tool),
+                repair=options.repair == "safe" and not strict,
+                objects=self.unwrap,
+            )
+            return settled._replace(text=custom_input(settled.text)) if custom else settled
+        except ValueError:
+            raw = raw_string(written.arguments) if custom else None
+            text = None if raw is None else free_text(valid_text(raw))
+            if text is None:
+                raise
+            return Settled(text)
+
     def _unreadable(self, detail: str, reason: str) -> _Rejected:
         return _Rejected(
             "malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures", reason=reason
         )
+
+
+def _is_object(shape: Shape) -> bool:
+    """Its calls are JSON objects, or calls in Python."""
+    return any(branch.field in ("call", "calls") for place in shape.places for branch in place)
 
 
 def _only_a_name(shape: Shape, body: str) -> bool:
@@ -326,6 +351,16 @@ def _only_a_name(shape: Shape, body: str) -> bool:
         for then in begun
         for branch in shape.body[then]
     )
+
+
+def _reading(written: Written, known: Mapping[str, ToolSpec]) -> Written:
+    """The first reading of a call that names a tool; if there is none the first."""
+    reading: Written | None = written
+    while reading is not None and reading.name not in known:
+        if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
+            return replace(reading, name=reading.alias)
+        reading = reading.otherwise
+    return written if reading is None else reading
 
 
 _Names = tuple[Mapping[str, ToolSpec], frozenset[str] | None]
@@ -344,12 +379,3 @@ def _names(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> _Names:
     return note(
         tools, (_names, choice), (known, frozenset([name for name, tool in known.items() if id(tool) in wanted]))
     )
-
-
-def custom_input(arguments: str) -> str:
-    """The free text for a custom tool, which is taught as a tool with one string `input` (R8.9). Raises `ValueError`."""
-    value = read_json(arguments)
-    text = value.get("input") if isinstance(value, dict) else None
-    if not isinstance(text, str):
-        raise ValueError("its arguments hold no string `input`")
-    return text

@@ -61,6 +61,12 @@ class ParameterTypes:
         """The parameters' names, in the schema's order."""
         return tuple(self._schemas)
 
+    @property
+    def required(self) -> frozenset[str]:
+        """The parameters that must be there, as far as every reading of the schema demands them."""
+        demanded = (part.get("required") for part in _parts(self._root, self._root, ("allOf",)))
+        return frozenset(name for names in demanded if isinstance(names, list | tuple) for name in names)
+
     def of(self, key: str) -> Types | None:
         """What a parameter may be; None if nothing says so."""
         return self._of(self._schemas.get(key, self._other))
@@ -146,8 +152,10 @@ def _types_of(text: str) -> tuple[str, ...]:
             return ("integer", "number") if _WHOLE.fullmatch(text) else ("number",)
 
 
-def _parts(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema, and those that it refers to or is combined of, each once."""
+def _parts(
+    schema: object, root: Mapping[str, Any], combined: tuple[str, ...] = ("oneOf", "anyOf", "allOf")
+) -> Iterator[Mapping[str, Any]]:
+    """A schema, and those that it refers to or is `combined` of, each once."""
     waiting = [schema]
     seen: set[int] = set()
     while waiting:
@@ -156,7 +164,7 @@ def _parts(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any
             continue
         seen.add(id(part))
         yield part
-        for keyword in ("oneOf", "anyOf", "allOf"):
+        for keyword in combined:
             inner = part.get(keyword)
             if isinstance(inner, list | tuple):
                 waiting += reversed(inner)
@@ -180,6 +188,11 @@ def _target(ref: str, root: Mapping[str, Any]) -> object:
         else:
             return None
     return found
+
+
+def types_of(part: Mapping[str, Any]) -> Types:
+    """The types that one part of a schema names, or lets see, what it refers to left out."""
+    return frozenset(_types(part))
 
 
 def _types(part: Mapping[str, Any]) -> Iterator[str]:

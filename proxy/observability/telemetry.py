@@ -58,6 +58,7 @@ FIELDS: Final = {
     "usage_source": "`backend` or `estimate`.",
     "calls": "Calls that were found; all but those of server-side tools reached the client.",
     "repaired": "Of those: mended.",
+    "coerced": "Of those: arguments of a wrong type were mended (`coerce`).",
     "unclosed_repaired": "Of those: the closing tag was missing.",
     "object_arguments": "Of those: an object stood where a string is taught.",
     "parse_failures": "Blocks that were no calls.",
@@ -202,6 +203,7 @@ class Metrics:
         self.echoed_calls = Counter("toolwire_echoed_calls_total", "Earlier calls in requests")
         self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
         self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
+        self.coercions = Counter("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind")
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
         self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
@@ -229,6 +231,7 @@ class Metrics:
         self.by_label: Final = {
             "parse_failures": self.parse_failures,
             "repaired": self.repairs,
+            "coerced": self.coercions,
             "strict_failures": self.strict_failures,
             "executions": self.tool_executions,
             "retries": self.retries,

@@ -38,7 +38,6 @@ from ..config import (
     StoreConfig,
 )
 from ..conversion import ConfigError
-from ..errors import GatewayError
 from ..registry import Registries
 from .cases import Case
 from .scoring import Answer, Made
@@ -70,10 +69,7 @@ async def look_at(backend: BackendConfig, plugins: Registries, model: str | None
         return made.capabilities, model
     try:
         await made.start()
-        try:
-            models = await made.models()
-        except GatewayError:
-            models = []  # it has no such list, or is not there at all
+        models = await made.models()
         if len(models) == 1:
             return made.capabilities, models[0]
         if models:

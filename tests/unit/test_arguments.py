@@ -95,7 +95,7 @@ def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None
 BAD = ["{}", '{"path": 7}', '{"path": "a", "more": 1}', "[]", "null", '"x"', '{"path": "a", "limit": 1.5}']
 
 
-@pytest.mark.parametrize("arguments", BAD)
+@pytest.mark.parametrize("arguments", [arguments for arguments in BAD if arguments != '{"path": 7}'])
 @pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
 def test_what_does_not_fit_a_soft_tool_is_warned_about(
     arguments: str, source: str | None, caplog: pytest.LogCaptureFixture
@@ -108,6 +108,42 @@ def test_what_does_not_fit_a_soft_tool_is_warned_about(
     (record,) = caplog.records
     assert "req-1" in record.getMessage()
     assert "invalid_tool_arguments" in record.getMessage()
+
+
+@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+def test_what_can_only_mean_one_thing_is_mended(source: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """R23.3. What else is wrong is still warned about."""
+    at = exchange()
+    found = run(at, call("read", '{"path": 7,  "limit": "5"}', source=source))
+    assert found == call("read", '{"path": "7",  "limit": 5}', source=source)
+    assert at.record.counts == {"coerced": 1} | ({"calls": 1} if source is None else {})
+    assert at.record.labelled == {("coerced", "number"): 1, ("coerced", "string"): 1}
+    assert not caplog.records
+    found = run(at, call("read", '{"path": 7, "more": 1}', source=source))
+    assert found.use.arguments == '{"path": "7", "more": 1}'
+    assert (at.record.counts["coerced"], at.record.counts["schema_warnings"]) == (2, 1)
+
+
+def test_what_is_not_mended() -> None:
+    event = call("read", '{"path": 7}', source="<tool_call>...</tool_call>")
+    at = exchange(coerce="off")
+    assert run(at, event) is event
+    assert at.record.counts == {"schema_warnings": 1}
+    at, event = exchange(), call("read", '{"path": 7}', source="")
+    assert run(at, event) is event, "it was given out while it came"
+    assert at.record.counts == {"schema_warnings": 1}
+    with pytest.raises(ModelFault) as caught:
+        run(exchange(), call("write", '{"path": 7}'))
+    assert caught.value.code == "invalid_tool_arguments", "the tool is strict"
+
+
+def test_calls_of_server_side_tools_are_mended() -> None:
+    """What is left is for whoever runs it to say (R15.5)."""
+    ours = ToolSpec("ours", parameters=SCHEMA, server=True)
+    at = exchange(ours)
+    assert run(at, call("ours", '{"path": 7}')) == call("ours", '{"path": "7"}')
+    assert run(at, call("ours", '{"limit": "x"')).use.arguments == '{"limit": "x"'
+    assert at.record.counts == {"calls": 2, "coerced": 1}
 
 
 def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -264,6 +300,9 @@ def test_a_call_gets_the_clients_words_again() -> None:
     }
     for (name, arguments), use in words.items():
         assert run(exchange(*tools), call(name, arguments)) == Call(3, use)
+    assert run(exchange(*tools), call("free", "*** Begin\n")) == Call(
+        3, ToolUse("call_1", "free", "*** Begin\n", "custom")
+    )
     own = call("free", "any text", kind="custom")
     assert run(exchange(*tools), own) is own, "a server that does know them"
     at = exchange(*tools)

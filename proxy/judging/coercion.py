@@ -1,0 +1,227 @@
+"""Arguments of the wrong type that can only mean one thing: mended (R23.3).
+
+Rules of this module:
+
+1. What fits the schema is never touched. What is changed fits afterwards, argument by argument; an argument that cannot be made to fit
+   stays as it was.
+2. Only the bytes of the values that do not fit change. Everything else keeps its text, whitespace and digits included.
+3. One reading, or none: a value is mended if exactly one of the readings below fits its part of the schema, a branch of
+   `anyOf` or `oneOf` for each. What would need a guess (`"1,000"`, `"yes"`, an object for a string, null for anything) is left alone.
+4. What does not fit is found by the engine that checks arguments, never by rules of our own; so is whether a reading fits.
+5. Work is bounded: `FURTHER_CHECKS` times that of the check which the arguments did not pass.
+
+The readings: a number or a boolean as a string, by its text (`string`); a string as the number (`number`), boolean (`boolean`) or null
+(`null`) that it says; a string as the object or array whose JSON text it is (`json`); a value as an array of it alone (`array`); a
+string as the one that is allowed and differs only in case (`enum`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import orjson
+
+from .._grammar import SPACE
+from ..schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
+from .literals import json_string
+from .repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
+from .untyped import types_of
+
+CoercionKind = Literal["string", "number", "boolean", "null", "json", "array", "enum"]
+COERCIONS: Final[tuple[CoercionKind, ...]] = get_args(CoercionKind)
+
+MAX_DEPTH: Final = 6
+"""Readings inside of readings: an array of objects in a string that holds numbers in strings takes three."""
+ROUNDS: Final = 4
+"""What one round mended may let the engine see more."""
+
+_INTEGRAL: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
+_NULLS: Final = ("null", "None")
+_SPARE_CHARS: Final = 4096
+
+_Kinds = frozenset[CoercionKind]
+_NONE: Final[_Kinds] = frozenset()
+
+
+class Coerced(NamedTuple):
+    """Arguments that were mended, and how, in the order of `COERCIONS`."""
+
+    text: str
+    kinds: tuple[CoercionKind, ...]
+
+
+def coerce(arguments: str, schema: ToolSchema) -> Coerced | None:
+    """The JSON text `arguments`, which do not fit `schema`, mended; None if nothing in them can be."""
+    if arguments.count(",") > MAX_REPAIRED_VALUES or not parses(arguments):
+        return None
+    try:
+        value = orjson.loads(arguments)
+        if not isinstance(value, dict) or not schema.can_coerce(arguments, value):
+            return None
+        text, kinds = _Mender(schema, _SPARE_CHARS + FURTHER_CHECKS * len(arguments)).arguments(arguments)
+    except (_TooMuch, ValueError, LookupError):  # deeper than the engine follows, or a place that it cannot name
+        return None
+    return Coerced(text, tuple(kind for kind in COERCIONS if kind in kinds)) if kinds else None
+
+
+class _TooMuch(Exception):
+    """The work is more than it is worth."""
+
+
+class _Mended(NamedTuple):
+    text: str
+    kinds: _Kinds = _NONE
+
+
+@dataclass(slots=True)
+class _Mender:
+    """Mends one call's arguments. `chars`: so many characters may still be checked."""
+
+    schema: ToolSchema
+    chars: int
+
+    def arguments(self, text: str) -> _Mended:
+        """All arguments mended, or those that can be."""
+        whole = self._mended(text, (), 0)
+        if whole is not None:
+            return whole
+        kinds = _NONE
+        for member in dict.fromkeys(flaw.path[:1] for flaw in self._flaws(text, ()) if flaw.path):
+            mended = self._mended(text, (), 0, member)
+            if mended is not None:
+                text, kinds = mended.text, kinds | mended.kinds
+        return _Mended(text, kinds)
+
+    def _flaws(self, text: str, where: Path) -> list[Flaw]:
+        self.chars -= len(text)
+        if self.chars < 0:
+            raise _TooMuch
+        return self.schema.flaws(orjson.loads(text), where)
+
+    def _mended(self, text: str, where: Path, depth: int, member: Path = ()) -> _Mended | None:
+        """A value that fits the part of the schema at `where`; None if it cannot be made to. With `member` only that is made to."""
+        kinds = _NONE
+        for _ in range(ROUNDS):
+            flaws = [flaw for flaw in self._flaws(text, where) if flaw.path[:1] == member or not member]
+            if not flaws:
+                return _Mended(text, kinds)
+            root = _read(text)
+            changed: dict[tuple[int, int], str] = {}
+            for flaw in flaws:
+                start, end = root.span(flaw.path)
+                if (start, end) in changed:
+                    continue
+                mended = self._replaced(text[start:end], flaw, depth + 1)
+                if mended is None:
+                    return None
+                changed[start, end] = mended.text
+                kinds |= mended.kinds
+            text = _spliced(text, changed)
+        return None
+
+    def _replaced(self, text: str, flaw: Flaw, depth: int) -> _Mended | None:
+        """The one reading of a value with which it has no such flaw."""
+        if depth > MAX_DEPTH:
+            return None
+        part = self.schema.at(flaw.where)
+        fitting: dict[str, _Mended] = {}
+        if flaw.keyword in ("anyOf", "oneOf"):
+            for branch in range(len(part[flaw.keyword])):
+                mended = self._mended(text, (*flaw.where, flaw.keyword, branch), depth)
+                if mended is not None and not self._flaws(mended.text, flaw.where):
+                    fitting[mended.text] = mended
+        elif flaw.keyword in ("type", "enum", "const"):
+            for reading, kind in _readings(text, part):
+                mended = self._mended(reading, flaw.where, depth)
+                if mended is not None:
+                    fitting[mended.text] = mended._replace(kinds=mended.kinds | {kind})
+        return next(iter(fitting.values())) if len(fitting) == 1 else None
+
+
+def _readings(text: str, part: Mapping[str, Any]) -> list[tuple[str, CoercionKind]]:
+    """What a value may mean for this part of the schema, as JSON texts."""
+    types = types_of(part)
+    if text[0] == '"':
+        string = orjson.loads(text)
+        found = _readings_of_string(string, part, types)
+        bare = string.strip(SPACE)
+        is_one = bare not in ("", *_NULLS) and bare[0] != "["
+    else:
+        is_scalar = text[0] not in "{[n"
+        found = [(json_string(text), "string")] if is_scalar and "string" in types else []
+        is_one = is_scalar or text[0] == "{"
+    if is_one and "array" in types:
+        found.append((f"[{text}]", "array"))
+    return found
+
+
+def _readings_of_string(text: str, part: Mapping[str, Any], types: frozenset[str]) -> list[tuple[str, CoercionKind]]:
+    found: list[tuple[str, CoercionKind]] = []
+    bare = text.strip(SPACE)
+    allowed = part["enum"] if "enum" in part else [part["const"]] if "const" in part else []
+    for other in dict.fromkeys(other for other in allowed if isinstance(other, str)):
+        if other != text and other.casefold() == text.casefold():
+            found.append((json_string(other), "enum"))
+    if NUMBER.fullmatch(bare):
+        integral = _INTEGRAL.fullmatch(bare) if "integer" in types and "number" not in types else None
+        found.append((integral[1] if integral else bare, "number"))
+    elif bare.lower() in ("true", "false"):
+        found.append((bare.lower(), "boolean"))
+    elif bare in _NULLS and "null" in types:
+        found.append(("null", "null"))
+    elif bare[:1] in ("{", "[") and (repaired := repair_json(bare)) and "brackets" not in repaired[1]:
+        found.append((repaired[0], "json"))
+    return found
+
+
+# --- where values stand in a text -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Node:
+    start: int
+    end: int
+    inner: dict[str | int, _Node]
+
+    def span(self, path: Path) -> tuple[int, int]:
+        """Where the value at this path stands."""
+        node = self
+        for step in path:
+            node = node.inner[step]
+        return node.start, node.end
+
+
+def _read(text: str, at: int = 0) -> _Node:
+    """Where the values in a JSON text stand. Of equal keys the last one counts (R9.10). `text` must parse."""
+    at = skip_space(text, at)
+    bracket = text[at]
+    if bracket not in "{[":
+        return _Node(at, read_value(text, at)[1], {})
+    node = _Node(at, at, {})
+    at = skip_space(text, at + 1)
+    while text[at] not in "}]":
+        key: str | int = len(node.inner)
+        if bracket == "{":
+            key, end = read_value(text, at)
+            at = skip_space(text, end) + 1
+        found = node.inner[key] = _read(text, at)
+        at = skip_space(text, found.end)
+        if text[at] == ",":
+            at = skip_space(text, at + 1)
+    node.end = at + 1
+    return node
+
+
+def _spliced(text: str, changed: Mapping[tuple[int, int], str]) -> str:
+    """`text` with other texts in some places; of places inside of each other the inner ones."""
+    pieces: list[str] = []
+    end = len(text)
+    for (start, stop), new in sorted(changed.items(), reverse=True):
+        if stop <= end:
+            pieces += (text[stop:end], new)
+            end = start
+    pieces.append(text[:end])
+    return "".join(reversed(pieces))

@@ -1,0 +1,389 @@
+"""Calls that are JSON objects: which of their members is the name, and which are the arguments (R6.1).
+
+Rules of this module:
+
+1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can be read in no
+   way is an error.
+2. The name is the first string under a key of the shape, then under `NAMES`; or it is in an object under one of `WRAPPERS`, whose members
+   count as the call's own. If there is no tool of that name, the next one is tried.
+3. The arguments stand under a key of the shape; what stands beside that is ignored. Else under a key of `ARGUMENTS`. Null and `""` under
+   such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside the name: then each of them is a property
+   of the tool, and all that it requires are there; `METADATA` are left out, unless they are properties.
+4. A property may itself be called like one of these keys. Then both readings are weighed: what stands under the key is the
+   arguments if its own members are properties of the tool and all required ones are there; else the call is flat, if rule 3 says so and
+   the property may be what stands there; else it is the former after all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import orjson
+
+from .._grammar import SPACE, Shape, valid_text
+from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
+from .untyped import ParameterTypes
+from .written import Arguments, Settled, Unreadable, Written, object_text
+
+NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
+"""Keys of a call's name, besides the shape's."""
+
+ARGUMENTS: Final = (
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "inputs",
+    "arguments_json",
+    "action_input",
+    "tool_arguments",
+    "tool_args",
+    "tool_input",
+    "params",
+)
+"""Keys of its arguments, besides the shape's."""
+
+WRAPPERS: Final = ("function", "function_call", "tool_call")
+"""Keys of an object that is the call itself."""
+
+METADATA: Final = frozenset(("id", "type", "call_id", "tool_call_id", "index"))
+"""Keys that say nothing about what is called, and with what."""
+
+_COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+
+_Member = tuple[Any, str]
+"""A value and the exact text in which it was written."""
+
+_ABSENT: Final[_Member] = (None, "null")
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
+    """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
+
+    Text that parses is returned as it is; blank text means no arguments. Raises `ValueError` with what is wrong.
+    """
+    if not text.strip():
+        return "{}", ()
+    if parses(text):
+        return text, ()
+    _, repaired, _, kinds = _read_arguments(text, repair)
+    return repaired, kinds
+
+
+def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:
+    try:
+        return read_nearly(text, repair)
+    except ValueError as error:
+        raise ValueError(f"its arguments are not valid JSON: {error}") from None
+
+
+def read_nearly(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:
+    """The value of a JSON text, the text, and if that had to be repaired what was wrong and how. Raises `ValueError`."""
+    try:
+        return read_json(text), text, None, ()
+    except ValueError as error:
+        found = repair_json(text) if repair else None
+        if found is None:
+            raise
+        return read_json(found[0]), found[0], str(error), found[1]
+
+
+@dataclass(slots=True)
+class JsonArguments:
+    """A value that JSON holds, with its exact text. `taught` is the form that is asked for, `key` the key under which it stands beside
+    a name, and nothing else."""
+
+    value: Any
+    text: str
+    taught: Literal["string", "object"]
+    key: str | None = None
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """See `Arguments`."""
+        value = self.value
+        if self.key is not None and parameters is not None and _may_declare(parameters, self.key):
+            member = MemberArguments({self.key: (value, self.text)}, (self.key,), self.taught)
+            return member.settle(parameters, repair=repair, objects=objects)
+        if value is None:
+            return Settled("{}")
+        if isinstance(value, str):
+            return Settled(*settle_arguments(valid_text(value), repair=repair))
+        if not isinstance(value, dict):
+            raise ValueError("its arguments are neither a string nor an object")
+        if self.taught == "object":
+            return Settled(self.text)
+        if not objects:
+            raise ValueError("its arguments are an object where a string is required")
+        return Settled(compact_json(self.text), unwrapped=True)
+
+
+@dataclass(slots=True)
+class TextArguments:
+    """Text that should be JSON."""
+
+    text: str
+    taught: Literal["string", "object"]
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """See `Arguments`."""
+        text = self.text.strip(SPACE)
+        if not text:
+            return Settled("{}")
+        if self.taught == "object" and text[0] == "{" and parses(text):
+            return Settled(text)
+        value, text, _, kinds = _read_arguments(text, repair)
+        settled = JsonArguments(value, text, self.taught).settle(parameters, repair=repair, objects=objects)
+        return settled._replace(repaired=kinds + settled.repaired) if kinds else settled
+
+
+@dataclass(slots=True)
+class MemberArguments:
+    """What stands in a call's object beside its name. `keys` are those of the shape, `cut`: the object had no end."""
+
+    members: dict[str, _Member]
+    keys: tuple[str, ...]
+    taught: Literal["string", "object"]
+    cut: bool = False
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """See `Arguments`, and rules 3 and 4."""
+        taught = next((key for key in self.keys if self._holds_some(key)), None)
+        said_none = self._says_none()
+        if taught is not None and parameters is not None and not said_none and not _may_declare(parameters, taught):
+            return JsonArguments(*self.members[taught], self.taught).settle(parameters, repair=repair, objects=objects)
+        known = ParameterTypes(parameters)
+        wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._holds_some(key))
+        flat = self._flat(known)
+        fits_flat = bool(flat) and (parameters is None or _fits(flat, known))
+        readings: list[Settled] = []
+        flaw: ValueError | None = None
+        for key in wrapping:
+            try:
+                found = JsonArguments(*self.members[key], self.taught).settle(
+                    parameters, repair=repair, objects=objects
+                )
+            except ValueError as error:
+                flaw = flaw or error
+                continue
+            if _fits_text(found.text, known):
+                return found
+            readings.append(found)
+        rather_flat = fits_flat and parameters is not None and self._may_be_flat(wrapping, known)
+        if readings and not said_none and not rather_flat:
+            return readings[0]
+        if fits_flat and not (said_none and parameters is None):
+            return self._settled_flat(flat, objects)
+        if flaw is not None and not said_none:
+            raise flaw
+        empty = next((self.members[key] for key in (*self.keys, *ARGUMENTS) if key in self.members), None)
+        if empty is None and self.cut:
+            raise ValueError("it breaks off before its arguments")
+        if empty is None and flat:
+            raise ValueError(f"what stands beside its name is not the tool's arguments: {', '.join(flat)[:100]}")
+        return JsonArguments(*(empty or _ABSENT), self.taught).settle(parameters, repair=repair, objects=objects)
+
+    @property
+    def value(self) -> Any:
+        """What stands under a key of arguments."""
+        return self._raw()[0]
+
+    @property
+    def text(self) -> str:
+        """The text of that."""
+        return self._raw()[1]
+
+    def _raw(self) -> _Member:
+        keys = [key for key in (*self.keys, *ARGUMENTS) if key in self.members]
+        return self.members[next(filter(self._holds_some, keys), keys[0])] if keys else _ABSENT
+
+    def _says_none(self) -> bool:
+        """The first key of arguments holds an object without members."""
+        found = (self.members[key][0] for key in (*self.keys, *ARGUMENTS) if key in self.members)
+        return next((value for value in found if value not in (None, "")), None) in ("{}", {})
+
+    def _holds_some(self, key: str) -> bool:
+        return key in self.members and self.members[key][0] not in (None, "", "{}", {})
+
+    def _flat(self, known: ParameterTypes) -> dict[str, _Member]:
+        """The members that are arguments if the call is flat."""
+        declared = known.names
+        return {
+            key: member
+            for key, member in self.members.items()
+            if key in declared
+            or not (key in METADATA or ((key in ARGUMENTS or key in self.keys) and not self._holds_some(key)))
+        }
+
+    def _may_be_flat(self, wrapping: tuple[str, ...], known: ParameterTypes) -> bool:
+        """The properties that are called like keys of arguments may be what stands there."""
+        kinds = [(known.of(key), _kind(self.members[key][0])) for key in wrapping]
+        return all(types is None or kind in types for types, kind in kinds)
+
+    def _settled_flat(self, flat: Mapping[str, _Member], objects: bool) -> Settled:
+        if self.taught == "string" and not objects:
+            raise ValueError("its arguments stand beside its name where a string is required")
+        text = object_text((valid_text(key), text) for key, (_, text) in flat.items())
+        return Settled(text) if self.taught == "object" else Settled(compact_json(text), unwrapped=True)
+
+
+def raw_string(arguments: Arguments) -> str | None:
+    """The string that stands in the place of arguments, if one does."""
+    match arguments:
+        case JsonArguments(value=str(text)) | MemberArguments(value=str(text)) | TextArguments(text=text):
+            return text
+        case _:
+            return None
+
+
+def raw_arguments(arguments: Arguments) -> str | None:
+    """The text of arguments that should be JSON and cannot be settled; None for arguments of another form."""
+    text = raw_string(arguments)
+    if text is None and isinstance(arguments, JsonArguments | MemberArguments):
+        return arguments.text
+    return text
+
+
+def _may_declare(parameters: Mapping[str, Any], key: str) -> bool:
+    """A tool with this schema may have a property of this name."""
+    properties = parameters.get("properties")
+    return (isinstance(properties, Mapping) and key in properties) or not _COMBINED.isdisjoint(parameters)
+
+
+def _fits(members: Mapping[str, Any], known: ParameterTypes) -> bool:
+    """Each member is a property, and all that are required are there."""
+    return members.keys() <= set(known.names) and members.keys() >= known.required
+
+
+def _fits_text(text: str, known: ParameterTypes) -> bool:
+    value = read_json(text)
+    return isinstance(value, dict) and _fits(value, known)
+
+
+def _kind(value: object) -> str:
+    """The type of a JSON value; numbers are read as floats here."""
+    match value:
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+        case bool():
+            return "boolean"
+        case _:
+            return "null" if value is None else "number"
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
+def _head(shape: Shape) -> re.Pattern[str]:
+    """A call in JSON as it nearly always begins: its name, then the key of its arguments, and no others."""
+    name = r'"([^"\\\x00-\x1f]*)"'
+    tokens: tuple[str, ...] = (r"\{", name, ":")
+    if shape.names:
+        names, keys = ("|".join(map(re.escape, keys)) for keys in (shape.names, shape.parameters))
+        tokens = (r"\{", f'"(?:{names})"', ":", name, ",", f'"({keys})"', ":")
+    space = f"[{SPACE}]*"
+    return re.compile(space + space.join(tokens) + space)
+
+
+def quick_call(text: str, shape: Shape) -> Written | None:
+    """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between the
+    head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
+    head = _head(shape).match(text)
+    end = text.rfind("}")
+    if head is None or skip_space(text, end + 1) != len(text):
+        return None
+    inner = text[head.end() : end].rstrip(SPACE)
+    if inner.count("{") + inner.count("[") >= MAX_DEPTH:
+        return None
+    try:
+        value = orjson.loads(inner)
+    except orjson.JSONDecodeError:
+        return None
+    return Written(head[1], JsonArguments(value, inner, shape.arguments, head[2] if shape.names else None), None, text)
+
+
+def json_calls(value: Any, text: str, shape: Shape, *, listed: bool, cut: bool) -> Iterator[Written]:
+    """The calls in JSON: an object, an object with `tool_calls`, or an array if `listed`. `cut`: it had no end."""
+    if isinstance(value, dict):
+        members = _members(text)
+        if "tool_calls" not in value or not shape.names or any(name in value for name in shape.names):
+            yield _json_call(members, text, shape, cut)
+            return
+        value, text = members["tool_calls"]
+    elif not listed:
+        raise ValueError("it is not a JSON object")
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("its calls are not an array of objects")
+    for item in _elements(text):
+        yield quick_call(item, shape) or _json_call(_members(item), item, shape, cut)
+
+
+def _json_call(members: dict[str, _Member], source: str, shape: Shape, cut: bool) -> Written:
+    """The call that an object describes."""
+    if not shape.names:
+        ((name, arguments),) = members.items() if len(members) == 1 else (("", _ABSENT),)
+        return Written(valid_text(name), JsonArguments(*arguments, shape.arguments), source=source)
+    readings = [*_named(members, shape)]
+    for key, (value, text) in members.items():
+        if key in WRAPPERS and isinstance(value, dict):
+            readings += _named({**_without(members, key), **_members(text)}, shape)
+    found = None if readings else Written("", Unreadable("it has no name"), source=source)
+    for name, rest in reversed(readings):
+        arguments_ = MemberArguments(rest, shape.parameters, shape.arguments, cut)
+        found = Written(name, arguments_, source=source, otherwise=found)
+    assert found is not None
+    return found
+
+
+def _named(members: dict[str, _Member], shape: Shape) -> Iterator[tuple[str, dict[str, _Member]]]:
+    """What may be the name, in the order of rule 2, with what else is there."""
+    for key in dict.fromkeys((*shape.names, *NAMES)):
+        value, _ = members.get(key, _ABSENT)
+        if isinstance(value, str):
+            yield valid_text(value), _without(members, key)
+
+
+def _without(members: dict[str, _Member], key: str) -> dict[str, _Member]:
+    return {other: member for other, member in members.items() if other != key}
+
+
+# --- slices of a JSON text ------------------------------------------------------------------------------------------
+
+
+def _members(text: str) -> dict[str, _Member]:
+    """The members of a JSON object, each with its exact text. Of equal keys the last one wins (R9.10). `text` must be
+    an object that parses."""
+    found: dict[str, _Member] = {}
+    at = skip_space(text, skip_space(text) + 1)
+    while text[at] != "}":
+        key, end = read_value(text, at)
+        start = skip_space(text, skip_space(text, end) + 1)
+        value, end = read_value(text, start)
+        found[key] = (value, text[start:end])
+        at = _after_comma(text, end)
+    return found
+
+
+def _elements(text: str) -> Iterator[str]:
+    """The exact texts of the elements of a JSON array. `text` must be an array that parses."""
+    at = skip_space(text, skip_space(text) + 1)
+    while text[at] != "]":
+        _, end = read_value(text, at)
+        yield text[at:end]
+        at = _after_comma(text, end)
+
+
+def _after_comma(text: str, end: int) -> int:
+    at = skip_space(text, end)
+    return skip_space(text, at + 1) if text[at] == "," else at
