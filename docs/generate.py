@@ -46,6 +46,7 @@ ADVICE: Mapping[str, str] = {
     "duplicate_tool_name": "Rename the client's tool, or set `tool_conflict` for the route.",
     "tool_loop_detected": "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
     "too_many_tool_calls": "Begin a new conversation.",
+    "backend_loop": "Point the backend's `url` at a model server. Gateways in a row are fine, in a ring they are not.",
     "upstream_rejected": "The message holds what the model server said; often its `preset` does not fit.",
     "invalid_api_key": "Send `Authorization: Bearer KEY` with one of the keys in `auth`.",
     "model_not_allowed": "Use another key or another model.",

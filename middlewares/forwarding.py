@@ -46,7 +46,7 @@ class Forwarding(Middleware):
 
         def prepare(member: Member) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
-            sent = _renamed(asked, member.upstream_model or route.config.upstream_model)
+            sent = _renamed(asked, member.upstream_model or route.config.upstream_model or _served(member, asked.model))
             if own:
                 return sent, _own_bytes(exchange, sent)
             if relaxation is not None and not relaxation.applies(member):
@@ -92,6 +92,12 @@ class Forwarding(Middleware):
 
 def _renamed(request: ModelRequest, name: str | None) -> ModelRequest:
     return request if name is None or name == request.model else replace(request, model=name)
+
+
+def _served(member: Member, model: str) -> str | None:
+    """What the server calls the model that answers for `model`, if that is another name."""
+    rename = member.target.rename
+    return None if rename is None else rename(model)
 
 
 def _passes(exchange: Exchange) -> bool:

@@ -165,17 +165,18 @@ class Injection(Middleware):
 
     def _noted(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> _Constrained | None:
         """What was noted with these very tools."""
-        noted: _Constrained | None = note_of(request.tools, self._about_constraint(request, tool_format))
+        noted: _Constrained | None = note_of(request.tools, self._about_constraint(request, route, tool_format))
         return noted if noted is not None and noted.route is route else None
 
-    def _about_constraint(self, request: ModelRequest, tool_format: ToolFormat) -> tuple[object, ...]:
-        return self, "constraint", request.tool_choice, request.parallel_tool_calls, tool_format.name
+    def _about_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> tuple[object, ...]:
+        feature = route.targets.capabilities.constrain  # which may become known, or another one
+        return self, "constraint", request.tool_choice, request.parallel_tool_calls, tool_format.name, feature
 
     def _constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
         noted = self._noted(request, route, tool_format)
         if noted is None:
             noted = _Constrained(route, self._made_constraint(request, route, tool_format))
-            note(request.tools, self._about_constraint(request, tool_format), noted)
+            note(request.tools, self._about_constraint(request, route, tool_format), noted)
         if noted.constraint is None and request.tool_choice.forces and route.options.constrain == "required":
             raise ClientFault(
                 f"This route cannot enforce `tool_choice` for the format {tool_format.name!r} and these tools.",

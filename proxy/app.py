@@ -6,8 +6,10 @@ side effects; sockets and middlewares are opened when the application starts and
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 import orjson
@@ -16,6 +18,7 @@ from aiohttp import web
 from ._version import __version__
 from .auth import Keys
 from .backends.base import Backend
+from .backends.http import HttpBackend
 from .checks import chain_of, effective_routes, has_limits
 from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
@@ -24,6 +27,7 @@ from .delivery import API_KEY, Delivery, boundary
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .heads import OWN_MIDDLEWARES, set_common
+from .introduction import introduction
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
 from .names import check_names
@@ -54,6 +58,7 @@ ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ServerTools)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
+HOP: Final = web.AppKey("toolwire.hop", str)
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 
@@ -90,6 +95,10 @@ def create_app(
     }
     keys = Keys.load(config.auth)
     limited = has_limits(config, keys)
+    own = lasting.take(HOP, None, lambda: _hop_name(metrics))
+    for backend in backends.values():
+        if isinstance(backend, HttpBackend):
+            backend.hop(own)
     targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
     chains = Chains(plugins, metrics)
     routes = []
@@ -112,7 +121,7 @@ def create_app(
     router = Router(routes)
 
     app = web.Application(
-        middlewares=[boundary(keys, protocols[0])],
+        middlewares=[boundary(keys, protocols[0], own)],
         client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
         handler_args=WHOEVER_SERVES,
     )
@@ -126,7 +135,12 @@ def create_app(
     app[METRICS] = metrics
     app[LASTING] = lasting
     app[BACKENDS] = tuple(backends.values())
-    app[HEALTH] = Health(targets, lambda up, name: metrics.backend_up.set(up, name))
+    app[HEALTH] = Health(
+        targets,
+        lambda up, name: metrics.backend_up.set(up, name),
+        partial(introduction, routes),
+        None if before is None else before.get(HEALTH),
+    )
     app[CONVERSATIONS] = lasting.take(
         CONVERSATIONS,
         config.store,
@@ -165,6 +179,12 @@ def create_app(
     app.router.add_get("/version", _version)
     app.router.add_get("/admin/tools", _tools)
     return app
+
+
+def _hop_name(metrics: Metrics) -> str:
+    """How the gateway calls itself among others (`proxy.hops`): all its workers alike, which share the folder of their counts."""
+    cells = metrics.cells.path
+    return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 
 
 def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:

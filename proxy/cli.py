@@ -91,7 +91,9 @@ def main() -> None:
 @click.option("--backend", metavar="URL", help="Model server, with or without /v1. Enough to start without a file.")
 @click.option("--backend-key", metavar="KEY", help="Key sent to the model server.")
 @click.option(
-    "--preset", metavar="NAME", help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai."
+    "--preset",
+    metavar="NAME",
+    help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, generic.  [default: the server is asked]",
 )
 @click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
 @click.option("--mode", type=click.Choice(["prompt", "native"]), help="Who does tools: the gateway or the server.")
@@ -167,11 +169,13 @@ def check(file: str | None, schema: bool) -> None:
     from .checks import describe
     from .names import name_mistakes
     from .registry import registries
+    from .server.circles import leading_back
     from .settings import examine
 
     with _reported():
         config, mistakes = examine(file)
         mistakes.add(name_mistakes(config, registries(), mistakes, make_middlewares=True))
+        mistakes.add(leading_back(config, config.server.port))
     if mistakes.lines:
         click.ClickException("\n".join(mistakes.lines)).show()
     else:

@@ -308,8 +308,14 @@ class BackendConfig:
     api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
     headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
     preset: str = doc(
-        "What the server takes: `generic`, `openai`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`.",
-        default="generic",
+        "What the server takes: `generic`, `openai`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`; `auto`: that of the engine which "
+        "the server says it is, `generic` if it says none.",
+        default="auto",
+    )
+    identify_s: float | None = doc(
+        "So often the server is asked what it is and which models it serves; besides, at the start, and after it failed. null: only then; "
+        "0: never.",
+        default=30.0,
     )
     system_role: bool | None = doc("Takes `system` messages; else they move to the first user message.", default=None)
     developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
@@ -448,6 +454,11 @@ class RouteOptions:
         "Responses: the calls and results of server-side tools are items of the answer.", default=False
     )
     loop_detect: LoopDetectConfig = doc("Clients whose model goes round in circles.", default_factory=LoopDetectConfig)
+    unknown_model: Literal["serve", "error"] = doc(
+        "A client asks for a model that the server does not list. `serve`: if it serves a single one, that one answers; `error`: 404 "
+        "`model_not_found` with the names. Not where `upstream_model` says what is asked for.",
+        default="serve",
+    )
     stop_after_call: bool = doc("Stop the backend after the last wanted call.", default=False)
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
     named_stop: bool = doc("Finish a named choice with `stop`, as OpenAI does.", default=False)

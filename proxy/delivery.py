@@ -26,6 +26,7 @@ from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
 from .heads import REQUEST_ID, move_head, request_id
+from .hops import HEADER, HOPS, came_through
 from .middleware import Handler, end_replies
 from .observability.observing import Observe
 from .observability.telemetry import AccessRecord, Metrics
@@ -52,18 +53,21 @@ _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
 
 
-def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
-    """The application's only aiohttp-level middleware: request id, key, and errors that concern no exchange.
+def boundary(keys: Keys, errors: WireProtocol, own: str = "") -> Middleware:
+    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that concern no exchange.
 
-    `errors` is the protocol whose envelope is used outside of an exchange.
+    `errors` is the protocol whose envelope is used outside of an exchange. `own` is the name of this gateway among others (`proxy.hops`).
     """
 
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[OWNER] = ""
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
+        hops = None
         try:
             headers = request.headers
+            if HEADER in headers:
+                hops = HOPS.set(came_through(headers, own))
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
             if len(authorization) > 1 or len(api_key) > 1:
                 raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
@@ -87,6 +91,9 @@ def boundary(keys: Keys, errors: WireProtocol) -> Middleware:
             fault = _of_http(raised)
         except GatewayError as error:
             fault = error
+        finally:
+            if hops is not None:
+                HOPS.reset(hops)
         return error_response(fault, errors, ident)
 
     return outermost
@@ -232,6 +239,10 @@ class Delivery:
         if key is not None:
             key.require(route.config.model, model)
             record.note("key", key.name)
+        if route.targets.unsettled:
+            await route.targets.settle()
+        if route.options.unknown_model == "error":
+            route.require(model)
         read = self._protocol.read_request
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         record.stream = received.stream

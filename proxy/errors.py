@@ -99,6 +99,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "shutting_down": ErrorCode(503, "server_error", "the gateway is stopping; see `Retry-After`"),
     "upstream_timeout": ErrorCode(504, "upstream_error", "the model server took too long"),
+    "backend_loop": ErrorCode(508, "upstream_error", "a backend's `url` leads back to this gateway"),
 }
 
 

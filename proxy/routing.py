@@ -16,12 +16,17 @@ from aiohttp import web
 from .config import LimitsConfig, RouteConfig, RouteOptions
 from .errors import ClientFault, quote
 from .formats.base import ToolFormat
-from .formats.families import format_for
+from .formats.families import format_for, format_of_template
 from .servertools.folder import ServerTools
 from .targets.targets import Targets
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit."""
+
+SHOWN: Final = 20
+"""Names of served models that an error lists."""
+
+SHOWN_CHARS: Final = 100
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """aiohttp's: what a middleware calls next, and what a chain amounts to."""
@@ -42,11 +47,48 @@ class Route:
     server_tools: ServerTools | None = None
 
     def format_for(self, model: str) -> ToolFormat:
-        """How calls are written for a client's `model`: the name that the backend is sent says most."""
+        """How calls are written for a client's `model`: that of the model which will answer."""
         if self.by_family is None:
             return self.format
-        name = (self.config.upstream_model and format_for(self.config.upstream_model)) or format_for(model)
+        name, _ = self.family(model)
         return self.by_family(name) if name else self.format
+
+    def family(self, model: str) -> tuple[str | None, str]:
+        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name that the
+        configuration gives, by what the server says of the model that it serves, or by the name that the client gives."""
+        configured = self.config.upstream_model or self.targets.members[0].upstream_model
+        if configured and (found := format_for(configured)):
+            return found, "the configured name says so"
+        identity = self.targets.identity
+        served = None if identity is None else identity.find(configured or model)
+        if identity is not None and served is not None:
+            for name in (served.name, *served.names):
+                if found := format_for(name):
+                    return (
+                        found,
+                        "the model's name says so" if name == served.name else f"the name {quote(name)} says so",
+                    )
+            if identity.template is not None and (found := format_of_template(identity.template)):
+                return found, "its chat template says so"
+        if found := format_for(model):
+            return found, "the requested name says so"
+        return None, "no name tells the model's family"
+
+    def require(self, model: str) -> None:
+        """Raise `ClientFault` `model_not_found` for a model that no server lists, where the options want that."""
+        if self.options.unknown_model != "error" or self.config.upstream_model is not None or model in self.names:
+            return
+        listed = self.targets.listed()
+        if listed is None or model in listed:
+            return
+        shown = [name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…" for name in listed[:SHOWN]]
+        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+        raise ClientFault(
+            f"The model {quote(model)} does not exist here.",
+            code="model_not_found",
+            param="model",
+            hint=f"Served: {', '.join(map(quote, shown)) or 'none'}{more}.",
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -287,14 +287,17 @@ class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
     It has had `connections`, of which some are `open`.
-    POST requests take the turns of `script` one after the other, the last one for ever. `GET` requests take `listing`, by default a list
-    with the models `m` and `n`. An asynchronous context manager.
+    POST requests take the turns of `script` one after the other, the last one for ever; they are in `requests`. `GET` requests are the
+    gateway's own, which asks what the server is: they are in `looks`, and take what `pages` has for their path, else `listing`, by default
+    a list with the models `m` and `n`. An asynchronous context manager.
     """
 
     def __init__(self, script: Sequence[Script] = ()) -> None:
         self.script: list[Script] = list(script)
         self.listing: Script = listing("m", "n")
+        self.pages: dict[str, Script] = {}
         self.requests: list[Asked] = []
+        self.looks: list[Asked] = []
         self.connections = 0
         self.open = 0
         self.arrived = asyncio.Semaphore(0)
@@ -332,7 +335,7 @@ class Upstream:
 
     @property
     def posts(self) -> list[Asked]:
-        """The `POST` requests: those of clients, and not the gateway's own look at the list of models."""
+        """The `POST` requests."""
         return [asked for asked in self.requests if asked.method == "POST"]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -346,7 +349,7 @@ class Upstream:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:
             while (asked := await _read_request(reader, number)) is not None:
-                self.requests.append(asked)
+                (self.looks if asked.method == "GET" else self.requests).append(asked)
                 if asked.method == "POST":
                     self.arrived.release()
                 if not await self._answer(asked, reader, writer):
@@ -379,7 +382,7 @@ class Upstream:
             await asyncio.gather(playing, gone, return_exceptions=True)
 
     def _turn(self, asked: Asked) -> Answer:
-        turn = self.listing if asked.method == "GET" else self.script[0]
+        turn = self.pages.get(asked.path, self.listing) if asked.method == "GET" else self.script[0]
         if asked.method != "GET" and len(self.script) > 1:
             del self.script[0]
         return turn(asked) if callable(turn) else turn

@@ -14,42 +14,38 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-import aiohttp
 from yarl import URL
 
 from .._version import __version__
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, unfold
+from ..hops import HEADER, HOPS
 from ..model import ModelReply, ModelRequest
 from ..observability.observing import BackendObserver
 from ..offload import is_large, offload
 from ..protocols.base import WireProtocol, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
+from .asking import API_VERSION, PROBE_S, Asking
 from .base import fold_batches
 from .connections import Answer, Client, check_header, too_large
-from .model_list import no_list, read_model_list
+from .identity import Identity
 from .observed import ObservedAnswer
 from .presets import capabilities
 from .private import private_of
 from .refusals import cleaned, read_refusal
-from .session_client import SessionClient, broken
-
-PROBE_S: Final = 2.0
-"""Limit for `ready` and `models`."""
+from .session_client import SessionClient
 
 LINGER_S: Final = 0.2
 """How long a finished stream is given to end, so that its connection can be kept."""
 
 REFUSAL_BYTES: Final = 64 * 1024
 """So much of an error answer is read."""
-
-_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 
 
 class HttpBackend:
@@ -66,7 +62,7 @@ class HttpBackend:
         self.wire = protocol or protocol_of(config.kind)
         self.protocol: WireProtocol | None = self.wire
         self.name = name
-        self.capabilities = capabilities(config)
+        self.capabilities = self._by_config = capabilities(config)
         self.base = base_url(config.url, self.wire.path)
         self.url = self.base.joinpath(self.wire.path.lstrip("/"))
         self.limits = limits
@@ -79,20 +75,35 @@ class HttpBackend:
         self._headers.update(config.headers)
         self._client: Client | None = None
         self._prober: SessionClient | None = None
+        self._questions: Asking | None = None
+
+    def hop(self, name: str) -> None:
+        """Name the gateway, in every request, as `name` (`proxy.hops`). Before `start`."""
+        self._headers[HEADER] = name
 
     async def start(self) -> None:
         """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
         for name, value in self._headers.items():
             check_header(name, value)
         fast = fast_client(self.url, self._headers, self._config)
-        self._prober = SessionClient(self.url, self._headers, self._config)
-        self._client = fast or self._prober
+        self._client = fast or SessionClient(self.url, self._headers, self._config)
+        # The gateway's own questions are too rare for connections to wait for them.
+        rare = replace(self._config, pool=replace(self._config.pool, idle_connections=0))
+        self._prober = SessionClient(self.url, self._headers, rare)
+        self._questions = Asking(
+            self._prober,
+            self.base,
+            self._headers,
+            self._config,
+            list_bytes=self.limits.frame_bytes,
+            private=self.private,
+        )
 
     async def close(self) -> None:
         """Close all connections."""
         client, self._client = self._client, None
-        prober, self._prober = self._prober, None
-        if client is not None and client is not prober:
+        prober, self._prober, self._questions = self._prober, None, None
+        if client is not None:
             await client.close()
         if prober is not None:
             await prober.close()
@@ -114,11 +125,13 @@ class HttpBackend:
                 body = await offload(True, lambda: dump_in_pieces(self.wire.write_request(request)))
             else:
                 body = dump(self.wire.write_request(request))
+        hops = HOPS.get()
+        further = {HEADER: f"{hops}, {self._headers[HEADER]}"} if hops and HEADER in self._headers else None
         if observer is None:
-            answer = await client.post(body, stream=request.stream, request_id=request_id)
+            answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         else:
             observer.sent(body)
-            headers = observer.headers()
+            headers = {**observer.headers(), **(further or {})}
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
             answer = ObservedAnswer(answer, observer)
@@ -131,42 +144,27 @@ class HttpBackend:
 
     async def ready(self) -> bool:
         """Any answer below 500 on the health path, or on the model list."""
-        path = self._config.health_path
-        url = self.base.joinpath("models") if path is None else self.base.join(URL(path))
-        try:
-            async with asyncio.timeout(PROBE_S), self._session.get(url, allow_redirects=False) as response:
-                return response.status < 500
-        except (aiohttp.ClientError, OSError):
-            return False
+        return await self._asking.ready()
 
     async def models(self) -> list[str]:
         """The names in the server's model list. Raises `BackendFault` if it has none, unless there is a `health_path` in its
         place, or cannot be reached."""
-        body = bytearray()
-        try:
-            async with (
-                asyncio.timeout(PROBE_S),
-                self._session.get(self.base.joinpath("models"), allow_redirects=False) as response,
-            ):
-                async for data in response.content.iter_any():
-                    body += data
-                    if len(body) > self.limits.frame_bytes:
-                        raise no_list()
-        except TimeoutError:
-            message = f"The model server did not give its list of models within {PROBE_S:g} s."
-            raise BackendFault(message, code="upstream_disconnected", transient=True) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise broken(error) from error
-        if response.status == 404 and self._config.health_path is not None:
-            return []  # it has no list, which the operator knows
-        names = read_model_list(response.status, bytes(body))
-        return [name for name in names if not self.private.stands_in(name.encode(errors="replace"))]
+        return await self._asking.models()
+
+    async def identify(self) -> Identity:
+        """What the server says it is; see `Asking.identify`."""
+        return await self._asking.identify()
+
+    def learn(self, said: Identity | None) -> None:
+        """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps them."""
+        if self.capabilities is self._by_config:
+            self.capabilities = self._by_config = capabilities(self._config, said)
 
     @property
-    def _session(self) -> aiohttp.ClientSession:
-        if self._prober is None:
+    def _asking(self) -> Asking:
+        if self._questions is None:
             raise self._not_started()
-        return self._prober.session
+        return self._questions
 
     def _not_started(self) -> RuntimeError:
         return RuntimeError(f"backend {self.name!r} is not started")
@@ -302,7 +300,7 @@ def base_url(url: str, path: str) -> URL:
     if given.scheme not in ("http", "https") or not given.host:
         raise ValueError(f"not an HTTP URL: {url!r}")
     place = given.path.rstrip("/").removesuffix(path)
-    if not any(_VERSION.fullmatch(segment) for segment in place.split("/")):
+    if not any(API_VERSION.fullmatch(segment) for segment in place.split("/")):
         place += "/v1"
     return given.with_path(place)
 

@@ -8,20 +8,24 @@ from typing import Any, Final
 import orjson
 
 from ..errors import BackendFault
+from ..hops import loop
 
 HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's protocol?"
 
 
-def read_model_list(status: int, body: bytes) -> list[str]:
-    """The names. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything else."""
+def read_model_list(status: int, body: bytes) -> list[Any]:
+    """The entries. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything else."""
     if status in (401, 403):
         raise BackendFault(
             f"The model server refused the gateway's key (status {status}).",
             code="upstream_auth",
             hint="Check the backend's `api_key`.",
         )
+    if status == 508:
+        raise loop()
     if status != 200:
-        raise BackendFault(f"The model server answered {status} when it was asked for its models.", hint=HINT)
+        message = f"The model server answered {status} when it was asked for its models."
+        raise BackendFault(message, hint=HINT, upstream_status=status)
     try:
         listed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -30,6 +34,11 @@ def read_model_list(status: int, body: bytes) -> list[str]:
         listed = listed["data"] or []
     if not isinstance(listed, list):
         raise no_list()
+    return listed
+
+
+def model_names(listed: list[Any]) -> list[str]:
+    """The names in such a list."""
     return [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
 
 

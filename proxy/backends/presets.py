@@ -1,7 +1,8 @@
 """What the well-known model servers take (R10.2, C4).
 
 A preset is a starting point: every key that a backend's configuration sets itself wins over it. `generic` is the cautious
-one, for a server of which nothing is known.
+one, for a server of which nothing is known. Where none is named it is the one of the engine that the server says it is
+(`proxy.backends.identity`, docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ..config import BackendConfig
 from .base import Capabilities
+from .identity import Identity
+
+AUTO: Final = "auto"
+"""No preset is named: the server is asked."""
+
+OPENAI_HOST: Final = "api.openai.com"
+"""Whoever is there need not be asked."""
 
 GRAMMAR_CONSTRAINTS: Final = frozenset({"gbnf", "guided", "ebnf"})
 """Features that take a grammar of the whole answer, so any format of calls can be enforced."""
@@ -119,13 +128,24 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
 )
 
 
-def capabilities(config: BackendConfig) -> Capabilities:
-    """What this backend takes: its preset, with the keys that `config` sets on top.
+def preset_of(config: BackendConfig, said: Identity | None) -> str:
+    """The name of the preset that counts: the configured one, else that of the engine which the server says it is."""
+    if config.preset != AUTO:
+        return config.preset
+    if said is not None and said.engine is not None and said.engine in PRESETS:
+        return said.engine
+    host = urlsplit(config.url or "").hostname
+    return "openai" if host == OPENAI_HOST else "generic"
+
+
+def capabilities(config: BackendConfig, said: Identity | None = None) -> Capabilities:
+    """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it is, which counts
+    where the configuration names no preset.
 
     Raises `ValueError` for an unknown preset or constraint.
     """
-    preset = PRESETS.get(config.preset)
-    wrong = [] if preset is not None else [f"unknown preset {config.preset!r}: one of {', '.join(PRESETS)}"]
+    preset = PRESETS.get(preset_of(config, said))
+    wrong = [] if preset is not None else [f"unknown preset {config.preset!r}: one of {', '.join((AUTO, *PRESETS))}"]
     if config.constrain is not None and config.constrain not in CONSTRAINTS:
         wrong.append(f"unknown constraint {config.constrain!r}: one of {', '.join(sorted(CONSTRAINTS))}")
     if preset is None or wrong:
@@ -136,7 +156,9 @@ def capabilities(config: BackendConfig) -> Capabilities:
         for f in fields(BackendConfig)
         if f.name in known and (value := getattr(config, f.name)) is not None
     }
-    if config.images is None:
+    if config.images is None and config.preset == AUTO and said is not None and said.images is not None:
+        own["images"] = said.images
+    elif config.images is None:
         own["images_unknown"] = not preset.images and config.kind != "openai_completions"
     else:
         own["images"] = config.images == "true"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
+from ..hops import loop
 from .private import ADDRESS, NOTHING, Private
 from .retry_after import as_header
 
@@ -85,6 +86,8 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
                 code="rate_limit_exceeded",
                 headers={"Retry-After": wait} if wait else None,
             )
+        case 508:
+            return loop()
         case _ if 300 <= status < 400:
             return BackendFault(
                 f"The model server answered with a redirect (status {status}), which is not followed.",

@@ -1,4 +1,4 @@
-"""Which format the models of a family were trained on, by the model's name."""
+"""Which format the models of a family were trained on, by the model's name, or by what its chat template writes."""
 
 from __future__ import annotations
 
@@ -95,3 +95,28 @@ def format_for(model: str) -> str | None:
     # The last component names the model; those before it, such as `meta-llama/`, whoever put it there.
     name = name.rstrip("/").rpartition("/")[2]
     return next((found for pattern, found in _PATTERNS if pattern.search(name)), None)
+
+
+_WRITTEN: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("<tool_call>", "<function="), "qwen3_coder"),
+    (("<tool_call>", "<arg_key>"), "glm45"),
+    (("<tool_call>", '"arguments"'), "hermes"),
+    (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
+    (("[TOOL_CALLS]",), "mistral_v3"),
+    (("<|channel|>", "<|start|>assistant"), "harmony"),
+    (("<minimax:tool_call>",), "minimax_m2"),
+    (("<｜DSML｜",), "deepseek_v32"),
+    (("<|tool_calls_section_begin|>",), "kimi_k2"),
+    (("<|tool_call_start|>",), "lfm2"),
+    (("<start_function_call>",), "functiongemma"),
+    (("<|python_tag|>", '"parameters"'), "llama3_json"),
+)
+"""What a template writes around calls, all of it, and the format; the first row that fits. Only what is in no other family's template."""
+
+
+@lru_cache(maxsize=64)
+def format_of_template(template: str) -> str | None:
+    """The name of the format in which a chat template writes calls; None if it writes none that is known."""
+    # In a template quotes inside of strings may be escaped.
+    plain = template.replace('\\"', '"')
+    return next((found for marks, found in _WRITTEN if all(mark in plain for mark in marks)), None)

@@ -290,7 +290,9 @@ class ToolTrace(ToolRun):
 def _of_backend(config: BackendConfig) -> Attributes:
     """Who answers, and where. A server that only says that it speaks OpenAI's API counts as `openai`, as the conventions
     want it."""
-    provider = config.kind if config.kind == "mock" else "openai" if config.preset == "generic" else config.preset
+    provider = (
+        config.kind if config.kind == "mock" else "openai" if config.preset in ("auto", "generic") else config.preset
+    )
     found: Attributes = {"gen_ai.provider.name": provider}
     host = config.url and URL(config.url).host
     if config.url and host:

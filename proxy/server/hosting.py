@@ -28,6 +28,7 @@ from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pulse import PULSES, Pulses
 from ..targets.health import HEALTH
+from .circles import leading_back
 from .clients import ClientServer, check_head
 from .descriptors import log_room
 from .dispatch import Dispatch
@@ -70,27 +71,35 @@ class Generation:
 
 
 class Host:
-    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`."""
+    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`. `speaks`: the log is told
+    what the model servers are."""
 
-    def __init__(self, create: AppFactory, metrics: Metrics) -> None:
+    def __init__(self, create: AppFactory, metrics: Metrics, *, speaks: bool = True) -> None:
         self.server = ClientServer(
             self._answer, metrics.connections, metrics.refused, request_factory=self._request, handler_cancellation=True
         )
-        self._create = create
+        self._make = create
         self._metrics = metrics
+        self._speaks = speaks
         self._current: Generation
         self._replaced: dict[Generation, asyncio.Task[None]] = {}
 
     async def start(self, config: GatewayConfig) -> None:
         """Run the application for `config`. Raises `ConfigError`, or what a plug-in raises."""
-        generation = Generation(self._create(config, self._metrics, None))
+        generation = Generation(self._create(config, None))
         await generation.start()
         self.config = config
         self.server.configure(config.server, config.limits)
         self._current = generation
 
+    def _create(self, config: GatewayConfig, before: web.Application | None) -> web.Application:
+        app = self._make(config, self._metrics, before)
+        if HEALTH in app:
+            app[HEALTH].speaks = self._speaks
+        return app
+
     async def look(self) -> None:
-        """Have the log name model servers that are no good, if the application has any."""
+        """Have the log name model servers that are no good and cannot say what they are, if the application has any."""
         health = self._current.app.get(HEALTH)
         if health is not None:
             await health.look()
@@ -100,7 +109,7 @@ class Host:
         log and the result say why, and nothing has changed."""
         try:
             config = await asyncio.to_thread(read)
-            generation = Generation(self._create(config, self._metrics, self._current.app))
+            generation = Generation(self._create(config, self._current.app))
             await generation.start()
         except Exception as error:
             log_refusal(error)
@@ -176,6 +185,8 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
         kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
         config = replace(config, server=replace(config.server, **kept))
         check_values(config)  # whether keys are needed depends on the address
+    if problems := leading_back(config, config.server.port):
+        raise ConfigError(*problems)
     if config.limits.connections != running.limits.connections:
         log_room(config.limits.connections)
     return config

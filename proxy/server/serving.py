@@ -36,6 +36,7 @@ from ..conversion import ConfigError
 from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
+from .circles import leading_back
 from .clients import bound_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, Host, reread, settle_memory
@@ -74,6 +75,8 @@ def serve(
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
+    if _leads_back(config, server.port):
+        return 1
     allow_files()
     log_room(config.limits.connections)
     if create is None:
@@ -92,7 +95,11 @@ def serve(
     except OSError as error:
         LOG.error("cannot listen on %s port %d: %s", server.host, server.port, error.strerror or error)
         return 1
-    line = f"toolwire is serving {base_url(server.host, sockets[0].getsockname()[1])}"
+    port = sockets[0].getsockname()[1]
+    if not server.port and _leads_back(config, port):
+        close(sockets)
+        return 1
+    line = f"toolwire is serving {base_url(server.host, port)}"
 
     def ready() -> None:
         announce(line)
@@ -106,6 +113,13 @@ def serve(
         return run(config, create, sockets, Metrics(), ready=ready, load=load)
     finally:
         close(sockets)
+
+
+def _leads_back(config: GatewayConfig, port: int) -> bool:
+    problems = leading_back(config, port)
+    if problems:
+        LOG.error("cannot start:\n%s", "\n".join(problems))
+    return bool(problems)
 
 
 def base_url(host: str, port: int) -> str:
@@ -179,12 +193,12 @@ def run(
     those of this process.
 
     `listen` is for workers, in place of SIGHUP and `load`. A worker never takes a second signal as a demand to hurry,
-    because it may get one from its process group and one from its parent. `looks`: at the start it asks the model servers, so that the log
-    names those that are no good.
+    because it may get one from its process group and one from its parent. `looks`: its log says what the model servers are, and names
+    those that are no good.
     """
 
     async def main() -> None:
-        await _Serving(config, Host(create, metrics), load, listen, looks).run(sockets, ready)
+        await _Serving(config, Host(create, metrics, speaks=looks), load, listen, looks).run(sockets, ready)
 
     status = 1
     runner = asyncio.Runner(loop_factory=_loop_factory())

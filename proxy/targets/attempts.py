@@ -363,6 +363,8 @@ class Attempts:
         member = self._tried[-1]
         self._record.backend_failed(fault, member.name)
         self._blame(fault)
+        if fault.code == "model_not_found":
+            member.target.doubt.set()  # it may serve another one by now
         asked = retry_after_s(fault.headers.get("Retry-After"))
         if asked is not None:
             member.target.rest(asked)

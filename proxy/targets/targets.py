@@ -16,12 +16,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
+from operator import is_
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..backends.base import Backend, Capabilities
-from ..backends.presets import GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
+from ..backends.identity import Identity
+from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from ..backends.private import NOTHING, Private
 from ..backends.refusals import hidden
 from ..config import BackendConfig, RouteConfig, TargetConfig
@@ -30,6 +32,8 @@ from ..errors import BackendFault, GatewayError, Unavailable, quote
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing
+
+T = TypeVar("T")
 
 LOG: Final = logging.getLogger("toolwire.targets")
 
@@ -42,6 +46,17 @@ LONGEST_REST_S: Final = 300.0
 
 PATIENCE_S: Final = 2.5
 """For a server to say which models it has: more than the two seconds that backends allow themselves."""
+
+
+class Rename(NamedTuple):
+    """`name` is asked for in place of what is not among `known`."""
+
+    name: str
+    known: frozenset[str]
+
+    def __call__(self, model: str) -> str:
+        """The name that is asked for."""
+        return model if model in self.known else self.name
 
 
 class Target:
@@ -66,6 +81,14 @@ class Target:
         """Left alone after failures even if there is no other."""
         self.breaker = Breaker(FAILURES if failures is None else failures, config.breaker.open_s, clock)
         self.enforcing = Enforcing(clock)
+        self.identity: Identity | None = None
+        """What it says it is; None: it has not been asked, or not answered."""
+        self.rename: Rename | None = None
+        """The name that it is asked for in place of those that it does not know."""
+        self.first_look: asyncio.Event | None = None
+        """Set when the server was asked for the first time what it is; None: nobody asks."""
+        self.doubt = asyncio.Event()
+        """Set when it should be asked again."""
         self._clock = clock
         self._rests_until = -math.inf
         self._report: Callable[[bool, str], None] | None = None
@@ -82,17 +105,44 @@ class Target:
 
     async def models(self) -> list[str]:
         """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
+        return await self._said(self.backend.models(), "which models it has")
+
+    async def _said(self, answer: Awaitable[T], what: str) -> T:
+        """What it answers. Raises `BackendFault`, which names it, if it cannot say `what`."""
         try:
             async with asyncio.timeout(PATIENCE_S):  # `wait_for` of Python 3.11 may lose a cancellation
-                return await self.backend.models()
+                return await answer
         except TimeoutError:
-            fault: GatewayError = BackendFault(f"It did not say which models it has within {PATIENCE_S:g} s.")
+            fault: GatewayError = BackendFault(f"It did not say {what} within {PATIENCE_S:g} s.")
         except GatewayError as error:
             fault = hidden(error, private=self.private)
         except Exception:  # a plug-in's
-            LOG.exception("backend %r cannot say which models it has", self.name)
+            LOG.exception("backend %r cannot say %s", self.name, what)
             fault = BackendFault("It failed.")
-        raise BackendFault(f"Backend {quote(self.name)}: {fault.message}", code=fault.code, status=502)
+        status = 508 if fault.code == "backend_loop" else 502
+        raise BackendFault(f"Backend {quote(self.name)}: {fault.message}", code=fault.code, status=status)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server is asked what it is."""
+        return self.config.identify_s != 0 and hasattr(self.backend, "identify")
+
+    async def identify(self) -> Identity:
+        """What the server says it is. Raises `BackendFault`, which names it, if it does not say."""
+        identify: Callable[[], Awaitable[Identity]] = self.backend.identify  # type: ignore[attr-defined]  # see `asks`
+        return await self._said(identify(), "what it is")
+
+    def learn(self, said: Identity | None) -> None:
+        """The server says so. None: nothing is known of it."""
+        if said == self.identity:
+            return
+        if self.identity is not None:
+            self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
+        self.identity = said
+        self.rename = None
+        if said is not None and not said.any_name and said.sole is not None:
+            self.rename = Rename(said.sole.name, frozenset(served.name for served in said.models))
+        self.backend.learn(said)  # type: ignore[attr-defined]  # see `asks`
 
     def rest(self, seconds: float) -> None:
         """It asked to be spared for so long."""
@@ -114,6 +164,8 @@ class Target:
     def enter(self) -> bool:
         """A request goes to it. Gives whether it is the breaker's probe, which the other methods want to know."""
         self.busy += 1
+        if self.identity is None and self.first_look is not None:
+            self.doubt.set()
         return self.breaker.enter()
 
     def succeeded(self, probe: bool) -> None:
@@ -128,6 +180,7 @@ class Target:
 
     def failed(self, probe: bool) -> None:
         """It failed."""
+        self.doubt.set()
         before = self.breaker.state
         self.breaker.failed(probe)
         if before != "open" and self.breaker.state == "open":
@@ -175,7 +228,7 @@ class Member:
 class Targets:
     """The servers of one route: `members` share the requests, `fallback` are asked after them, in order.
 
-    `capabilities` and `protocol` are those of all together, `private` is what no client may see of them, or of whatever else is given.
+    `protocol` is that of all together, `private` is what no client may see of them, or of whatever else is given.
     Raises `ValueError` if they do not go together.
     """
 
@@ -196,7 +249,11 @@ class Targets:
         self.fallback = tuple(fallback)
         self.name = members[0].name
         self.protocol = backends[0].protocol
-        self.capabilities = backends[0].capabilities if len(every) == 1 else common(b.capabilities for b in backends)
+        self.every = every
+        self._takes: tuple[Capabilities, ...] = ()
+        self._common: Capabilities
+        self.unsettled = [member.target for member in every]
+        """Servers that may still be asked for the first time what they are."""
         self.private = Private.together((*(member.target.private for member in every), private))
         self.sole = every[0] if len(every) == 1 and not every[0].target.guarded else None
         """The only one, which is asked whatever is known of it."""
@@ -206,6 +263,36 @@ class Targets:
     def of(cls, backend: Backend) -> Targets:
         """One server that nothing was configured for."""
         return cls([Member(Target(backend.name, backend, BackendConfig()))])
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What all of them take, as far as it is known now."""
+        if len(self.every) == 1:
+            return self.every[0].target.backend.capabilities
+        takes = tuple(member.target.backend.capabilities for member in self.every)
+        if len(takes) != len(self._takes) or not all(map(is_, takes, self._takes)):
+            self._common = common(takes)
+            self._takes = takes
+        return self._common
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the first member says it is that has said anything."""
+        return next((member.target.identity for member in self.members if member.target.identity is not None), None)
+
+    async def settle(self) -> None:
+        """Wait until each has been asked once what it is, or has had its time for an answer (docs/adr/0021)."""
+        for target in self.unsettled:
+            if target.first_look is not None:
+                await target.first_look.wait()
+        self.unsettled = []
+
+    def listed(self) -> list[str] | None:
+        """The names of the models that the members serve; None if one of them has not said."""
+        known = [member.target.identity for member in self.members]
+        if any(identity is None for identity in known):
+            return None
+        return list(dict.fromkeys(served.name for identity in known if identity for served in identity.models))
 
     def left(self, attempts: int, tried: Sequence[Member]) -> bool:
         """Whether a member may be tried once more."""
@@ -267,9 +354,15 @@ def targets_of(route: RouteConfig, known: Mapping[str, Target]) -> Targets:
     }
     try:
         private = Private.together(target.private for target in known.values())
-        return Targets(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
+        targets = Targets(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    # Of those that the configuration says everything of there is nothing to wait for.
+    told = {
+        m.target for m in targets.every if m.target.config.preset != AUTO and (m.upstream_model or route.upstream_model)
+    }
+    targets.unsettled = [target for target in targets.unsettled if target not in told]
+    return targets
 
 
 def common(takes: Any) -> Capabilities:

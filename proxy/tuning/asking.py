@@ -16,7 +16,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,6 +26,9 @@ from aiohttp import web
 
 from ..app import create_app
 from ..backends.base import Capabilities
+from ..backends.http import HttpBackend
+from ..backends.identity import Identity, Served
+from ..backends.presets import AUTO, preset_of
 from ..config import (
     AuthConfig,
     BackendConfig,
@@ -38,6 +41,7 @@ from ..config import (
     StoreConfig,
 )
 from ..conversion import ConfigError
+from ..errors import GatewayError
 from ..registry import Registries
 from .cases import Case
 from .scoring import Answer, Made
@@ -61,26 +65,40 @@ class Ask:
     timeout_s: float = 120.0
 
 
-async def look_at(backend: BackendConfig, plugins: Registries, model: str | None) -> tuple[Capabilities, str]:
-    """What a model server takes, and the model to ask for: `model`, else the only one that it has. Raises `ConfigError` if there
-    is not just one."""
+async def look_at(
+    backend: BackendConfig, plugins: Registries, model: str | None
+) -> tuple[BackendConfig, Capabilities, str]:
+    """A model server with the preset that it says is its own, if none is named; what it takes; and the model to ask for: `model`, else
+    the only one that it has. Raises `ConfigError` if there is not just one."""
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
-    if model is not None:
-        return made.capabilities, model
+    says = isinstance(made, HttpBackend) and backend.identify_s != 0
+    if model is not None and (backend.preset != AUTO or not says):
+        return backend, made.capabilities, model
     try:
         await made.start()
-        models = await made.models()
-        if len(models) == 1:
-            return made.capabilities, models[0]
-        if models:
-            raise ConfigError(f"the model server has several models: say which with --model: {', '.join(models)}")
-        if await made.ready():
-            raise ConfigError("the model server names no model: say which with --model")
+        if isinstance(made, HttpBackend) and says:
+            said = await made.identify()
+            made.learn(said)
+            backend = replace(backend, preset=preset_of(backend, said))
+        else:
+            said = Identity(models=tuple(map(Served, await made.models())))
     except ValueError as error:  # of the HTTP client: an address that it cannot use
         raise ConfigError(f"the model server cannot be asked: {error}") from error
+    except GatewayError as error:
+        if model is not None:
+            return backend, made.capabilities, model
+        place = without_password(backend.url or "")
+        raise ConfigError(f"the model server at {place} does not answer: {error.message}") from error
     finally:
         await made.close()
-    raise ConfigError(f"the model server at {without_password(backend.url or '')} does not answer")
+    if model is None and said.sole is not None:
+        model = said.sole.name
+    if model is not None:
+        return backend, made.capabilities, model
+    if not said.models:
+        raise ConfigError("the model server names no model: say which with --model")
+    names = ", ".join(served.name for served in said.models)
+    raise ConfigError(f"the model server has several models: say which with --model: {names}")
 
 
 def without_password(url: str) -> str:

@@ -42,7 +42,7 @@ class Plan:
 
     url: str
     key: str | None = None
-    preset: str = "generic"
+    preset: str = "auto"
     model: str | None = None
     cases: Path | None = None
     number: int | None = None
@@ -98,7 +98,7 @@ async def _tune(plan: Plan, shown: View, tell: Callable[[str], object]) -> tuple
     backend = replace(config.backends["default"], timeouts=limits)
     wordings = _wordings(plan)
     cases = chosen_cases(plan)
-    capabilities, model = await look_at(backend, plugins, plan.model)
+    backend, capabilities, model = await look_at(backend, plugins, plan.model)
     space = build_space(
         plugins,
         choice=plan.ask.choice,

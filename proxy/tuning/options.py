@@ -16,7 +16,7 @@ from ..conversion import ConfigError
 @click.option(
     "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Better: MODEL_SERVER_KEY."
 )
-@click.option("--preset", metavar="NAME", default="generic", help="What the server takes; see `toolwire serve`.")
+@click.option("--preset", metavar="NAME", default="auto", help="What the server takes; see `toolwire serve`.")
 @click.option("--model", metavar="NAME", help="Model name sent to it.  [default: the only one that it has]")
 @click.option(
     "--cases",

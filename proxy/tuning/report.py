@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from .._version import __version__
+from ..backends.presets import AUTO
 from ..config import BackendConfig
 from ..measure.report import table
 from .asking import Ask, without_password
@@ -159,7 +160,7 @@ def as_yaml(progress: Progress, about: About, winner: Candidate) -> str:
     ]
     comment = "\n".join(f"# {line}".rstrip() for line in lines)
     backend: dict[str, Any] = {"url": _address(about.backend.url or "")}
-    if about.backend.preset != "generic":
+    if about.backend.preset != AUTO:
         backend["preset"] = about.backend.preset
     if about.backend.api_key:
         backend["api_key"] = f"${{{KEY_VARIABLE}:-}}"

@@ -468,10 +468,10 @@ async def test_a_lying_chunk_size_in_a_later_read(server: Upstream, connect: Con
 async def test_ready_and_models(server: Upstream, connect: Connect) -> None:
     backend = await connect()
     assert await backend.ready()
-    assert server.requests[-1].path == "/v1/models"
+    assert server.looks[-1].path == "/v1/models"
     assert await backend.models() == ["m", "n"]
     assert await (await connect(health_path="/health")).ready()
-    assert server.requests[-1].path == "/health"
+    assert server.looks[-1].path == "/health"
 
 
 async def test_not_ready(connect: Connect) -> None:

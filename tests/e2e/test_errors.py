@@ -273,6 +273,7 @@ ELSEWHERE = {
     "store_unavailable": "test_conversation.py",
     "output_format_not_satisfied": "test_output_format.py",
     "shutting_down": "test_stopping.py",
+    "backend_loop": "test_circles.py",
 }
 """Codes that need more than one request: the test that reaches them."""
 

@@ -12,7 +12,7 @@ from proxy._plan import plan
 from proxy.app import ROUTER, create_app
 from proxy.formats import auto
 from proxy.formats.base import ToolFormat
-from proxy.formats.families import format_for
+from proxy.formats.families import _WRITTEN, format_for, format_of_template
 from proxy.model import Text, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
@@ -199,3 +199,24 @@ def test_a_route_with_auto_asks_the_name() -> None:
         "x": "auto",
     }.items():
         assert router.find(model).format_for(model).name == name
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("""{{- '<tool_call>\\n{\\"name\\": \\"' + call.name + '\\", \\"arguments\\": ' }}""", "hermes"),
+        ("""{{- '\\n<tool_call>\\n<function=' + tool_call.name + '>\\n' }}""", "qwen3_coder"),
+        ("""{{ '<tool_call>' + name }}<arg_key>{{ k }}</arg_key>""", "glm45"),
+        ("""{{- "[TOOL_CALLS]" + name + "[ARGS]" + arguments }}""", "mistral"),
+        ("""{{- "[TOOL_CALLS] [" }}""", "mistral_v3"),
+        ("""{{- "<|python_tag|>" + name }}{{- '"parameters": ' }}""", "llama3_json"),
+        ("{% for message in messages %}{{ message['content'] }}{% endfor %}", None),
+        ("", None),
+    ],
+)
+def test_a_template_says_in_which_form_calls_are_written(template: str, name: str | None) -> None:
+    assert format_of_template(template) == name
+
+
+def test_every_form_that_a_template_may_have_is_a_format() -> None:
+    assert {name for _, name in _WRITTEN} <= set(registries().formats.names())

@@ -26,6 +26,7 @@ from proxy.cli import main
 from proxy.config import RouteOptions
 from proxy.conversion import from_mapping
 from proxy.settings import load
+from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
 
 Run = Callable[..., Result]
@@ -367,3 +368,14 @@ def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Sta
     assert b"\x1b[2K" in shown, "what was shown is taken away again"
     assert b"Best: pythonic" in out
     assert b"\x1b" not in out
+
+
+def test_the_server_says_its_preset_and_the_configuration_names_it(
+    run: Run, model_server: Start, tmp_path: Path
+) -> None:
+    server = model_server(lambda body: '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>')
+    server.upstream.listing = llamacpp()
+    result = run("--backend", server.url, "--choice", "required", "--format", "hermes", "--write", "best.yaml")
+    assert result.exit_code == 0, result.output
+    assert {bool(body.get("grammar")) for body in server.bodies} == {True, False}
+    assert load(tmp_path / "best.yaml", env={}).backends["default"].preset == "llamacpp"

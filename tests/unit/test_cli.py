@@ -152,6 +152,13 @@ def test_check_lists_all_mistakes(run: Run, tmp_path: Path) -> None:
     assert "chain[0].use: unknown middleware 'forwardin', did you mean 'forwarding'?" in result.output
 
 
+def test_check_names_a_backend_that_is_the_gateway(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://localhost:8080/v1'}}")
+    result = run("check", "c.yaml")
+    assert result.exit_code == 1
+    assert "backends.gpu.url: leads back to the gateway itself" in result.output
+
+
 def test_check_prints_the_schema(run: Run) -> None:
     assert json.loads(run("check", "--schema").output) == schema()
 

@@ -1,0 +1,199 @@
+"""A gateway whose backend is itself, or another one that asks it: refused at the start, and ended with 508 at run time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.hops import HEADER
+from proxy.testing import Asked, Say, Upstream
+from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
+from tests.e2e.processes import GUARD_S, ROOT, Process, running
+from tests.e2e.responses_answers import RESPONSES
+
+OTHER = "0123456789abcdef"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
+    """The exit status of a gateway that does not start, and what it said."""
+    file = folder / "gateway.yaml"
+    file.write_text(json.dumps(config))
+    process = Process(folder)
+    process.file.write_text(json.dumps(config))
+    with process.log_file.open("wb") as log:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "serve", "--config", str(file)),
+            stdout=log, stderr=log, cwd=ROOT,
+        )  # fmt: skip
+    async with asyncio.timeout(GUARD_S):
+        return await child.wait(), process.log
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://localhost:{port}"), ("localhost", "http://[::1]:{port}/v1"), ("0.0.0.0", "http://{own}:{port}/x")],
+)  # fmt: skip
+async def test_a_backend_that_is_the_gateway_is_refused(tmp_path: Path, host: str, url: str) -> None:
+    port = free_port()
+    backends = {
+        "good": {"url": "http://127.0.0.1:9"},
+        "mirror": {"url": url.format(port=port, own=socket.gethostname())},
+    }
+    routes = [{"model": name, "backend": name} for name in backends]
+    server = {"port": port, "host": host, "insecure_public": True}
+    status, log = await started(tmp_path, {"backends": backends, "routes": routes, "server": server})
+    assert status == 1
+    assert "backends.mirror.url: leads back to the gateway itself" in log
+    assert f"port {port}" in log
+    assert "good" not in log
+
+
+async def test_a_reload_refuses_it_as_well(tmp_path: Path) -> None:
+    port = free_port()
+    config = {"backends": {"gpu": {"kind": "mock"}}, "server": {"port": port}}
+    async with running(tmp_path, config) as gateway:
+        gateway.write({**config, "backends": {"gpu": {"url": f"http://127.0.0.1:{port}"}}})
+        gateway.signal(1)
+        await gateway.logged("cannot reload")
+        assert "leads back to the gateway itself" in gateway.log
+
+
+# --- at run time ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def forwarder(to: list[int]) -> AsyncIterator[int]:
+    """A port that leads to another one: no address gives it away."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not to[0]:
+            writer.close()
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", to[0])
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            except ConnectionError:
+                pass
+            finally:
+                sink.close()
+
+        try:
+            await asyncio.gather(copy(reader, back), copy(there, writer))
+        finally:
+            writer.close()
+            back.close()
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(carry(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("gateways", [1, 2, 3])
+async def test_a_ring_ends_with_508(gateway: Gateway, gateways: int, path: str, stream: bool) -> None:
+    """Once around and no further, however often each would try again; and what each is asked at its start ends as well."""
+    to = [0]
+    body = {"model": "m", "stream": stream, **({"messages": USER} if path == CHAT else {"input": "hi"})}
+    async with forwarder(to) as port:
+        for _ in range(gateways):
+            last = await gateway(
+                read_config(
+                    {"backends": {"next": {"url": f"http://127.0.0.1:{port}"}}, "defaults": {"retry": {"attempts": 3}}}
+                )
+            )
+            assert last.port is not None
+            port = last.port
+        to[0] = port
+        async with asyncio.timeout(GUARD_S):
+            answer = await post(last, body, path=path)
+            assert answer.status == 508
+            error = answer.json()["error"]
+            assert error["code"] == "backend_loop"
+            assert "came back" in error["message"]
+            assert answer.headers["x-should-retry"] == "false"
+            async with aiohttp.ClientSession() as session, session.get(last.make_url("/v1/models")) as listed:
+                assert listed.status == 508
+
+
+async def test_workers_are_one_gateway(tmp_path: Path) -> None:
+    to = [0]
+    async with forwarder(to) as port:
+        config = {"backends": {"next": {"url": f"http://127.0.0.1:{port}"}}, "server": {"port": 0, "workers": 3}}
+        async with running(tmp_path, config) as started:
+            to[0] = int(started.url.rpartition(":")[2])
+            for _ in range(6):
+                async with (
+                    asyncio.timeout(GUARD_S),
+                    aiohttp.ClientSession() as session,
+                    session.post(f"{started.url}{CHAT}", json={"model": "m", "messages": USER}) as answer,
+                ):
+                    assert answer.status == 508
+            # Who asked before somebody listened heard nothing then, and asks again.
+            await started.logged("came back to it")
+
+
+async def test_gateways_in_a_row_are_fine(gateway: Gateway) -> None:
+    """Each names itself behind those before it, in requests of clients and in its own."""
+    async with Upstream([Say("Hello.")]) as server:
+        url = server.url
+        for _ in range(3):
+            last = await gateway(read_config({"backends": {"next": {"url": url}}}))
+            url = str(last.make_url("/"))
+        answer = await post(last, {"messages": USER})
+        assert answer.status == 200
+        hops = names(server.posts[0])
+        assert len(hops) == len(set(hops)) == 3
+        assert all({hops[-1]} <= set(names(asked)) <= set(hops) for asked in server.looks)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(OTHER, [OTHER]), ("x", []), (f"{OTHER},", []), (OTHER.upper(), []), ("1" * 17, []), ("", []), (f"{OTHER}, {OTHER}", [OTHER])],
+)  # fmt: skip
+async def test_what_a_client_says_of_hops_is_checked(gateway: Gateway, given: str, kept: list[str]) -> None:
+    async with Upstream([Say("Hello.")]) as server:
+        started = await gateway(read_config({"backends": {"gpu": {"url": server.url}}}))
+        for header in ({HEADER: given}, {}):
+            assert (await post(started, {"messages": USER}, headers=header)).status == 200
+        first, second = map(names, server.posts)
+        assert first[:-1] == kept
+        assert second == first[-1:], "nothing stays of it for the next request of the connection"
+        many = ", ".join(f"{number:016x}" for number in range(17))
+        assert (await post(started, {"messages": USER}, headers={HEADER: many})).status == 508
+
+
+def names(asked: Asked) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in asked.headers[HEADER.lower()].split(",")))
