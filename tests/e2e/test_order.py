@@ -67,8 +67,8 @@ SCRIPTS: dict[str, list[tuple[str, str, int]]] = {
         ("Go. ", "Go.", 0),
         (CALL[:-1], "Go.", 0),
         (">", "Go.", 1),
-        (f"\n{CALL} and", "Go.and", 2),
-        (" more", "Go.and more", 2),
+        (f"\n{CALL} and", "Go. and", 2),
+        (" more", "Go. and more", 2),
     ],
     "what is no call after all": [
         ("x <tool_call>", "x", 0),
