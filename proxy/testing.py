@@ -25,7 +25,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp.test_utils import TestClient, TestServer
@@ -35,6 +35,10 @@ from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig
 from .model import ModelRequest
 from .observability.observing import BackendObserver
 from .registry import Registries, registries
+
+TAKING: Final = 5
+"""Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes lets them pass, or a
+connection is left that nobody closes."""
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
 
@@ -311,10 +315,13 @@ class Upstream:
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         self._server.close()
+        for _ in range(TAKING):
+            await asyncio.sleep(0)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._server.wait_closed()
+        await asyncio.sleep(0)  # for what closes its transports
 
     @property
     def port(self) -> int:
@@ -345,6 +352,7 @@ class Upstream:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer, self.connections))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:

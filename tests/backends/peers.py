@@ -21,6 +21,7 @@ from proxy.backends.wire_answer import WireAnswer
 from proxy.backends.wire_client import WireClient
 from proxy.config import BackendConfig
 from proxy.errors import BackendFault
+from proxy.testing import TAKING
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -73,6 +74,8 @@ class Peer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
+        for _ in range(TAKING):
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -100,6 +103,7 @@ class Peer:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

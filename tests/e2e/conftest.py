@@ -56,6 +56,14 @@ async def serving(config: GatewayConfig, plugins: Registries | None = None) -> A
         await server.close()
 
 
+def wait_for_servers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """So long a server may take to say what it is, and a look at it twice as long."""
+    for limit in ("backends.asking.PROBE_S", "backends.http.PROBE_S"):
+        monkeypatch.setattr(f"proxy.{limit}", seconds)
+    for limit in ("targets.health.LIMIT_S", "targets.targets.PATIENCE_S"):
+        monkeypatch.setattr(f"proxy.{limit}", 2 * seconds)
+
+
 def mock_config(script: Any, **options: Any) -> GatewayConfig:
     """One mock backend with a script; `options` are route options as in the file."""
     return read_config({"backends": {"mock": {"kind": "mock", "script": script}}, "defaults": options})

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from proxy.hops import HEADER
-from proxy.testing import Asked, Say, Upstream
+from proxy.testing import TAKING, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
 from tests.e2e.processes import GUARD_S, ROOT, Process, running
 from tests.e2e.responses_answers import RESPONSES
@@ -109,12 +109,15 @@ async def forwarder(to: list[int]) -> AsyncIterator[int]:
         task = asyncio.get_running_loop().create_task(carry(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for _ in range(TAKING):
+            await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -18,7 +18,7 @@ from proxy.app import ROUTER
 from proxy.engine import ENGINE_PACKAGE, WEIGHTS_PACKAGE, find_weights
 from proxy.engine import Engine as RealEngine
 from proxy.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
 
@@ -45,14 +45,6 @@ async def lines(caplog: pytest.LogCaptureFixture, number: int) -> list[str]:
 @pytest.fixture(autouse=True)
 def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolwire.health")
-
-
-def wait_for_servers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """So long a server may take to say what it is, and a look at it twice as long."""
-    for limit in ("backends.asking.PROBE_S", "backends.http.PROBE_S"):
-        monkeypatch.setattr(f"proxy.{limit}", seconds)
-    for limit in ("targets.health.LIMIT_S", "targets.targets.PATIENCE_S"):
-        monkeypatch.setattr(f"proxy.{limit}", 2 * seconds)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,25 @@
+"""`proxy.testing.Upstream`: it leaves nothing behind, whenever it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from proxy.testing import TAKING, Upstream
+
+
+@pytest.mark.parametrize("turns", range(TAKING + 2))
+async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
+    with socket.socket() as client:
+        client.setblocking(False)
+        async with asyncio.timeout(20):
+            async with Upstream() as server:
+                await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            try:
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+            except ConnectionResetError:
+                pass  # nobody had taken it
