@@ -18,7 +18,9 @@ from proxy.config import PromptConfig
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
+from proxy.formats.brackets import reading_brackets
 from proxy.formats.rendering import as_taught
+from proxy.formats.restoring import Escapes
 from proxy.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.middleware import Middleware
 from proxy.model import Constraint, ModelRequest, ToolSpec
@@ -90,11 +92,12 @@ class Injection(Middleware):
             self._constrains(request, route) and self._noted(request, route, tool_format) is None
         )
         prepare = self._prepare
-        flatten = route.options.flatten if route.options.flatten != "auto" else exchange.protocol.flatten
+        flatten = route.options.flatten if route.options.flatten != "auto" else "sentinel"
         form = _form_in_words(exchange, request)
         if form is not None:
             request = replace(request, response_format=None)
-        args = (request, route, tool_format, flatten, form)
+        escapes = exchange.escapes = Escapes()
+        args = (request, route, tool_format, flatten, form, escapes)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -105,10 +108,11 @@ class Injection(Middleware):
         tool_format: ToolFormat,
         flatten: Flatten,
         form: Mapping[str, Any] | None,
+        escapes: Escapes,
     ) -> tuple[ModelRequest, Offer | None]:
         text, offer = "", None
         if request.tools:
-            taught = self._taught(request, route, tool_format)
+            taught = self._taught(request, route, tool_format, flatten)
             text, offer = taught.text, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
@@ -116,7 +120,7 @@ class Injection(Middleware):
         also = tuple(
             tag.strip() for tags in reasoning_tags(tool_format.grammar, route.options.reasoning) for tag in tags
         )
-        changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also)
+        changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also, escapes=escapes)
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
         if offer is not None and self._constrains(request, route):
@@ -125,7 +129,7 @@ class Injection(Middleware):
                 changed = replace(changed, constraint=constraint)
         return changed, offer
 
-    def _taught(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> _Taught:
+    def _taught(self, request: ModelRequest, route: Route, tool_format: ToolFormat, flatten: Flatten) -> _Taught:
         """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
         about = (self, request.tool_choice, request.parallel_tool_calls, tool_format.name)
         noted: _Taught | None = note_of(request.tools, about)
@@ -136,7 +140,8 @@ class Injection(Middleware):
         text = self._segments.get(key, lambda: segment(request, tool_format, prompt)) or ""
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
-        offer = Offer(tools, request.tool_choice, request.parallel_tool_calls, tool_format, request.tools)
+        read = reading_brackets(tool_format) if flatten == "bracket" else tool_format
+        offer = Offer(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
         return note(request.tools, about, _Taught(route, key, text, offer if tools else None))
 
     def _with_template(self, prompt: PromptConfig) -> PromptConfig:

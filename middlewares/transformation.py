@@ -5,6 +5,9 @@ an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where t
 is said, that is no part of the answer. One in another protocol is written anew in any case: there reasoning is found in the text all
 the same, so that it goes to the place that the client's protocol has for it (R7.8). Arguments are given out while they come only where
 the client reads a stream: in a whole answer nothing is gained by it.
+
+Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the answer sees what
+was meant (R5.6a). Where nothing was escaped nothing is declared.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from proxy.middleware import Middleware
 from proxy.model import ToolChoice
 from proxy.reply import Reply
 from proxy.scanning import ScanStage
+from proxy.undoing import UndoStage
 
 
 class Transformation(Middleware):
@@ -46,6 +50,8 @@ class Transformation(Middleware):
             framed = options.mode != "native" and tool_format.framing is not None
             if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
                 reply.scan(ScanStage(_nothing(tool_format, framed), options, route.limits, record.count))
+        if exchange.escapes:
+            reply.scan(UndoStage(exchange.escapes))
 
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:

@@ -403,7 +403,7 @@ class RouteOptions:
         "Name of the tool-call format; `auto`: that of the model's family, by the model's name.", default="sentinel"
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
-        "How earlier calls and results are written; `auto`: as the client's API likes it (`bracket` for Responses).",
+        "How earlier calls and results are written; `auto`, `sentinel`: in the form that the format teaches, whichever that is.",
         default="auto",
     )
     prompt: PromptConfig = doc("The prompt segment.", default_factory=PromptConfig)

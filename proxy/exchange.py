@@ -21,6 +21,7 @@ from .protocols.base import WriteOptions
 if TYPE_CHECKING:
     from .auth import ApiKey
     from .formats.base import ToolFormat
+    from .formats.restoring import Escapes
     from .protocols.base import WireProtocol
     from .reply import Reply
     from .routing import Route
@@ -49,7 +50,7 @@ class Exchange:
     current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
     a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
     those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
-    (None: nothing was injected). `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
+    (None: nothing was injected), `escapes` what was escaped in that prompt. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
     way, so that each is closed at the end whatever became of it; `over` says that this was done, so that later ones are closed at once.
     `failure` is the error with which a stream ended.
     """
@@ -66,6 +67,7 @@ class Exchange:
     conversation: tuple[Message, ...] | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     offer: Offer | None = None
+    escapes: Escapes | None = None
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     over: bool = False

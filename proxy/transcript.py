@@ -9,19 +9,24 @@ Rules of this module:
    afterwards (R5.6). System and developer messages are instructions and stay as they are.
 4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and ends in another
    is one.
-5. The model sees earlier calls only in a form that the scanner reads back, unless `bracket` or `native` was asked for.
+5. The model sees earlier calls only in a form that the route's scanner reads back (R5.7), unless `native` was asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final, Literal
 
 from .formats.base import ToolFormat, earlier_calls, escaping_for
+from .formats.brackets import MARKERS as BRACKET_MARKERS
+from .formats.brackets import attribute as bracket_attribute
+from .formats.brackets import is_word
 from .formats.escaping import Markup, Pieces
-from .formats.rendering import attribute, is_json_object, result_pieces, result_text, taught_arguments, taught_name
+from .formats.layout import plain_name
+from .formats.longjson import compact
+from .formats.rendering import is_json_object, result_pieces, result_text, taught_arguments, taught_name
+from .formats.restoring import Escapes
 from .judging.ids import is_given
 from .model import (
     Image,
@@ -44,9 +49,6 @@ Flatten = Literal["sentinel", "bracket", "native"]
 GO_ON: Final = "Continue."
 """Said by the user where a transcript would not end with a user message (R5.8a)."""
 
-BRACKET_MARKERS: Final = ("[function_call",)
-"""What opens a call and a result in bracket style."""
-
 _HISTORY: Final = (ToolUse, ToolResult)
 
 _NONE: Final = ToolChoice("none")
@@ -63,20 +65,22 @@ def inject(
     placement: Placement = "append",
     flatten: Flatten = "sentinel",
     also: tuple[str, ...] = (),
+    escapes: Escapes | None = None,
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
-    An empty segment is not placed. `also`: what else than the format's own markers the route reads as such.
+    An empty segment is not placed. `also`: what else than the format's own markers the route reads as such. `escapes` notes what was
+    escaped, so that it can be undone in the answer.
     """
     history = _has_history(request.messages)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        writer = _writer(tool_format, flatten == "bracket", also)
+        writer = _Writer(tool_format, flatten == "bracket", also, escapes)
         messages = [writer.talk(message, message.parts) for message in messages]
     elif flatten != "native":
-        messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also)
+        messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
         messages = placed(messages, segment, placement)
     last = next((message for message in reversed(messages) if not is_silent(message)), None)
@@ -150,10 +154,15 @@ def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Par
 
 
 def flattened(
-    messages: Sequence[Message], tool_format: ToolFormat, *, bracket: bool = False, also: tuple[str, ...] = ()
+    messages: Sequence[Message],
+    tool_format: ToolFormat,
+    *,
+    bracket: bool = False,
+    also: tuple[str, ...] = (),
+    escapes: Escapes | None = None,
 ) -> list[Message]:
     """Calls and results as text: calls in their assistant message, results as user messages right after it."""
-    writer = _writer(tool_format, bracket, also)
+    writer = _Writer(tool_format, bracket, also, escapes)
     answers, owner = _answers(messages)
     own_id = None if bracket else tool_format.own_id
     made = 0
@@ -212,14 +221,21 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
 
 
 class _Writer:
-    """Writes calls, results and talk as messages in one style. `also` are markers of the route besides the format's."""
+    """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route besides the
+    format's, `escapes` notes what was escaped."""
 
-    def __init__(self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> None:
+    def __init__(
+        self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...], escapes: Escapes | None = None
+    ) -> None:
         self.format = tool_format
         self.bracket = bracket
         self.alone = not bracket and tool_format.alone
         self._also = also
+        self._escapes = escapes
         self._escaping = escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
+        if escapes is not None:
+            escapes.markers = self._escaping.markers
+            self._escaping = self._escaping.noting(escapes)
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """A message without calls and results."""
@@ -288,7 +304,7 @@ class _Writer:
             lines = [(Markup("\n"), *self._bracket_call(use)) for use in uses]
             return [piece for line in lines for piece in line][1:]
         if self.format.layout is not None:
-            return (Markup(earlier_calls(self.format, uses, self._also)),)
+            return (Markup(earlier_calls(self.format, uses, self._also, self._escapes)),)
         if self.format.render_calls is not None:
             return (Markup(self.format.render_calls(uses)),)
         return (Markup("\n".join(map(self.format.render_call, uses))),)
@@ -309,21 +325,18 @@ class _Writer:
         return result_pieces(result, self._escaping)
 
     def _bracket_call(self, use: ToolUse) -> Pieces:
-        item = "" if use.item_id is None else f"id={self._attribute(use.item_id)} "
-        called = f"call_id={self._attribute(use.call_id)} name={self._attribute(taught_name(use))}"
+        ids = (("id", use.item_id), ("call_id", use.call_id))
+        shown = [f"{key}={text} " for key, value in ids if value and is_word(text := self._attribute(value))]
         arguments = taught_arguments(use)
-        written = Markup(self._escaping.json(arguments)) if is_json_object(arguments) else arguments
-        return Markup(f"[function_call {item}{called} arguments="), written, Markup("]")
+        if not is_json_object(arguments):
+            arguments = compact({"arguments": arguments})  # broken ones, so that the call can still be read
+        written = Markup(self._escaping.json(arguments))
+        name = self._attribute(plain_name(use))
+        return Markup(f"[function_call {''.join(shown)}name={name} arguments="), written, Markup("]")
 
     def _bracket_result(self, result: ToolResult) -> Pieces:
         opener = Markup(f"[function_call_output call_id={self._attribute(result.call_id)} output=")
         return opener, result_text(result), Markup("]")
 
     def _attribute(self, value: str) -> str:
-        return attribute(value, self._escaping)
-
-
-@lru_cache(maxsize=256)
-def _writer(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> _Writer:
-    """Kept, because every request needs one of the few that there are. It holds nothing of a request."""
-    return _Writer(tool_format, bracket, also)
+        return bracket_attribute(value, self._escaping)

@@ -20,6 +20,7 @@ from .layout import Layout, Tagged
 from .markers import MarkerSet
 from .reading_back import Fields, fields_of
 from .rendering import RESULT_MARKERS, listed_tools, result_pieces, taught_name, taught_parameters
+from .restoring import Escapes
 from .templates import ALL, tokens
 from .values import Syntax
 
@@ -103,26 +104,37 @@ def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, en
     return Escaping((*always, *(grammar.value_ends if raw else ())), bare=None if ends else always)
 
 
-def earlier_calls(tool_format: ToolFormat, uses: Sequence[ToolUse], also: tuple[str, ...] = ()) -> str:
+def earlier_calls(
+    tool_format: ToolFormat, uses: Sequence[ToolUse], also: tuple[str, ...] = (), escapes: Escapes | None = None
+) -> str:
     """Calls as the model should have written them, in a format with a layout. What would end a value is only escaped where the scanner
-    would take it for that: it is tried."""
+    would take it for that: it is tried. `escapes` notes what was escaped."""
     layout = tool_format.layout
     assert layout is not None
+    made = Escapes()
     escaping = escaping_in_calls(tool_format, also)
+    if isinstance(layout.arguments, Tagged | Syntax):  # in JSON a character is spelled otherwise, which means the same
+        escaping = escaping.noting(made)
     text = layout.calls(uses, escaping)
-    if not isinstance(layout.arguments, Tagged) or not any(
+    if isinstance(layout.arguments, Tagged) and any(
         escaping.holds(use.arguments) or "\\u" in use.arguments for use in uses
     ):
-        return text
-    plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False))
-    if plain == text:
-        return text
-    read, wanted = fields_of(tool_format.grammar, plain), fields_of(tool_format.grammar, text)
+        fewer = Escapes()
+        plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False).noting(fewer))
+        if plain != text and _reads_alike(tool_format.grammar, plain, text, escaping):
+            text, made = plain, fewer
+    if escapes is not None and made:
+        escapes.forms |= made.forms
+    return text
+
+
+def _reads_alike(grammar: Grammar, plain: str, text: str, escaping: Escaping) -> bool:
+    read, wanted = fields_of(grammar, plain), fields_of(grammar, text)
 
     def original(fields: Fields) -> Fields:
         return [(field, escaping.restore(value)) for field, value in fields]
 
-    return plain if read and wanted and original(read) == original(wanted) else text
+    return bool(read and wanted) and original(read or []) == original(wanted or [])
 
 
 VERBATIM: Final = (

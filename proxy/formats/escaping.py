@@ -24,7 +24,7 @@ from itertools import chain, groupby, pairwise
 from typing import Final
 
 from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
-from .restoring import Restorer
+from .restoring import Escapes, Restorer
 
 SLICE_CHARS: Final = STEP_CHARS
 
@@ -56,12 +56,20 @@ class Escaping:
     def __init__(self, markers: MarkerSet | Iterable[str], bare: Iterable[str] | None = None) -> None:
         self.markers = markers if isinstance(markers, MarkerSet) else MarkerSet(markers)
         self._bare = None if bare is None else self.markers.among(bare)
+        self._made: Escapes | None = None
         self._firsts = tuple(self.markers.rests)
         self._begins = bool(self.markers.beginnings.firsts)
         self._short = frozenset(word for word in self.markers.words if len(word) == 1)
         # The last two characters of a text that ends in the middle of a marker, but for one that ends with its first.
         self._cut = frozenset(word[size - 2 : size] for word in self.markers.words for size in range(2, len(word)))
         self._structural = any(not word.strip('[]{}:,"') for word in self.markers.words)  # perhaps JSON's own
+
+    def noting(self, made: Escapes) -> Escaping:
+        """The same, for one prompt: what it escapes in texts is noted there."""
+        noting = Escaping.__new__(Escaping)
+        vars(noting).update(vars(self))
+        noting._made = made
+        return noting
 
     # --- text -------------------------------------------------------------------------------------------------------
 
@@ -77,13 +85,13 @@ class Escaping:
     def text(self, text: str) -> str:
         """`text` without markers."""
         if self._begins:
-            text = self.markers.beginnings.escaped(text, bare=True)
+            text = self._beginning(text, bare=True)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def value(self, text: str) -> str:
         """`text` without markers, for a place inside of a call, where no answer begins."""
         if self._begins:
-            text = self.markers.beginnings.escaped(text, bare=False)
+            text = self._beginning(text, bare=False)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def compose(self, pieces: Pieces) -> str:
@@ -160,10 +168,16 @@ class Escaping:
         for ours, group in groupby(pieces, key=lambda piece: type(piece) is Markup):
             text = "".join(group)
             if not ours:
-                text = self.markers.beginnings.escaped(text, bare=fresh, more=more if fresh else "")
+                text = self._beginning(text, bare=fresh, more=more if fresh else "")
             fresh = fresh and is_blank(text)
             out.append(Markup(text) if ours else text)
         return out
+
+    def _beginning(self, text: str, *, bare: bool, more: str = "") -> str:
+        escaped = self.markers.beginnings.escaped(text, bare=bare, more=more)
+        if escaped is not text and self._made is not None:
+            self._made.forms.add(self.markers.beginnings.form(escaped, more))
+        return escaped
 
     def restore(self, text: str) -> str:
         """The inverse of `text`."""
@@ -206,7 +220,7 @@ class Escaping:
             # What stands behind a backslash belongs to that: `\\f` is no f.
             place = rest if _is_escaped(text, first) else first
             if place < end:
-                out += text[done:place], _spelled(text[place])
+                out += text[done:place], spelled(text[place])
                 done = place + 1
         return "".join([*out, text[done:]]) if out else text
 
@@ -259,19 +273,21 @@ class Escaping:
         for first, rest, end in self._sites(text):
             index = bisect_right(starts, first) - 1
             if index >= 0 and first < spans[index][1]:
+                self._note(text, first, rest, end)
                 yield rest
             elif index + 1 < len(starts) and starts[index + 1] < end:  # it begins in markup
                 yield max(rest, starts[index + 1])
 
+    def _note(self, text: str, first: int, rest: int, end: int) -> None:
+        if self._made is not None:
+            self._made.forms.add((text[first], rest - first, text[rest:end]))
+
     def _with_backslashes(self, text: str, spans: Sequence[tuple[int, int]] | None) -> str:
         """`text` with one in each of these places; without `spans` all of it is data."""
-        sites = self._sites(text)
-        if not sites:
-            return text
         out: list[str] = []
         joined: list[str] = []
         done = 0
-        for place in (rest for _, rest, _ in sites) if spans is None else self._places(text, spans):
+        for place in self._places(text, ((0, len(text)),) if spans is None else spans):
             out += text[done:place], "\\"
             done = place
             if len(out) >= _JOINED:
@@ -305,7 +321,7 @@ def _is_escaped(text: str, at: int) -> bool:
     return at > 0 and text[at - 1] == "\\" and (at - 1 - _before_run(text, at - 1)) % 2 == 1
 
 
-def _spelled(char: str) -> str:
+def spelled(char: str) -> str:
     """A character as JSON escapes."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

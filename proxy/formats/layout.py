@@ -119,7 +119,7 @@ class Layout:
 
     def own_id(self, use: ToolUse, number: int) -> str:
         """See `ToolFormat.own_id`."""
-        name = f"{_plain(taught_name(use))}{self.numbered}"
+        name = f"{plain_name(use)}{self.numbered}"
         _, known, digits = use.call_id.rpartition(name)
         return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"
 
@@ -149,8 +149,12 @@ class Layout:
         return escaping.json(", ".join([f"{keyword(key)}={PYTHON.write(inner)}" for key, inner in value.items()]))
 
 
+def plain_name(use: ToolUse) -> str:
+    """The tool's name without anything that could end it."""
+    return _plain(taught_name(use))
+
+
 def _plain(name: str) -> str:
-    """A name without anything that could end it."""
     return _short(_UNSAFE_IN_NAME.sub("_", name))
 
 

@@ -197,6 +197,11 @@ class Beginnings:
         first, end = self._found(text)
         return text[: end - 1] + text[end:] if end > first + 1 else text
 
+    def form(self, escaped: str, more: str = "") -> tuple[str, int, None]:
+        """How the beginning of an escaped text looks: its first character, how many backslashes follow."""
+        first, end = self._found(escaped, more)
+        return escaped[first], end - first - 1, None
+
     def _found(self, text: str, more: str = "") -> tuple[int, int]:
         """Where the first character stands, and where the backslashes behind it end; 0 if the text begins otherwise."""
         first = _skip(_SPACES, text, 0)

@@ -6,6 +6,7 @@ Rules of this module:
 2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a format whose whole answer
    may be a call, up to `TAIL_CHARS`.
 3. What was taken for the beginning of a marker is looked at again; everything else once.
+4. An answer is only relieved of escapes that were made in its own prompt (`Escapes`): what looks like another one is the model's own.
 
 In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a *unit* is the two
 together. In plain text they are the same.
@@ -14,6 +15,7 @@ together. In plain text they are the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Final
 
 from .._grammar import SPACE
@@ -27,29 +29,62 @@ _SPACE, _RUN, _TAIL, _INSIDE = range(4)
 """Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its beginning."""
 
 
+Form = tuple[str, int, str | None]
+"""How an escaped marker looks: its first character, how many backslashes follow, its rest; None for the beginning of a whole answer,
+which goes on in many ways."""
+
+
+class Escapes:
+    """The escapes that were made while one prompt was written. `markers` are those that its data was searched for."""
+
+    def __init__(self) -> None:
+        self.forms: set[Form] = set()
+        self.markers: MarkerSet | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+    def restorer(self, *, json: bool = False) -> Restorer:
+        """Undoes these in one text of the answer to that prompt. `json`: see `Restorer`."""
+        assert self.markers is not None
+        return Restorer(self.markers, json=json, made={_known(form, self.markers) for form in self.forms})
+
+
+def _known(form: Form, markers: MarkerSet) -> Form:
+    """The form by the marker that is looked for, which may be less than what was escaped inside of a call."""
+    first, slashes, rest = form
+    found = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
+    return first, slashes, next(found, rest)
+
+
 class Restorer:
     """Takes a backslash away from everything that looks like an escaped marker (R5.6a).
 
-    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own.
+    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own. `made`: only what
+    looks like one of these; None: all.
     """
 
-    def __init__(self, markers: MarkerSet, *, json: bool = False) -> None:
+    def __init__(self, markers: MarkerSet, *, json: bool = False, made: Set[Form] | None = None) -> None:
         self._markers = markers
         self._json = json
+        self._made = made
         self._out: list[str] = []
         self._cut = ""  # the beginning of an escape, at the end of what was fed
         self._quoted = False
 
         # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of those, which
-        # waits, as it is spelled. `_part`: what is read of the rest, `_spelled` in units.
+        # waits, as it is spelled; `_slashes`: how many they are. `_part`: what is read of the rest, `_spelled` in units.
         self._first = ""
         self._slash = ""
+        self._slashes = 0
         self._part = ""
         self._spelled: list[str] = []
 
-        # The beginning of a text: its first character, the backslash that waits, the units behind it.
-        self._at = self._start = _SPACE if markers.beginnings.firsts else _INSIDE
+        # The beginning of a text: its first character, the backslash that waits and how many there are, the units behind it.
+        begins = markers.beginnings.firsts and (made is None or any(rest is None for _, _, rest in made))
+        self._at = self._start = _SPACE if begins else _INSIDE
         self._opening = ""
+        self._run = 0
         self._waiting = ""
         self._tail: list[tuple[str, str]] = []
 
@@ -119,13 +154,14 @@ class Restorer:
         elif self._at == _SPACE:
             self._take(char, spelled)
             if self._markers.beginnings.starts(char):
-                self._at, self._opening = _RUN, char
+                self._at, self._opening, self._run = _RUN, char, 0
             elif char not in SPACE:
                 self._at = _INSIDE
         elif self._at == _RUN and char == "\\":
             if self._waiting:
                 self._take("\\", self._waiting)
             self._waiting = spelled
+            self._run += 1
         elif not self._waiting:
             self._at = _INSIDE
             self._take(char, spelled)
@@ -139,7 +175,10 @@ class Restorer:
         """Whether the text begins as an escaped call does."""
         tail, waiting = self._tail, self._waiting
         self._at, self._tail, self._waiting = _INSIDE, [], ""
-        if not self._markers.beginnings.begins(self._opening, "".join([char for char, _ in tail])):
+        if not (
+            self._is_ours(self._opening, self._run, None)
+            and self._markers.beginnings.begins(self._opening, "".join([char for char, _ in tail]))
+        ):
             self._take("\\", waiting)
         for char, spelled in tail:
             self._take(char, spelled)
@@ -154,18 +193,21 @@ class Restorer:
 
     # --- markers ----------------------------------------------------------------------------------------------------
 
+    def _is_ours(self, first: str, slashes: int, rest: str | None) -> bool:
+        return self._made is None or (first, slashes, rest) in self._made
+
     def _take(self, char: str, spelled: str) -> None:
         first = self._first
         if first and char == "\\" and not self._part:
-            if "" in self._markers.rests[first]:  # a marker of one character
-                self._first = ""
-                return
             self._out.append(self._slash)
             self._slash = spelled
+            self._slashes += 1
             return
         if self._slash:
             part = self._part + char
-            if part in self._markers.rests[first]:  # without its backslash
+            if part in self._markers.rests[first]:
+                if not self._is_ours(first, self._slashes, part):
+                    self._out.append(self._slash)
                 self._out += *self._spelled, spelled
                 self._forget()
                 return
@@ -182,11 +224,14 @@ class Restorer:
     def _give_up(self) -> None:
         """It was no marker; but one may begin in what was read of it."""
         units = list(zip(self._part, self._spelled, strict=True))
-        self._out.append(self._slash)
+        # A marker of one character is none without backslashes behind it, whatever follows.
+        if "" not in self._markers.rests[self._first] or not self._is_ours(self._first, self._slashes, ""):
+            self._out.append(self._slash)
         self._forget()
         for char, spelled in units:
             self._take(char, spelled)
 
     def _forget(self) -> None:
         self._first = self._slash = self._part = ""
+        self._slashes = 0
         self._spelled.clear()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ..config import ResponsesConfig
 from ..errors import GatewayError
@@ -96,8 +96,6 @@ class WireProtocol(Protocol):
     """Path below the base URL, `/chat/completions`."""
     content_type: str
     """Of a streamed answer."""
-    flatten: Literal["sentinel", "bracket"]
-    """How earlier calls and results are written for a text-only model unless the route says otherwise (R5.7)."""
     whole_history: bool
     """A request holds its whole conversation, so a result without its call is a mistake (R2.8; not so R8.4)."""
 

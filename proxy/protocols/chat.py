@@ -17,7 +17,7 @@ one, usable without the server (R4.6):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest
@@ -37,7 +37,6 @@ class ChatProtocol:
     name = "chat"
     path = "/chat/completions"
     content_type = "text/event-stream; charset=utf-8"
-    flatten: Literal["sentinel", "bracket"] = "sentinel"
     whole_history = True
 
     def __init__(self) -> None:

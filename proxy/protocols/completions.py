@@ -18,7 +18,7 @@ out. Nothing a message says is escaped: a text model has no markup that could be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..errors import ClientFault, Defect, GatewayError
 from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
@@ -46,7 +46,6 @@ class CompletionsProtocol:
     name = "completions"
     path = "/completions"
     content_type = "text/event-stream; charset=utf-8"
-    flatten: Literal["sentinel", "bracket"] = "sentinel"
     whole_history = True
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:

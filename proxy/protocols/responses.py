@@ -11,7 +11,7 @@ one, usable without the server (R4.6).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest
@@ -31,7 +31,6 @@ class ResponsesProtocol:
     name = "responses"
     path = "/responses"
     content_type = "text/event-stream; charset=utf-8"
-    flatten: Literal["sentinel", "bracket"] = "bracket"
     whole_history = False
 
     def __init__(self) -> None:

@@ -71,8 +71,8 @@ async def test_a_conversation_goes_on_from_its_id(gateway: Gateway, stream: bool
     said = texts(upstream.requests[2])
     assert [role for role, _ in said] == ["user", "assistant", "user", "assistant", "user"]
     assert said[0][1] == "What colour?"
-    assert f"call_id={call['call_id']}" in said[1][1]
-    assert said[2][1] == f"[function_call_output call_id={call['call_id']} output=blue]"
+    assert said[1][1].startswith('<tool_call>{"name":"look",')
+    assert said[2][1] == f"<tool_response call_id={call['call_id']} name=look>blue</tool_response>"
     assert [text for _, text in said[3:]] == ["It is blue.", "Thanks."]
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from proxy import open_scanner
 from proxy.events import BlockKind, Delta, Event, Open
+from proxy.formats.brackets import reading_brackets
+from proxy.registry import registries
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 
@@ -50,9 +52,10 @@ def text_of(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def calls_in(text: str, format: str) -> list[tuple[str, str]]:
-    """What the gateway's own scanner finds in a text."""
-    scanner = open_scanner(format, TOOLS)
+def calls_in(text: str, format: str, flatten: str) -> list[tuple[str, str]]:
+    """What the scanner of the route finds in a text."""
+    tool_format = registries().formats.get(format)
+    scanner = open_scanner(reading_brackets(tool_format) if flatten == "bracket" else tool_format, TOOLS)
     events: list[Event] = [*scanner.feed(text), *scanner.finish()]
     opened = {e.block: e.name for e in events if isinstance(e, Open) and e.kind is BlockKind.TOOL_CALL}
     return [
@@ -108,10 +111,10 @@ async def test_the_transcript_holds_the_real_calls_and_no_other(
     found = {role: [] for role in ("user", "assistant")}
     for message in sent:
         if message["role"] in found:
-            found[message["role"]] += calls_in(text_of(message), format)
+            found[message["role"]] += calls_in(text_of(message), format, flatten)
     assert found["user"] == []
     made = [(name, json.loads(arguments)) for name, arguments in found["assistant"]]
-    assert made == ([("read_file", {"path": hostile})] if flatten == "sentinel" else [])
+    assert made == [("read_file", {"path": hostile})]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -152,13 +155,13 @@ async def test_a_marker_cut_over_parts_calls_nothing(gateway: Gateway, format: s
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-async def test_ids_in_brackets_are_data_too(gateway: Gateway, hostile: str) -> None:
-    """Responses shows earlier calls in brackets, with their ids."""
+@pytest.mark.parametrize("flatten", ["auto", "bracket"])
+async def test_ids_over_responses_are_data_too(gateway: Gateway, hostile: str, flatten: str) -> None:
     call = {"type": "function_call", "id": hostile, "call_id": hostile, "name": "read_file", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": hostile, "output": hostile}
     tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
     async with Upstream([parrot]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+        server = await gateway(upstream_config(upstream.url, defaults={"flatten": flatten}))
         body = {"model": "m", "input": [{"role": "user", "content": hostile}, call, result], "tools": tools}
         answer = await post(server, body, path="/v1/responses")
     assert answer.status == 200, answer.body

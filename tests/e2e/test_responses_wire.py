@@ -316,17 +316,18 @@ async def test_history_for_a_server_of_texts(gateway: Gateway) -> None:
         {
             "role": "assistant",
             "content": "Looking.\n"
-            '[function_call id=fc_1 call_id=call_1 name=look arguments={"at":"sky"}]\n'
-            '[function_call call_id=call_2 name=look arguments={"at": "sea"}]',
+            r"""<tool_call>{"name":"look","arguments":"{\"at\":\"sky\"}"}</tool_call>"""
+            "\n"
+            r"""<tool_call>{"name":"look","arguments":"{\"at\": \"sea\"}"}</tool_call>""",
         },
         {
             "role": "user",
-            "content": "[function_call_output call_id=call_1 output=blue]\n"
-            '[function_call_output call_id=call_2 output={"colour":["grey"]}]',
+            "content": "<tool_response call_id=call_1 name=look>blue</tool_response>\n"
+            '<tool_response call_id=call_2 name=look>{"colour":["grey"]}</tool_response>',
         },
     ]
     assert upstream.requests[1].json["messages"] == [
-        {"role": "user", "content": '[function_call_output call_id=call_9 output={"found":[1]}]'}
+        {"role": "user", "content": '<tool_response call_id=call_9>{"found":[1]}</tool_response>'}
     ]
 
 
@@ -375,10 +376,12 @@ async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool)
             {"role": "user", "content": "What is in a.txt?"},
             {
                 "role": "assistant",
-                "content": f"[function_call id={call['id']} call_id={call['call_id']} name=read_file "
-                'arguments={"path": "a.txt"}]',
+                "content": r"""<tool_call>{"name":"read_file","arguments":"{\"path\": \"a.txt\"}"}</tool_call>""",
             },
-            {"role": "user", "content": f"[function_call_output call_id={call['call_id']} output=alpha]"},
+            {
+                "role": "user",
+                "content": f"<tool_response call_id={call['call_id']} name=read_file>alpha</tool_response>",
+            },
         ]
 
 
@@ -475,7 +478,7 @@ async def test_every_captured_request_reaches_a_text_only_server(gateway: Gatewa
     transcript = json.dumps(sent["messages"])
     outputs = [item for item in body["input"] if "output" in item] if isinstance(body["input"], list) else []
     for item in outputs:
-        assert transcript.count(f"_output call_id={item['call_id']} output=") == 1
+        assert transcript.count(f"<tool_response call_id={item['call_id']}") == 1
 
 
 def without_previous(body: dict[str, Any]) -> dict[str, Any]:

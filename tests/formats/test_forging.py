@@ -19,6 +19,7 @@ from proxy.backends.adapt import adapt
 from proxy.backends.base import Capabilities
 from proxy.config import PromptConfig
 from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from proxy.formats.brackets import reading_brackets
 from proxy.formats.layout import Tagged, keyword, original_key
 from proxy.formats.rendering import RESULT_MARKERS
 from proxy.formats.templates import ALL
@@ -175,11 +176,19 @@ def test_the_calls_that_were_made_are_read_back_and_no_others(
         body = build([hostile.parts() for _ in range(5)], arguments, ids)
         asked = PROTOCOLS[protocol].read_request(body, orjson.dumps(body))
         messages = sent(asked, tool_format, flatten, merged=seed % 2 == 1).messages
+        said = [message.text for message in messages if message.role == "assistant"]
+        if flatten == "bracket":
+            tools = (RM, replace(TOOL, parameters={"properties": {**PROPERTIES, key: {"type": "string"}}}))
+            parts = [part for text in said for part in scan(reading_brackets(tool_format), tools, [text])]
+            calls = [part for part in parts if isinstance(part, ToolUse)]
+            assert [(call.name, apart(read_object(call.arguments))) for call in calls] == [
+                ("search", apart(read_object(arguments)))
+            ] * len(ids)
+        tools = (RM, typed(tool_format, key))
         found = [
             (call.name, shown(tool_format, call.arguments))
-            for message in messages
-            if message.role == "assistant"
-            for call in calls_in(tool_format, message.text, (RM, typed(tool_format, key)))
+            for text in said
+            for call in calls_in(tool_format, text, tools)
         ]
         made = [("search", shown(tool_format, arguments))] * len(ids) if flatten == "sentinel" else []
         if tool_format.alone and seed % 2:  # merged with what was said, such a call is none any more
@@ -189,6 +198,8 @@ def test_the_calls_that_were_made_are_read_back_and_no_others(
         for message in messages:
             if message.role == "user":
                 assert calls_in(tool_format, message.text) == [], message.text
+                if flatten == "bracket":
+                    assert calls_in(reading_brackets(tool_format), message.text) == [], message.text
             if message.role != "system":
                 written = message.text + (message.name or "")
                 assert not [t for t in (*tool_format.template_tokens, *THINK) if t in written and t not in ours]
