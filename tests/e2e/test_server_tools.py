@@ -148,7 +148,7 @@ async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: 
         again = await client.responses.create(model="m", input="again", previous_response_id=answer.id)
         assert again.output_text == "Still 3."
         shown = texts(upstream.requests[2])
-        assert shown.count("output=3]") == (1 if exposed else 0)
+        assert shown.count(">3</tool_response>") == (1 if exposed else 0)
         assert shown.count("It is 3.") == 1
 
 
@@ -194,7 +194,11 @@ async def test_responses_with_tools_of_both_sides(folder: Path, stored: bool) ->
         answer = await client.responses.create(model="m", tools=[LOOK_TOOL], **more)
         assert answer.output_text == "All done."
         shown = texts(upstream.requests[2])
-        assert (shown.count("output=3]"), shown.count("output=a tree]"), shown.count("Now you.")) == (1, 1, 1)
+        assert [shown.count(text) for text in (">3</tool_response>", ">a tree</tool_response>", "Now you.")] == [
+            1,
+            1,
+            1,
+        ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
