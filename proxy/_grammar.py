@@ -136,7 +136,8 @@ class Shape:
     what follows is as the template writes it: tags up to one that `>` and a newline end, or up to the end of the answer or another
     block. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix` stands before every tag of arguments
     that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked
-    for at once.
+    for at once. `untaught`: nobody asked the model for this form, so that a block in it is a call only if it passes the judge's test
+    (R23.1); else it is ordinary text, read as if there were no such shape.
     """
 
     opener: str
@@ -154,6 +155,7 @@ class Shape:
     entities: bool = False
     prefix: str = ""
     family: str = ""
+    untaught: bool = False
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -309,6 +311,10 @@ class Judge(Protocol):
 
     unwrap: bool
     """Arguments may be an object also where a string that holds one is taught (C2)."""
+
+    @property
+    def callable_names(self) -> tuple[str, ...]:
+        """The names that may be called, for shapes that begin with one; none if any may."""
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and its
