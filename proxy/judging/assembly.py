@@ -21,7 +21,7 @@ from typing import Any, Final
 from .._grammar import SPACE, Block, Field, Shape, ValueKind
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
-from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls
+from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls, without_wrapping
 from .repair import RepairKind, parses, skip_space
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
@@ -120,7 +120,10 @@ class PythonArguments:
             names = ParameterTypes(parameters).names
             if len(positional) > len(names):
                 raise ValueError("it has arguments without a name")
-            values = dict(zip(names, positional, strict=False)) | values
+            placed = dict(zip(names, positional, strict=False))
+            if twice := placed.keys() & values.keys():
+                raise ValueError(f"it has two values for {', '.join(sorted(twice))}")
+            values = placed | values
         return Settled(object_text(values.items()))
 
 
@@ -167,6 +170,8 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
         if _is_python(text, shape):
+            if shape.untaught:
+                text = without_wrapping(text)
             calls = python_calls(text) if text.lstrip(SPACE)[:1] == "[" else [python_call(text)]
             found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue

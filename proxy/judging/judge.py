@@ -10,28 +10,32 @@ Rules of this module:
 3. What stands in a block, in whatever encoding, `assembly.py` says; here is what becomes of it.
 4. "Strict" is the named tool's own `strict: true`; where no tool of the offer is named, strict if any tool is (C28).
 
-Schemas are not looked at here (R9.4): they concern calls of native backends as well, see `middlewares/arguments.py`.
+5. A block in a form that was not taught is a call only if all in it pass the test of `recognised.py`, else it is text: never a failure,
+   never held, and nothing that looked like a call by chance is counted as one that failed.
+
+Schemas of calls in the taught form are not looked at here (R9.4): they concern calls of native backends as well, see `middlewares/arguments.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
-from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why, valid_text
+from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
-from ..formats.rendering import by_taught_name, taught_parameters
-from ..model import CallKind, ModelRequest, ToolChoice, ToolSpec
-from ..toolset import note, note_of
+from ..formats.rendering import taught_parameters
+from ..model import CallKind, ToolChoice, ToolSpec
 from .assembly import Assembly, assemble, begun, begun_member, member
-from .custom import custom_input, free_text
+from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
-from .json_calls import raw_arguments, raw_string, settle_arguments
+from .json_calls import raw_arguments, settle_arguments
+from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .repair import REPAIR_KINDS, compact_json
 from .untyped import ParameterTypes
-from .written import Settled, Written
+from .written import Written
 
 __all__ = ["FailureCode", "Judge", "settle_arguments", "strict_failure"]
 
@@ -52,25 +56,6 @@ def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> Mod
     if options.strict_failure == "assistant_message":
         return f"[tool call rejected: {code}: {detail}]"
     return ModelFault(detail, code=code)
-
-
-@dataclass(slots=True)
-class _Candidate:
-    """A call that reads well. `repaired` (how) and `unwrapped` say what is to be counted once it is emitted."""
-
-    name: str
-    arguments: str
-    tool: ToolSpec | None
-    strict: bool
-    repaired: Collection[str]
-    unwrapped: bool
-    call_id: str | None
-    source: str | None
-
-    @property
-    def is_custom(self) -> bool:
-        """`arguments` is free text."""
-        return self.tool is not None and self.tool.kind == "custom"
 
 
 class _Rejected(Exception):
@@ -97,6 +82,10 @@ class Judge:
     `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
     counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
     (`PARSE_FAILURES`), the code of `strict_failures`. `ids` gives the calls their ids.
+
+    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the shape, and as `coerced` if
+    they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the
+    checkers for the tools; default: they are compiled here. While `recognises` is off, nothing in such a form is a call.
     """
 
     def __init__(
@@ -110,12 +99,14 @@ class Judge:
         count: Callable[[str], object] | None = None,
         label: Callable[[str, str], object] | None = None,
         ids: CallIds | None = None,
+        schemas: Schemas | None = None,
     ) -> None:
+        self.recognises = True
         self.strict = True in [tool.strict for tool in tools or ()]
         self.unwrap = options.sentinel_arguments != "string"
         self._tools = tools
         self._choice = choice
-        self._names: _Names | None = None
+        self._names: Names | None = None
         self._parallel = parallel
         self._options = options
         self._limits = limits
@@ -126,9 +117,12 @@ class Judge:
         self._live = 0  # calls that were opened, and are not judged yet
         self._seen: set[tuple[str, str]] = set()
         self._parameters = _UNTYPED  # of the call that was opened last
+        self._recogniser = Recogniser(options, schemas or partial(checker, limits=limits))
 
     def block(self, block: Block) -> Verdict:
         """See `proxy._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
+        if block.shape.untaught:
+            return self._untaught(block)
         if block.opened is not None:
             self._live -= 1
         if self._made and not self._parallel:
@@ -146,6 +140,12 @@ class Judge:
             return DROPPED
         first, *others = calls  # the one that was opened, if any was
         return Verdict(calls=(self._emit(first, block.opened), *[self._emit(call, None) for call in others]))
+
+    @property
+    def callable_names(self) -> tuple[str, ...]:
+        """See `proxy._grammar.Judge`."""
+        known, allowed = self._offered
+        return () if allowed is None else tuple(name for name in known if name in allowed)
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
@@ -185,7 +185,7 @@ class Judge:
     def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
         """Judge a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted, also
         if it is strict (C18); else it is text or a failure."""
-        if why == "truncated" and _only_a_name(shape, body):
+        if shape.untaught or (why == "truncated" and _only_a_name(shape, body)):
             return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")
@@ -208,7 +208,7 @@ class Judge:
         outcome = strict_failure(rejected.code, rejected.detail, self._options)
         return Verdict(replacement=outcome) if isinstance(outcome, str) else Verdict(error=outcome)
 
-    def _emit(self, call: _Candidate, opened: Found | None) -> Found:
+    def _emit(self, call: Candidate, opened: Found | None) -> Found:
         self._made += 1
         self._count("calls")
         if call.repaired:
@@ -217,6 +217,10 @@ class Judge:
                 self._label("repaired", step)
         if call.unwrapped:
             self._count("object_arguments")
+        if call.coerced:
+            self._count("coerced")
+            for reading in call.coerced:
+                self._label("coerced", reading)
         tool = call.tool
         call_id = self._ids.settle(call.call_id) if opened is None else opened.call_id
         if tool is None:
@@ -224,9 +228,9 @@ class Judge:
         kind: CallKind = "custom" if tool.kind == "custom" else "function"
         return Found(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
 
-    def _wanted(self, calls: Sequence[_Candidate]) -> list[_Candidate]:
+    def _wanted(self, calls: Sequence[Candidate]) -> list[Candidate]:
         """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""
-        wanted: list[_Candidate] = []
+        wanted: list[Candidate] = []
         for call in calls:
             if self._options.dedupe_calls:
                 key = (call.name, call.arguments if call.is_custom else compact_json(call.arguments))
@@ -248,7 +252,7 @@ class Judge:
             )
         return wanted
 
-    def _read(self, block: Block) -> Sequence[_Candidate]:
+    def _read(self, block: Block) -> Sequence[Candidate]:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
@@ -263,7 +267,7 @@ class Judge:
             return []  # a list of no calls between its own tags
         if not found.calls:
             raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
-        calls: list[_Candidate] = []
+        calls: list[Candidate] = []
         failures: list[_Rejected] = []
         for written in found.calls:
             try:
@@ -274,11 +278,15 @@ class Judge:
             raise next((failure for failure in failures if failure.strict), failures[0])
         return calls
 
+    @property
+    def _offered(self) -> Names:
+        if self._names is None:
+            self._names = names_on_offer(self._tools, self._choice)
+        return self._names
+
     def _named(self, written: Written) -> tuple[Written, ToolSpec | None, bool]:
         """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises `_Rejected`."""
-        if self._names is None:
-            self._names = _names(self._tools, self._choice)
-        known, allowed = self._names
+        known, allowed = self._offered
         written = _reading(written, known)
         name = written.name
         if not name:
@@ -291,42 +299,51 @@ class Judge:
             raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names")
         return written, tool, strict
 
-    def _call(self, written: Written, found: Assembly, closed: bool) -> _Candidate:
+    def _call(self, written: Written, found: Assembly, closed: bool) -> Candidate:
         """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
         written, tool, strict = self._named(written)
         name = written.name
         try:
             if strict and found.flaw is not None:
                 raise ValueError(found.flaw)
-            arguments, repaired, unwrapped = self._settled(written, tool, strict)
+            arguments, repaired, unwrapped = settled(written, tool, self._options, strict=strict)
         except ValueError as error:
             unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # who runs it tells the model what is wrong (R15.5)
-                return _Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
+                return Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
             detail = f"The model's call of {quote(name)} is malformed: {error}."
             raise _Rejected(
                 "malformed_tool_arguments", detail, strict=strict, counter="parse_failures", reason="arguments"
             ) from None
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
-        return _Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
+        return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
 
-    def _settled(self, written: Written, tool: ToolSpec | None, strict: bool) -> Settled:
-        """The arguments of a call; of a custom tool the text for it. Raises `ValueError`."""
-        options = self._options
-        custom = tool is not None and tool.kind == "custom"
+    # --- forms that were not taught ---------------------------------------------------------------------------------
+
+    def _untaught(self, block: Block) -> Verdict:
+        """The verdict on a block in a form that was not taught."""
         try:
-            settled = written.arguments.settle(
-                None if tool is None else taught_parameters(tool),
-                repair=options.repair == "safe" and not strict,
-                objects=self.unwrap,
-            )
-            return settled._replace(text=custom_input(settled.text)) if custom else settled
-        except ValueError:
-            raw = raw_string(written.arguments) if custom else None
-            text = None if raw is None else free_text(valid_text(raw))
-            if text is None:
-                raise
-            return Settled(text)
+            calls = self._recogniser.calls(block, self._offered) if self.recognises else []
+        except Unrecognised as unrecognised:
+            self._count("unrecognised")
+            self._label("unrecognised", unrecognised.reason)
+            return AS_TEXT
+        if not calls:
+            return AS_TEXT
+        if self._made and not self._parallel:
+            self._count("dropped_parallel")
+            return DROPPED
+        try:
+            wanted = self._wanted(calls)
+        except _Rejected as rejected:
+            rejected.strict = False
+            return self._refuse(rejected)
+        if not block.closed:
+            self._count("unclosed_repaired")
+        for _ in wanted:
+            self._count("recognised")
+            self._label("recognised", block.shape.family)
+        return Verdict(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
 
     def _unreadable(self, detail: str, reason: str) -> _Rejected:
         return _Rejected(
@@ -361,21 +378,3 @@ def _reading(written: Written, known: Mapping[str, ToolSpec]) -> Written:
             return replace(reading, name=reading.alias)
         reading = reading.otherwise
     return written if reading is None else reading
-
-
-_Names = tuple[Mapping[str, ToolSpec], frozenset[str] | None]
-"""The tools by the names under which the model knows them, and the names that may be called; None: any."""
-
-
-def _names(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> _Names:
-    if tools is None:
-        return {}, None
-    noted: _Names | None = note_of(tools, (_names, choice))
-    if noted is not None:
-        return noted
-    known = by_taught_name(tools)
-    # The request says which of its tools may be called, so that this rule stands in one place.
-    wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
-    return note(
-        tools, (_names, choice), (known, frozenset([name for name, tool in known.items() if id(tool) in wanted]))
-    )

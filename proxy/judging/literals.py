@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 import orjson
 
-from .._grammar import valid_text
+from .._grammar import SPACE, valid_text
 from .repair import MAX_DEPTH, NUMBER, skip_space
 
 MAX_VALUES: Final = 20_000
@@ -27,6 +27,8 @@ MAX_VALUES: Final = 20_000
 
 _WORDS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _CALLEE: Final = re.compile(r"[^\W\d][\w.-]*")
+_PRINTED: Final = re.compile(r"print[ \t]*\([ \t\r\n]*(?=(?:await[ \t]++)?[^\W\d][\w.-]*+\()")
+_AWAITED: Final = re.compile(r"await[ \t]+")
 _KEYWORD: Final = re.compile(r"([^\W\d][\w-]*)[ \t\r\n]*=")
 SCALAR: Final = re.compile(r"[+-]?[\w.]*(?:(?<=[eE])[+-][0-9]+)?")
 _QUOTE: Final = re.compile(r"""([rRbBuUfF]{0,2})('''|\"""|'|")""")
@@ -78,6 +80,21 @@ def python_call(text: str) -> PythonCall:
     call = reader.call()
     reader.finish()
     return call
+
+
+def without_wrapping(text: str) -> str:
+    """The call that `text` prints or waits for; `text` itself if it does neither, or prints anything but calls."""
+    text = _past(_AWAITED, text.strip(SPACE))
+    if text.endswith(")"):
+        inner = _past(_PRINTED, text)
+        if inner is not text:
+            text = _past(_AWAITED, inner[:-1].rstrip(SPACE))
+    return text
+
+
+def _past(beginning: re.Pattern[str], text: str) -> str:
+    found = beginning.match(text)
+    return text if found is None else text[found.end() :]
 
 
 def python_calls(text: str) -> list[PythonCall]:

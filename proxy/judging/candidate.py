@@ -1,0 +1,80 @@
+"""What is known of a call before it is emitted: which tool may be meant, and its arguments as that tool takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .._grammar import valid_text
+from ..config import RouteOptions
+from ..formats.rendering import by_taught_name, taught_parameters
+from ..model import ModelRequest, ToolChoice, ToolSpec
+from ..toolset import note, note_of
+from .coercion import CoercionKind
+from .custom import custom_input, free_text
+from .json_calls import raw_string
+from .written import Settled, Written
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A call that reads well. `repaired` and `coerced` (how) and `unwrapped` say what is to be counted once it is emitted."""
+
+    name: str
+    arguments: str
+    tool: ToolSpec | None
+    strict: bool
+    repaired: Collection[str]
+    unwrapped: bool
+    call_id: str | None
+    source: str | None
+    coerced: tuple[CoercionKind, ...] = ()
+
+    @property
+    def is_custom(self) -> bool:
+        """`arguments` is free text."""
+        return self.tool is not None and self.tool.kind == "custom"
+
+
+class Names(NamedTuple):
+    """The tools by the names under which the model knows them, and the names that may be called; None: any."""
+
+    known: Mapping[str, ToolSpec]
+    allowed: frozenset[str] | None
+
+    def may_be_called(self, name: str) -> bool:
+        """Whether a call may have this name."""
+        return bool(name) and (self.allowed is None or name in self.allowed)
+
+
+def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Names:
+    """The names of `tools` under `choice`; None: nothing is known of the tools. Noted with a `ToolSet`."""
+    if tools is None:
+        return Names({}, None)
+    noted: Names | None = note_of(tools, (names_on_offer, choice))
+    if noted is not None:
+        return noted
+    known = by_taught_name(tools)
+    # The request says which of its tools may be called, so that this rule stands in one place.
+    wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
+    allowed = frozenset([name for name, tool in known.items() if id(tool) in wanted])
+    return note(tools, (names_on_offer, choice), Names(known, allowed))
+
+
+def settled(written: Written, tool: ToolSpec | None, options: RouteOptions, *, strict: bool) -> Settled:
+    """The arguments of a call; of a custom tool the text for it. Raises `ValueError`."""
+    custom = tool is not None and tool.kind == "custom"
+    try:
+        found = written.arguments.settle(
+            None if tool is None else taught_parameters(tool),
+            repair=options.repair == "safe" and not strict,
+            objects=options.sentinel_arguments != "string",
+        )
+        return found._replace(text=custom_input(found.text)) if custom else found
+    except ValueError:
+        raw = raw_string(written.arguments) if custom else None
+        text = None if raw is None else free_text(valid_text(raw))
+        if text is None:
+            raise
+        return Settled(text)

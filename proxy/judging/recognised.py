@@ -1,0 +1,162 @@
+"""Calls in a form that nobody taught: what tells them from ordinary text (R23.1).
+
+Rules of this module:
+
+1. Such a call names exactly a tool that may be called, and its arguments settle as those of any other call and fit the tool's schema,
+   whether or not the tool is strict. Where nothing is known of the tools, the arguments only have to settle.
+2. All calls of a block pass, or it holds none.
+3. Judged is what comes out: where the route mends arguments of the wrong type (R23.3), they are mended first.
+4. Whoever tells what a tool takes does not call it: the tool's definition is no call, though its schema may fit itself.
+5. A tool whose schema cannot be used cannot be recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, Literal, get_args
+
+from .._grammar import Block
+from ..config import LimitsConfig, RouteOptions
+from ..formats.rendering import taught_name, taught_parameters
+from ..model import ToolSpec
+from ..schema import SchemaProblem, ToolSchema, compile_schema
+from .assembly import Assembly, assemble
+from .candidate import Candidate, Names, settled
+from .coercion import Coerced, coerce
+from .json_calls import MemberArguments
+from .repair import read_json
+from .untyped import ParameterTypes
+from .written import Written
+
+Schemas = Callable[[ToolSpec], ToolSchema]
+"""The checker for a tool. Raises `SchemaProblem`."""
+
+Reason = Literal["name", "arguments", "schema", "definition"]
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+"""Why a block that names a tool on offer is no call: another call in it names none, its arguments cannot be read, they do not fit the
+schema, or it is the definition of the tool."""
+
+
+def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
+    """A `Schemas`."""
+    return compile_schema(tool.parameters, limits)
+
+
+class Unrecognised(ValueError):
+    """A block that names a tool on offer fails the test."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Recogniser:
+    """Finds the calls of one answer in blocks whose form was not taught."""
+
+    def __init__(self, options: RouteOptions, schemas: Schemas) -> None:
+        self._options = options
+        self._schemas = schemas
+        self._compiled: dict[str, ToolSchema | None] = {}
+
+    def calls(self, block: Block, names: Names) -> list[Candidate]:
+        """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is named."""
+        options = self._options
+        if not block.closed and options.unclosed != "repair":
+            return []
+        try:
+            found = assemble(block, repair=options.repair == "safe")
+        except ValueError:
+            return []
+        calls: list[Candidate] = []
+        flaw: Unrecognised | None = None
+        named = False
+        for written in found.calls:
+            try:
+                call = self._call(written, found, names, block.closed)
+            except Unrecognised as unrecognised:
+                named, flaw = True, flaw or unrecognised
+                continue
+            if call is None:
+                flaw = flaw or Unrecognised("name")
+            else:
+                named = True
+                calls.append(call)
+        if flaw is not None and named:
+            raise flaw
+        return calls
+
+    def _call(self, written: Written, found: Assembly, names: Names, closed: bool) -> Candidate | None:
+        """The first reading of a call that passes; None if none names a tool that may be called."""
+        flaw: Unrecognised | None = None
+        for reading in _readings(written):
+            if not names.may_be_called(reading.name):
+                continue
+            tool = names.known.get(reading.name)
+            strict = tool is not None and tool.strict is True
+            try:
+                if strict and found.flaw is not None:
+                    raise ValueError(found.flaw)
+                arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
+                fitting = self._fitting(reading, tool, arguments)
+            except Unrecognised as unrecognised:
+                flaw = flaw or unrecognised
+                continue
+            except ValueError:
+                flaw = flaw or Unrecognised("arguments")
+                continue
+            mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
+            call_id, source = reading.call_id, reading.source
+            return Candidate(
+                reading.name, fitting.text, tool, strict, mended, unwrapped, call_id, source, fitting.kinds
+            )
+        if flaw is not None:
+            raise flaw
+        return None
+
+    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str) -> Coerced:
+        """The arguments as they come out, and how they were mended. Raises `Unrecognised`."""
+        if tool is None or tool.kind == "custom":
+            return Coerced(arguments, ())
+        if _defines(reading, tool, arguments):
+            raise Unrecognised("definition")
+        schema = self._schema(tool)
+        if schema is None:
+            raise Unrecognised("schema")
+        if schema.check(arguments) is None:
+            return Coerced(arguments, ())
+        mends = self._options.coerce != "off" and tool.strict is not True
+        mended = coerce(arguments, schema) if mends else None
+        if mended is None or schema.check(mended.text) is not None:
+            raise Unrecognised("schema")
+        return mended
+
+    def _schema(self, tool: ToolSpec) -> ToolSchema | None:
+        name = taught_name(tool)
+        if name not in self._compiled:
+            try:
+                self._compiled[name] = self._schemas(tool)
+            except SchemaProblem:
+                self._compiled[name] = None
+        return self._compiled[name]
+
+
+def _readings(written: Written) -> Iterator[Written]:
+    """All that a call can mean, each under the name that it has then, best first."""
+    reading: Written | None = written
+    while reading is not None:
+        yield reading
+        if reading.alias is not None and reading.alias != reading.name:
+            yield replace(reading, name=reading.alias)
+        reading = reading.otherwise
+
+
+def _defines(reading: Written, tool: ToolSpec, arguments: str) -> bool:
+    """It is what a list of tools says of the tool: a schema stands where the arguments would be, or a description beside none."""
+    value = read_json(arguments)
+    if not isinstance(value, dict):
+        return False
+    declared = ParameterTypes(taught_parameters(tool)).names
+    if value.get("type") == "object" and isinstance(value.get("properties"), dict):
+        return "type" not in declared and "properties" not in declared
+    return not value and isinstance(reading.arguments, MemberArguments) and "description" in reading.arguments.members
