@@ -33,7 +33,7 @@ from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.protocols.wire import dump
 from proxy.reply import Reply
-from proxy.schema import SchemaProblem, ToolSchema, ToolSchemas, compile_schema
+from proxy.schema import SchemaProblem, ToolSchema, ToolSchemas
 
 LOG: Final = logging.getLogger("toolwire.arguments")
 
@@ -53,10 +53,7 @@ class _Answer:
 
     def schema(self, tool: ToolSpec) -> ToolSchema:
         """The checker for a tool: the one that the validation left, else compiled here, once. Raises `SchemaProblem`."""
-        found = self.schemas.get(taught_name(tool))
-        if found is None:
-            found = self.schemas[taught_name(tool)] = compile_schema(tool.parameters)
-        return found
+        return self.schemas.of(taught_name(tool), tool.parameters)
 
     def is_strict(self, name: str) -> bool:
         """The named tool's own strictness; of an unknown name, strict if any tool of the request is (C28)."""

@@ -19,6 +19,7 @@ from proxy.errors import ClientFault
 from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
 from proxy.formats.brackets import reading_brackets
+from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.gbnf.grammar import Around, Bounds, Inexpressible
@@ -117,9 +118,8 @@ class Injection(Middleware):
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
-        also = tuple(
-            tag.strip() for tags in reasoning_tags(tool_format.grammar, route.options.reasoning) for tag in tags
-        )
+        thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
+        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised_markers(route.options.recognise))
         changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also, escapes=escapes)
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)

@@ -3,7 +3,8 @@
 Declares a scanner on every reply to a request into which tools were injected. Without an offer there is no call to find, and
 an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup around everything that
 is said, that is no part of the answer. One in another protocol is written anew in any case: there reasoning is found in the text all
-the same, so that it goes to the place that the client's protocol has for it (R7.8). Arguments are given out while they come only where
+the same, so that it goes to the place that the client's protocol has for it (R7.8). Under `mode: native` nothing is taught, and calls
+that the server left in the text are found unless `recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
 the client reads a stream: in a whole answer nothing is gained by it.
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the answer sees what
@@ -13,15 +14,23 @@ was meant (R5.6a). Where nothing was escaped nothing is declared.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Final
 
+from proxy._grammar import Grammar
 from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat
+from proxy.formats.recognition import recognising
+from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
-from proxy.model import ToolChoice
+from proxy.model import ToolChoice, ToolSpec
 from proxy.reply import Reply
 from proxy.scanning import ScanStage
+from proxy.schema import ToolSchema, ToolSchemas
 from proxy.undoing import UndoStage
+
+_NOT_TAUGHT: Final = Grammar(shapes=())
+"""What is looked for where no form was taught, besides what is recognised anyway."""
 
 
 class Transformation(Middleware):
@@ -31,7 +40,8 @@ class Transformation(Middleware):
         """See `Middleware.declare`."""
         route, record = exchange.route, exchange.record
         options = route.options
-        offer = exchange.offer
+        taught = exchange.offer
+        offer = taught or _left_to_server(exchange)
         if offer is not None:
             stage = ScanStage(
                 offer,
@@ -41,9 +51,12 @@ class Transformation(Middleware):
                 label=record.label,
                 incremental=options.argument_streaming == "incremental" and exchange.received.stream,
                 history=exchange.request.messages,
+                schemas=partial(_schema, exchange),
+                native=taught is None,
             )
             reply.scan(stage)
-            record.note("format", offer.format.name)
+            if taught is not None:
+                record.note("format", offer.format.name)
             reply.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
         else:
             tool_format = route.format_for(exchange.request.model)
@@ -52,6 +65,31 @@ class Transformation(Middleware):
                 reply.scan(ScanStage(_nothing(tool_format, framed), options, route.limits, record.count))
         if exchange.escapes:
             reply.scan(UndoStage(exchange.escapes))
+
+
+def _left_to_server(exchange: Exchange) -> Offer | None:
+    """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities belong to the
+    model's own tokens: an answer with them stays as it is."""
+    route, request = exchange.route, exchange.request
+    grammar = recognising(_NOT_TAUGHT, route.options.recognise)
+    if route.options.mode != "native" or not grammar.shapes or exchange.received.extra.get("logprobs"):
+        return None
+    tools = request.callable_tools
+    if not tools:
+        return None
+    tool_format = _untaught(route.format_for(request.model))
+    return Offer(tools, request.tool_choice, request.parallel_tool_calls, tool_format, request.tools)
+
+
+@lru_cache(maxsize=256)
+def _untaught(tool_format: ToolFormat) -> ToolFormat:
+    return replace(tool_format, grammar=_NOT_TAUGHT)
+
+
+def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
+    """The checker for a tool: one for whoever asks in this exchange. Raises `SchemaProblem`."""
+    schemas: ToolSchemas = exchange.state.setdefault(ToolSchemas, ToolSchemas())
+    return schemas.of(taught_name(tool), tool.parameters)
 
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:

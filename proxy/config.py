@@ -409,6 +409,11 @@ class RouteOptions:
     prompt: PromptConfig = doc("The prompt segment.", default_factory=PromptConfig)
     reasoning: ReasoningConfig = doc("Thinking text.", default_factory=ReasoningConfig)
     responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
+    recognise: Literal["any", "whole", "taught"] = doc(
+        "Calls in forms that were not taught, of tools on offer and with arguments that fit. `any`: between another family's markers, "
+        "as the whole answer, or behind prose at its end; `whole`: not behind prose; `taught`: nowhere (R23.1).",
+        default="any",
+    )
     trim: Literal["edge", "none"] = doc(
         "Drop whitespace that touches a call block, but for a line end or a blank between two texts.", default="edge"
     )

@@ -18,6 +18,7 @@ from .config import LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
+from .formats.recognition import recognising
 from .judging.judge import Judge
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
@@ -40,7 +41,8 @@ def open_scanner(
     """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then `finish(truncated=False) -> list[Event]`.
 
     `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict, with
-    an empty list (or `choice` none) nothing is a call. `count` is called with the name of each counter, see `Judge`.
+    an empty list (or `choice` none) nothing is a call. Calls in other forms than that of `format` are read as `options.recognise` says,
+    where tools are known. `count` is called with the name of each counter, see `Judge`.
     `scanner` is the twin to use; default: the one that `proxy.fastparse` chose.
     Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
     """
@@ -50,7 +52,9 @@ def open_scanner(
     choice = choice or ToolChoice()
     specs = None if tools is None else tuple(read_tool(tool) for tool in tools)
     grammar = chosen.grammar
-    if specs is not None and not ModelRequest("", (), specs, choice).callable_tools:
+    if specs is not None and ModelRequest("", (), specs, choice).callable_tools:
+        grammar = recognising(grammar, options.recognise)
+    elif specs is not None:
         grammar = chosen.framing or replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
     judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
     incremental = options.argument_streaming == "incremental"

@@ -215,6 +215,13 @@ class ToolSchema:
 class ToolSchemas(dict[str, ToolSchema]):
     """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`."""
 
+    def of(self, name: str, parameters: Mapping[str, Any] | None) -> ToolSchema:
+        """The checker for the tool of this name: the one that is here, else compiled now, once. Raises `SchemaProblem`."""
+        found = self.get(name)
+        if found is None:
+            found = self[name] = compile_schema(parameters)
+        return found
+
 
 # --- steps of compiling ---------------------------------------------------------------------------------------------
 
