@@ -22,6 +22,7 @@ from proxy.conversion import expectation, is_mapping, is_sequence, join, without
 from proxy.errors import CODES
 from proxy.judging.coercion import COERCIONS
 from proxy.judging.judge import PARSE_FAILURES, REPAIRS
+from proxy.judging.recognised import REASONS
 from proxy.observability.telemetry import FIELDS, OUTCOMES, REFUSED, Metrics
 from proxy.ratelimit.base import Kind
 from proxy.servertools.calls import CallState
@@ -202,6 +203,7 @@ def telemetry() -> str:
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
         "toolwire_tool_call_repairs_total": REPAIRS,
         "toolwire_tool_call_coercions_total": COERCIONS,
+        "toolwire_tool_calls_unrecognised_total": REASONS,
         "direction": ("input", "output"),
         "state": [state.value for state in CallState],
     }
@@ -217,7 +219,7 @@ def telemetry() -> str:
     for family in Metrics().families:
         labels = []
         for label in family.labels:
-            known = ", ".join(f"`{value}`" for value in values.get(label) or values.get(family.name, ()))
+            known = ", ".join(f"`{value}`" for value in values.get(family.name) or values.get(label, ()))
             labels.append(f"`{label}`: {known}" if known else f"`{label}`")
         kind = type(family).__name__.lower()
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")

@@ -112,14 +112,15 @@ class Injection(Middleware):
         escapes: Escapes,
     ) -> tuple[ModelRequest, Offer | None]:
         text, offer = "", None
+        recognised = recognised_markers(route.options.recognise)
         if request.tools:
-            taught = self._taught(request, route, tool_format, flatten)
+            taught = self._taught(request, route, tool_format, flatten, recognised)
             text, offer = taught.text, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
         thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
-        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised_markers(route.options.recognise))
+        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised)
         changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also, escapes=escapes)
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
@@ -129,15 +130,22 @@ class Injection(Middleware):
                 changed = replace(changed, constraint=constraint)
         return changed, offer
 
-    def _taught(self, request: ModelRequest, route: Route, tool_format: ToolFormat, flatten: Flatten) -> _Taught:
+    def _taught(
+        self,
+        request: ModelRequest,
+        route: Route,
+        tool_format: ToolFormat,
+        flatten: Flatten,
+        recognised: tuple[str, ...],
+    ) -> _Taught:
         """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
         about = (self, request.tool_choice, request.parallel_tool_calls, tool_format.name)
         noted: _Taught | None = note_of(request.tools, about)
         if noted is not None and noted.route is route:
             return noted
         prompt = self._with_template(route.options.prompt)
-        key = content_key(request, tool_format.name, prompt)
-        text = self._segments.get(key, lambda: segment(request, tool_format, prompt)) or ""
+        key = content_key(request, tool_format.name, prompt, recognised)
+        text = self._segments.get(key, lambda: segment(request, tool_format, prompt, recognised)) or ""
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
         read = reading_brackets(tool_format) if flatten == "bracket" else tool_format

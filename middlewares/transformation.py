@@ -15,22 +15,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Final
 
-from proxy._grammar import Grammar
 from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat
-from proxy.formats.recognition import recognising
 from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
 from proxy.model import ToolChoice, ToolSpec
 from proxy.reply import Reply
-from proxy.scanning import ScanStage
+from proxy.scanning import ScanStage, not_taught
 from proxy.schema import ToolSchema, ToolSchemas
 from proxy.undoing import UndoStage
-
-_NOT_TAUGHT: Final = Grammar(shapes=())
-"""What is looked for where no form was taught, besides what is recognised anyway."""
 
 
 class Transformation(Middleware):
@@ -70,20 +64,12 @@ class Transformation(Middleware):
 def _left_to_server(exchange: Exchange) -> Offer | None:
     """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities belong to the
     model's own tokens: an answer with them stays as it is."""
-    route, request = exchange.route, exchange.request
-    grammar = recognising(_NOT_TAUGHT, route.options.recognise)
-    if route.options.mode != "native" or not grammar.shapes or exchange.received.extra.get("logprobs"):
+    options, request = exchange.route.options, exchange.request
+    tools = request.callable_tools if options.mode == "native" and options.recognise != "taught" else ()
+    if not tools or exchange.received.extra.get("logprobs"):
         return None
-    tools = request.callable_tools
-    if not tools:
-        return None
-    tool_format = _untaught(route.format_for(request.model))
+    tool_format = not_taught(exchange.route.format_for(request.model))
     return Offer(tools, request.tool_choice, request.parallel_tool_calls, tool_format, request.tools)
-
-
-@lru_cache(maxsize=256)
-def _untaught(tool_format: ToolFormat) -> ToolFormat:
-    return replace(tool_format, grammar=_NOT_TAUGHT)
 
 
 def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:

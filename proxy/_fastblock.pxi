@@ -24,6 +24,7 @@ cdef class BlockScanner(ProseScanner):
     cdef CodeReader _code
     cdef BracesReader _braces
 
+    cdef bint _untaught, _inner
     cdef bint _followed
     cdef object _live
 
@@ -53,6 +54,7 @@ cdef class BlockScanner(ProseScanner):
         self._beyond = END
         self._doubt = SURE
         self._may_end = self._fence = self._fenced = self._worded = self._ended = False
+        self._untaught = self._inner = False
         self._followed = False
         self._live = None
 
@@ -68,11 +70,16 @@ cdef class BlockScanner(ProseScanner):
         self._may_end = False
         self._doubt = SURE
         self._proving = None
-        self._fresh = False
-        if opener.inner:
-            self._right = ""
-        if self._live is not None:
-            self._live.begin_block(self._pieces)
+        self._refused = NONE
+        self._untaught = opener.untaught
+        self._inner = opener.inner
+        self._followed = False
+        if not self._untaught:
+            self._fresh = self._fresh and self._plan.quotes
+            if opener.inner:
+                self._right = ""
+            if self._live is not None:
+                self._live.begin_block(self._pieces)
         return self._go_to(opener.first, at + PyBytes_GET_SIZE(self._opener))
 
     cdef Py_ssize_t _read_block(self, Py_ssize_t pos) except -1:
@@ -160,7 +167,8 @@ cdef class BlockScanner(ProseScanner):
             return self._take(step, self._back_to(self._word_at))
         if self._doubt:
             return self._read_on(at)
-        return self._break() if self._pieces else self._mention()
+        at = self._start + self._word_at - PyByteArray_GET_SIZE(self._raw)
+        return self._break(at) if self._pieces else self._mention(at)
 
     cdef Py_ssize_t _text_begins(self, _Step step, Py_ssize_t at) except -1:
         cdef Py_ssize_t start = self._gap
@@ -177,8 +185,7 @@ cdef class BlockScanner(ProseScanner):
         if self._stop.ends or self._stop.free:
             return self._closed(upto, self._word_at)
         upto += self._gather()
-        self._judged(upto, self._word_at, False, False)
-        return upto
+        return self._judged(upto, self._word_at, False, False)
 
     cdef inline int _be_sure(self) except -1:
         if self._doubt:
@@ -259,6 +266,9 @@ cdef class BlockScanner(ProseScanner):
             if step.shape.heads and not self._pieces:
                 self._state = KEY
                 self._key = b""
+        elif step.read == PRINTED:
+            self._state = KEY
+            self._key = b""
         elif step.read == CODE:
             begin_code(&self._code, step.size > 0)
         elif step.read == BRACES:
@@ -267,7 +277,7 @@ cdef class BlockScanner(ProseScanner):
             self._stop = self._shape.stops[step.then]
             self._overlap = b""
             self._worded = self._ended = False
-        if self._live is not None:
+        if self._live is not None and not self._untaught:
             self._followed = self._live.begin_field(step.shape.shape, step.field, step.read, self._from)
         return pos
 
@@ -284,11 +294,21 @@ cdef class BlockScanner(ProseScanner):
         cdef Py_ssize_t at, size
         cdef bytes head, key
         cdef bint fits, listed
+        cdef int begun
         for at in range(pos, end):
             size = PyBytes_GET_SIZE(self._key)
             if CLASS[p[at]] & SPACE and (self._key == b"[" or self._key == b"{" or self._key == b"[{"):
                 continue
             self._key += PyBytes_FromStringAndSize(<const char *>p + at, 1)
+            if self._untaught:
+                begun = self._begins_printed()
+                if begun < 0:
+                    continue
+                self._steps += at + 1 - pos
+                if not begun:
+                    return self._mention(at)
+                self._state = BODY
+                return at + 1
             listed = bytes_at(self._key)[0] == c"["
             key = self._key[1:] if listed else self._key
             fits = listed and size == 0
@@ -303,9 +323,34 @@ cdef class BlockScanner(ProseScanner):
                 fits = fits or head.startswith(key)
             if not fits:
                 self._steps += at + 1 - pos
-                return self._mention()
+                return self._mention(at)
         self._steps += end - pos
         return end
+
+    cdef int _begins_printed(self) except -2:
+        """Whether an untaught call begins with `_key`; -1 as long as it may."""
+        cdef bint listed = bytes_at(self._key)[0] == c"["
+        cdef bytes key = self._key[1:] if listed else self._key
+        cdef bytes head
+        heads = printed_heads(self._shape.shape, self._judge.callable_names if self._kind == PRINTED else ())
+        if key not in heads:
+            for head in heads:
+                if head.startswith(key):
+                    return -1
+            return False
+        if key.startswith(b'{"') and not listed:
+            self._kind = JSON
+            begin_after_first_key(&self._json, False)
+        else:
+            self._kind = CODE
+            head = self._key.removeprefix(b"await ")
+            if bytes_at(head)[0] == c"{":
+                begin_code_object(&self._code)
+                read_code(&self._code, bytes_at(head), 1, PyBytes_GET_SIZE(head))
+            else:
+                begin_code(&self._code, listed)
+                read_code(&self._code, bytes_at(head), 0, PyBytes_GET_SIZE(head))
+        return True
 
     cdef Py_ssize_t _read_field(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef Py_ssize_t after, ended
@@ -326,7 +371,7 @@ cdef class BlockScanner(ProseScanner):
         self._steps += after - pos
         if self._followed:
             self._pass_field(self._bytes(pos, after))
-        if mode == WHOLE:
+        if mode == WHOLE or (mode == WRONG and self._kind == JSON and self._is_printing() and self._p[after] == TICK):
             ended = self._offset(after)
             self._keep(ended)
             if self._then == END:
@@ -334,8 +379,13 @@ cdef class BlockScanner(ProseScanner):
             self._state = TAIL
             return self._go_to(self._shape.stops[self._then], after)
         if mode == WRONG:
-            return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
+            if self._kind == CODE and not (self._pieces or self._code.inside):
+                return self._mention(after)
+            return self._break(after)
         return after
+
+    cdef inline bint _is_printing(self) noexcept:
+        return self._untaught and PyBytes_GET_SIZE(self._opener) == 0
 
     cdef int _keep(self, Py_ssize_t upto) except -1:
         if self._field:
@@ -427,7 +477,6 @@ cdef class BlockScanner(ProseScanner):
         cdef Bytes p = bytes_at(window)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(window)
         cdef Py_ssize_t shift = pos - PyBytes_GET_SIZE(self._overlap)
-        cdef Py_ssize_t length = PyBytes_GET_SIZE(self._opener)
         cdef Py_ssize_t at
         cdef bint cut = False
         cdef bint again
@@ -437,13 +486,33 @@ cdef class BlockScanner(ProseScanner):
                 step = self._literal_at(p + at, size - at, &cut)
                 if step is not None or cut:
                     return self._text_ended(step, p, at, size - at, shift + at, end)
-            again = length > 0 and memcmp(p + at, bytes_at(self._opener), min(length, size - at)) == 0
-            if again and size - at < length:
+            again = self._opener_at(p + at, size - at, &cut)
+            if cut:
                 return self._text_ended(None, p, at, size - at, shift + at, end)
             if again or not self._is_word(p[at]) or self._offset(shift + at) - self._from >= WORD_BYTES:
                 self._steps += at
-                return self._break() if self._pieces else self._mention()
+                return self._break(shift + at) if self._pieces else self._mention(shift + at)
         return self._text_ended(None, p, size, 0, end, end)
+
+    cdef bint _opener_at(self, Bytes p, Py_ssize_t size, bint *cut) except -1:
+        cdef bytes opener
+        cdef Py_ssize_t length
+        if not self._untaught:
+            length = PyBytes_GET_SIZE(self._opener)
+            if length == 0 or memcmp(p, bytes_at(self._opener), min(length, size)) != 0:
+                return False
+            cut[0] = size < length
+            return not cut[0]
+        if not self._plan.begins_some[p[0]]:
+            return False
+        for opener in self._plan.begun:
+            length = PyBytes_GET_SIZE(opener)
+            if memcmp(p, bytes_at(opener), min(length, size)) == 0:
+                if size >= length:
+                    cut[0] = False
+                    return True
+                cut[0] = True
+        return False
 
     cdef bint _is_word(self, unsigned char byte) noexcept:
         if not CLASS[byte] & SPACE:
@@ -480,7 +549,7 @@ cdef class BlockScanner(ProseScanner):
             return self._given_up(upto)
         if opener_end >= 0:
             self._steps += opener_end - pos
-            return self._release()
+            return self._release(opener_end)
         return self._pass(pos, end, max(PyBytes_GET_SIZE(self._opener), PyBytes_GET_SIZE(self._closer)))
 
     cdef Py_ssize_t _find(self, bytes literal, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t since) except -2:
@@ -508,15 +577,19 @@ cdef class BlockScanner(ProseScanner):
         self._overlap = seam[size - min(size, longest - 1) :]
         return end
 
-    cdef Py_ssize_t _mention(self) except -1:
-        if not self._judge.strict or self._shape.heads or not self._closer:
-            return self._release()
+    cdef Py_ssize_t _mention(self, Py_ssize_t at) except -1:
+        if self._untaught or not self._judge.strict or self._shape.heads or not self._closer:
+            return self._release(at)
         return self._look_again(HELD)
 
-    cdef Py_ssize_t _break(self) except -1:
-        cdef bint whole
-        if not self._closer:
-            return self._release()
+    cdef Py_ssize_t _break(self, Py_ssize_t at) except -1:
+        cdef bint whole, named
+        if self._state == BODY:
+            named = self._kind == NAME_ or self._kind == WORD
+        else:
+            named = not self._has_content()
+        if not self._closer or (self._untaught and named):
+            return self._release(at)
         whole = self._state == TAIL and bool(self._opener and self._stop.next) and self._has_content()
         self._beyond = self._word_at if whole else END
         if self._state == BODY:
@@ -532,30 +605,38 @@ cdef class BlockScanner(ProseScanner):
         self._overlap = b""
         return self._start + PyBytes_GET_SIZE(self._opener)
 
-    cdef Py_ssize_t _release(self) except -1:
-        self._gather()
+    cdef Py_ssize_t _release(self, Py_ssize_t at) except -1:
+        at += self._gather()
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._start)
             return self._size
+        if self._plan.quotes:
+            return self._read_again(at)
         self._state = self._prose
-        self._line_start = self._opener.endswith(b"\n")
+        self._fresh = False
+        self._line_start = self._margin = self._opener.endswith(b"\n")
         self._say(bytes_at(self._opener), PyBytes_GET_SIZE(self._opener), None)
         return self._start + PyBytes_GET_SIZE(self._opener)
+
+    cdef Py_ssize_t _read_again(self, Py_ssize_t at) noexcept:
+        self._state = self._prose
+        if self._untaught:
+            self._quiet = max(self._quiet, at, self._start + 1)
+        else:
+            self._refused = LITERAL if PyBytes_GET_SIZE(self._opener) else ANSWER
+        return self._start
 
     cdef Py_ssize_t _closed(self, Py_ssize_t upto, Py_ssize_t body_end) except -1:
         upto += self._gather()
         if self._pieces:
-            self._judged(upto, body_end, True, False)
-        else:
-            self._settle(DROPPED, upto)  # framing
-        return upto
+            return self._judged(upto, body_end, True, False)
+        return self._settled(DROPPED, upto)  # framing
 
     cdef Py_ssize_t _given_up(self, Py_ssize_t upto) except -1:
         upto += self._gather()
-        self._judged(upto, upto - self._start - PyBytes_GET_SIZE(self._closer), True, True)
-        return upto
+        return self._judged(upto, upto - self._start - PyBytes_GET_SIZE(self._closer), True, True)
 
-    cdef int _judged(self, Py_ssize_t upto, Py_ssize_t body_end, bint closed, bint broken) except -1:
+    cdef Py_ssize_t _judged(self, Py_ssize_t upto, Py_ssize_t body_end, bint closed, bint broken) except -1:
         cdef Bytes raw = self._p + self._start
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self._opener)
         cdef Py_ssize_t start, end
@@ -566,7 +647,7 @@ cdef class BlockScanner(ProseScanner):
             verdict = self._live.judged(
                 self._shape.shape, self._bytes(self._start, upto), size, body_end, closed, broken
             )
-            return self._settle(verdict, upto)
+            return self._settled(verdict, upto)
         pieces = [piece for piece in self._pieces if piece[1] <= body_end and piece[2] <= body_end]
         if self._shape.whole is not None and len(pieces) < 2:
             pieces = [(self._shape.whole, body)]
@@ -574,7 +655,17 @@ cdef class BlockScanner(ProseScanner):
             found, pieces = pieces, []
             for field, start, end in found:
                 pieces.append((field, text_of(raw + start, (body_end if end == TO_CLOSER else end) - start)))
-        return self._settle(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken)), upto)
+        return self._settled(self._judge.block(Block(self._shape.shape, body, tuple(pieces), closed, broken)), upto)
+
+    cdef Py_ssize_t _settled(self, verdict, Py_ssize_t upto) except -1:
+        if self._untaught:
+            if not (verdict.calls or verdict.drop):
+                return self._read_again(upto)
+            if self._inner:
+                self._right = ""
+        self._fresh = False
+        self._settle(verdict, upto)
+        return upto
 
     cdef Py_ssize_t _oversize(self, Py_ssize_t end) except -1:
         cdef Py_ssize_t start
@@ -591,8 +682,9 @@ cdef class BlockScanner(ProseScanner):
 
     cdef Py_ssize_t _unfinished(self, Py_ssize_t end, str why) except -1:
         cdef Py_ssize_t start = self._start + PyBytes_GET_SIZE(self._opener)
-        self._settle(self._judge.unfinished(self._shape.shape, text_of(self._p + start, end - start), why), end)
-        return end
+        return self._settled(
+            self._judge.unfinished(self._shape.shape, text_of(self._p + start, end - start), why), end
+        )
 
     cdef Py_ssize_t _end(self, bint truncated) except -1:
         cdef Py_ssize_t end = self._size
@@ -605,17 +697,19 @@ cdef class BlockScanner(ProseScanner):
             or self._state == KEY
             or ((self._state == LEAD or named) and (self._shape.heads or not truncated))
         ):
-            return self._release()
+            return self._release(end)
         if resting and not (truncated and self._doubt):
-            if self._stop.ends or (self._stop.free and self._doubt == UNLIKELY):
+            if (self._stop.ends and self._word_size == 0) or (self._stop.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and self._stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
         if resting and self._stop.final:
-            self._judged(end, self._word_at if self._word_size else end, False, False)
-            return end
+            return self._judged(end, self._word_at if self._word_size else end, False, False)
+        if self._is_printing() and self._state == BODY and (self._kind == JSON or self._kind == CODE):
+            self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
+            return self._judged(end, end, True, True)
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
             found = toolwire_find(self._p + start, end - start, bytes_at(self._closer), PyBytes_GET_SIZE(self._closer))
             if found != NULL:

@@ -47,6 +47,11 @@ cdef inline void push_bracket(CodeReader *reader, unsigned char bracket) noexcep
     reader.mode = INSIDE
 
 
+cdef inline void begin_code_object(CodeReader *reader) noexcept nogil:
+    begin_code(reader, False)
+    push_bracket(reader, c"{")
+
+
 cdef Py_ssize_t read_code(CodeReader *reader, Bytes p, Py_ssize_t pos, Py_ssize_t end) noexcept nogil:
     cdef unsigned char byte
     cdef int mode

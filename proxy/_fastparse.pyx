@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False, cdivision=True
 # cython: binding=True, embedsignature=False
 """The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_pyblock.py`,
-`_pyprose.py`, `_pyjson.py`, `_pycode.py` and `_pysse.py`, whose counterparts are `_fast*.pxi`: same names, same order, same
+`_pyprose.py`, `_pyquoting.py`, `_pyjson.py`, `_pycode.py` and `_pysse.py`, whose counterparts are `_fast*.pxi`: same names, same order, same
 steps. A change to one lands in the other in the same commit.
 
 What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from . import _grammar, _plan
 from ._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
-from ._plan import plan
+from ._plan import plan, printed_heads
 from .events import BlockKind, Close, Delta, Fault, Open
 from .judging.live import LiveCalls
 
@@ -157,6 +157,7 @@ cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:
 include "_fastjson.pxi"
 include "_fastcode.pxi"
 include "_fastplan.pxi"
+include "_fastquoting.pxi"
 include "_fastprose.pxi"
 include "_fastblock.pxi"
 
@@ -217,10 +218,10 @@ cdef class CallScanner(BlockScanner):
             self._edge()
             self._after = True
             self._give_calls(verdict.calls, text_of(raw, size))
-            if verdict.calls and self._grammar.exclusive:
+            if verdict.calls:
                 self._choose()
         else:
-            self._line_start = raw[size - 1] == c"\n"
+            self._pass_text(raw, size)
             if verdict.replacement is None:
                 self._say(raw, size, None)
             else:
@@ -259,9 +260,12 @@ cdef class CallScanner(BlockScanner):
         return 0
 
     cdef int _choose(self) except -1:
-        self._grammar = only(self._grammar, self._shape.shape.family)
-        self._read_as(self._grammar)
-        return self._enter(self._prose)
+        chosen = only(self._grammar, self._shape.shape.family)
+        if chosen is not self._grammar:
+            self._grammar = chosen
+            self._read_as(chosen)
+            self._enter(self._prose)
+        return 0
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
@@ -285,9 +289,7 @@ cdef class CallScanner(BlockScanner):
         self._give_calls(more, "")
         self._edge()
         self._after = True
-        if self._grammar.exclusive:
-            self._choose()
-        return 0
+        return self._choose()
 
 
 include "_fastsse.pxi"

@@ -8,8 +8,9 @@ cdef enum:
     CODE = 4
     BRACES = 5
     NAME_ = 6  # `NAME` is what an `ObjectReader` waits for
+    PRINTED = 7
 
-if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME".split()] != list(range(7)):
+if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME PRINTED".split()] != list(range(8)):
     raise ImportError("the kinds of fields have other numbers than the compiled scanner knows")
 
 cdef enum:
@@ -23,6 +24,7 @@ if (_plan.SURE, _plan.LIKELY, _plan.UNLIKELY) != (SURE, LIKELY, UNLIKELY):
 cdef enum:
     ANYWHERE
     LINE
+    MARGIN
     AFTER
 
 
@@ -92,7 +94,7 @@ cdef class _Opener:
     cdef bytes literal
     cdef _Shape shape
     cdef _Stop first
-    cdef bint fence, inner
+    cdef bint fence, inner, untaught
 
     def __cinit__(self, opener, dict shapes):
         self.literal = opener.literal
@@ -100,6 +102,7 @@ cdef class _Opener:
         self.first = _Stop(opener.first, shapes)
         self.fence = any([shape.fence for shape in opener.shapes])
         self.inner = opener.inner
+        self.untaught = opener.untaught
 
 
 cdef class _Marker:
@@ -109,21 +112,34 @@ cdef class _Marker:
     cdef int anchor
     cdef _Opener opens
     cdef int reasoning
+    cdef bint untaught
 
     def __cinit__(self, marker, dict shapes):
         self.literal = marker.literal
         self.p = bytes_at(self.literal)
         self.size = PyBytes_GET_SIZE(self.literal)
-        self.anchor = LINE if marker.anchor == "line" else AFTER if marker.anchor == "after" else ANYWHERE
+        self.anchor = {"line": LINE, "margin": MARGIN, "after": AFTER}.get(marker.anchor, ANYWHERE)
         self.opens = None if marker.opens is None else _Opener(marker.opens, shapes)
         self.reasoning = -1 if marker.reasoning is None else marker.reasoning
+        self.untaught = marker.untaught
+
+
+cdef tuple by_first(markers, dict shapes):
+    """The markers that begin with each byte, in the order in which they are tried."""
+    cdef list found = [[] for byte in range(256)]
+    for marker in markers:
+        found[marker.literal[0]].append(_Marker(marker, shapes))
+    return tuple([tuple(some) for some in found])
 
 
 cdef class _Plan:
-    cdef tuple text, inside
-    cdef _Opener answer
+    cdef tuple text, inside  # see `by_first`
+    cdef _Opener answer, printed
+    cdef bint quotes
     cdef unsigned char begins[256]
     cdef unsigned char marks[256]
+    cdef unsigned char begins_some[256]  # of `begun`
+    cdef tuple begun
     cdef bytes firsts
     cdef Py_ssize_t longest
 
@@ -134,12 +150,18 @@ cdef class _Plan:
         for shape, stops in found.stops.items():
             native = shapes[shape]
             native.stops = tuple([_Stop(stop, shapes) for stop in stops])
-        self.text = tuple([_Marker(marker, shapes) for marker in found.text])
-        self.inside = tuple([tuple([_Marker(marker, shapes) for marker in markers]) for markers in found.inside])
+        self.text = by_first(found.text, shapes)
+        self.inside = tuple([by_first(markers, shapes) for markers in found.inside])
         self.answer = None if found.answer is None else _Opener(found.answer, shapes)
+        self.printed = None if found.printed is None else _Opener(found.printed, shapes)
+        self.quotes = found.quotes
         memset(self.begins, 0, 256)
         for byte in found.begins:
             self.begins[byte] = 1
+        self.begun = found.begun
+        memset(self.begins_some, 0, 256)
+        for opener in found.begun:
+            self.begins_some[opener[0]] = 1
         memset(self.marks, 0, 256)
         for byte in found.firsts:
             self.marks[byte] = 1

@@ -1,10 +1,16 @@
 # Text outside blocks: part of `_fastparse.pyx`, the twin of `_pyprose.py`.
 
 
+cdef enum:
+    NONE
+    ANSWER
+    LITERAL
+
+
 cdef class ProseScanner:
     cdef object _grammar, _reasoning, _choice, _open
     cdef _Plan _plan
-    cdef _Opener _answer
+    cdef bint _opens
     cdef tuple _markers
     cdef Py_ssize_t _block_bytes, _limit
     cdef long long _next_block, _steps
@@ -19,7 +25,10 @@ cdef class ProseScanner:
     cdef list _out
 
     cdef int _state, _prose, _tags
-    cdef bint _fresh, _after, _line_start, _trims
+    cdef bint _fresh, _after, _line_start, _margin, _trims
+    cdef Quoting _quoting
+    cdef Py_ssize_t _quiet, _quoted
+    cdef int _refused
     cdef bytes _held
     cdef int _first_count
     cdef unsigned char _firsts[FIRSTS]
@@ -61,7 +70,10 @@ cdef class ProseScanner:
         self._tags = 0
         self._fresh = True
         self._after = False
-        self._line_start = True
+        self._line_start = self._margin = True
+        memset(&self._quoting, 0, sizeof(Quoting))
+        self._quiet = self._quoted = 0
+        self._refused = NONE
         self._read_as(grammar)
         self._begin(b"")
         self._enter(REASONING if preopened and reasoning else TEXT)
@@ -128,7 +140,7 @@ cdef class ProseScanner:
             return []
         if self._state <= REASONING and PyBytes_GET_SIZE(self._held) == 0 and self._is_plain(p, size):
             self._steps += size
-            self._line_start = p[size - 1] == c"\n"
+            self._pass_line(p, size)
             if not (self._blank or self._spilled or self._open is None):  # most deltas
                 text = self._go_through(p, size, text)
                 return [] if text is None else [new_delta(self._open, text)]
@@ -171,7 +183,7 @@ cdef class ProseScanner:
         if pending + size - end > self._limit:
             return False
         self._steps += size
-        self._line_start = p[size - 1] == c"\n"
+        self._pass_line(p, size)
         if end > 0:
             self._fresh = self._fresh and self._stays_fresh(p, end)
             if pending:
@@ -271,7 +283,7 @@ cdef class ProseScanner:
         cdef int index
         cdef Py_ssize_t at
         cdef unsigned char *marks
-        if self._fresh and self._answer is not None:
+        if (self._fresh and self._opens) or is_active(&self._quoting):
             return False
         if size < BRIEF and self._first_count > 2:
             marks = self._plan.marks
@@ -303,6 +315,9 @@ cdef class ProseScanner:
             pos = self._read_prose(pos) if self._state <= REASONING else self._read_block(pos)
         if REASONING < self._state < DONE:
             append(self._raw, self._p + self._start, self._size - self._start)
+            self._quiet = max(0, self._quiet - self._start)
+        elif PyBytes_GET_SIZE(self._held) == 0:
+            self._quiet = 0
         self._owner = None
         self._size = 0
         return 0
@@ -325,7 +340,7 @@ cdef class ProseScanner:
     cdef int _read_as(self, grammar) except -1:
         cdef int index
         self._plan = plan_of(grammar, self._reasoning, self._scan_calls)
-        self._answer = self._plan.answer
+        self._opens = self._plan.answer is not None or self._plan.printed is not None
         self._limit = max(self._block_bytes, self._plan.longest)
         self._first_count = PyBytes_GET_SIZE(self._plan.firsts)
         for index in range(self._first_count):
@@ -343,41 +358,103 @@ cdef class ProseScanner:
         cdef Bytes p = self._p
         cdef Py_ssize_t size = self._size
         cdef Py_ssize_t at = pos
+        cdef bint cut = False
         cdef _Marker marker
-        if self._fresh and self._answer is not None and self._prose == TEXT:
+        self._quoted = pos
+        if self._fresh and self._opens and self._prose == TEXT:
             while at < size and CLASS[p[at]] & SPACE:
                 at += 1
-            if at < size and self._plan.begins[p[at]]:
-                self._say(p + pos, at - pos, None)
-                return self._open_block(self._answer, at)
+            if at < size:
+                if not self._refused and self._plan.answer is not None and self._plan.begins[p[at]]:
+                    self._move(pos, at)
+                    return self._open_block(self._plan.answer, at)
+                if self._plan.printed is not None:
+                    marker = self._marker_at(pos, at, &cut)
+                    if cut:
+                        return self._hold(pos, at)
+                    if marker is None and self._may_recognise(pos, at):
+                        self._move(pos, at)
+                        return self._open_block(self._plan.printed, at)
             at = pos
         while True:
             at = self._next_first(at)
             if at >= size:
                 break
-            for marker in self._markers:
-                if marker.anchor != ANYWHERE and not self._anchored(marker, pos, at):
-                    continue
-                if size - at >= marker.size:
-                    if memcmp(p + at, marker.p, marker.size) == 0:
-                        self._steps += at + marker.size - pos
-                        self._say(p + pos, at - pos, None)
-                        return self._open_marker(marker, at)
-                elif memcmp(p + at, marker.p, size - at) == 0:
-                    self._held = PyBytes_FromStringAndSize(<const char *>p + at, size - at)
-                    size = at
-                    break
+            marker = self._marker_at(pos, at, &cut)
+            if cut:
+                return self._hold(pos, at)
+            if marker is not None:
+                self._steps += at + marker.size - pos
+                self._move(pos, at)
+                return self._open_marker(marker, at)
             at += 1
+        self._steps += size - pos
+        self._move(pos, size)
+        return size
+
+    cdef _Marker _marker_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut):
+        cdef Bytes p = self._p + at
+        cdef Py_ssize_t size = self._size - at
+        cdef bint refused = self._refused == LITERAL and at == pos
+        cdef _Marker marker
+        for marker in <tuple>self._markers[p[0]]:
+            if refused and not marker.untaught:
+                continue
+            if marker.anchor != ANYWHERE and not self._anchored(marker, pos, at):
+                continue
+            if size >= marker.size:
+                if memcmp(p, marker.p, marker.size) == 0 and (not marker.untaught or self._may_recognise(pos, at)):
+                    return marker
+            elif memcmp(p, marker.p, size) == 0:
+                cut[0] = True
+                return None
+        return None
+
+    cdef bint _may_recognise(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
+        if at < self._quiet:
+            return False
+        self._quote(pos, at)
+        if self._p[at] != TICK:
+            end_run(&self._quoting, self._p[at])
+        return not is_quoted(&self._quoting)
+
+    cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
+        """Read up to `at` what may be quoted."""
+        read_quoting(&self._quoting, self._p, self._quoted, at, is_margin(self._p, pos, self._quoted, self._margin))
+        self._quoted = at
+
+    cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:
         self._steps += self._size - pos
-        if size > pos:
-            self._line_start = p[size - 1] == c"\n"
-            whole = self._owner if pos == 0 and size == self._size and type(self._owner) is str else None
-            self._say(p + pos, size - pos, whole)
+        self._held = PyBytes_FromStringAndSize(<const char *>self._p + at, self._size - at)
+        self._move(pos, at)
+        self._quiet = max(0, self._quiet - at)
         return self._size
+
+    cdef int _move(self, Py_ssize_t pos, Py_ssize_t at) except -1:
+        if at == pos:
+            return 0
+        self._refused = NONE
+        if self._plan.quotes and self._prose == TEXT:
+            self._quote(pos, at)
+        self._margin = is_margin(self._p, pos, at, self._margin)
+        self._line_start = self._p[at - 1] == c"\n"
+        whole = self._owner if pos == 0 and at == self._size and type(self._owner) is str else None
+        return self._say(self._p + pos, at - pos, whole)
+
+    cdef void _pass_text(self, Bytes p, Py_ssize_t size) noexcept:
+        if self._plan.quotes and self._prose == TEXT:
+            read_quoting(&self._quoting, p, 0, size, self._margin)
+        self._pass_line(p, size)
+
+    cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
+        self._line_start = p[size - 1] == c"\n"
+        self._margin = is_margin(p, 0, size, self._margin)
 
     cdef bint _anchored(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) noexcept:
         if marker.anchor == LINE:
             return self._line_start if at == pos else self._p[at - 1] == c"\n"
+        if marker.anchor == MARGIN:
+            return is_margin(self._p, pos, at, self._margin)
         if not (self._after and self._blank):
             return False
         if not self._trims and PyByteArray_GET_SIZE(self._pending) + at - pos > self._limit:
@@ -526,8 +603,10 @@ cdef class ProseScanner:
             self._leave_out()
         self._pending.clear()
         self._close()
-        self._blank = self._touching = self._line_start = True
+        self._blank = self._touching = self._line_start = self._margin = True
         self._after = self._spilled = False
+        if self._prose == TEXT:
+            end_line(&self._quoting)
         return 0
 
     cdef object _number(self):

@@ -37,7 +37,7 @@ SPACE: Final = " \t\r\n"
 FENCE: Final = "```"
 """A Markdown fence: tolerated around a body where `Shape.fence` says so."""
 
-Anchor = Literal["anywhere", "line", "answer", "after"]
+Anchor = Literal["anywhere", "line", "margin", "answer", "after"]
 Why = Literal["end", "truncated", "oversize"]
 
 TEXT: Final = 0
@@ -63,7 +63,7 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 `done`    finished, or stopped by a fault.
 """
 
-Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "call", "braces"]
+Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "end"]
 """How a field ends.
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;
@@ -73,7 +73,10 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 `object`, `array`  a JSON value: by depth, outside strings;
 `list`    `[...]` with calls as Python writes them, or with JSON: by depth, outside strings;
 `call`    `name(...)` as Python writes it: by depth, outside strings;
-`braces`  `{...}` with strings between two `Shape.quote`: by depth, outside strings.
+`braces`  `{...}` with strings between two `Shape.quote`: by depth, outside strings;
+`printed`  as it begins: an object whose first key is one of `Shape.first_keys`, in either kind of quotes; a call as Python writes it of
+          a tool that may be called, perhaps awaited or printed; or a list of such things;
+`end`     with the answer: beside this one other branches may stand.
 """
 
 ValueKind = Literal["text", "json", "unsure"]
@@ -118,14 +121,15 @@ a literal or a bracket. A place without branches is the end of the answer."""
 class Shape:
     """One way in which a block of calls is written: an opener, and places and fields up to `END`.
 
-    `opener` and `closer` are literal text. An empty `opener` (with `anchor="answer"`) means that the body itself begins the
-    block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one
-    JSON object, then the closer, or if that is empty the end of the answer. `closer` is also what ends a body that is broken;
+    `opener` and `closer` are literal text. An empty `opener` (with `anchor` `answer`, untaught also `margin`) means that the body itself
+    begins the block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one
+    JSON object or several, then the closer; if that is empty one, and the end of the answer. `closer` is also what ends a body that is broken;
     without one such a block is text. Where only closers are missing behind a field with content, the opener of another block ends
     this one.
     A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this one.
     `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a
-    block); `answer`, only before any other visible text; `after`, only after a block, with nothing but whitespace between.
+    block); `margin`, the same, indentation aside; `answer`, only before any other visible text; `after`, only after a block, with
+    nothing but whitespace between.
     `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same for
     the first object of an array. `fence`: a Markdown fence may stand around the first field.
 
@@ -137,7 +141,8 @@ class Shape:
     block. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix` stands before every tag of arguments
     that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked
     for at once. `untaught`: nobody asked the model for this form, so that a block in it is a call only if it passes the judge's test
-    (R23.1); else it is ordinary text, read as if there were no such shape.
+    (R23.1), and stands neither in inline code nor in a fence; else it is ordinary text. What can be read as taught is; and an untaught
+    shape that cannot be told from a taught one is left out.
     """
 
     opener: str
@@ -162,12 +167,14 @@ class Shape:
         """`body`, spelled out."""
         if self.body:
             return self.body
-        behind = (Branch(literal=self.closer),) if self.closer else ()
-        return ((Branch(read="object", field="call", then=1),), behind)
+        call = Branch(read="object", field="call", then=1)
+        return ((call,), (Branch(literal=self.closer), call) if self.closer else ())
 
     @property
     def whole(self) -> Field | None:
         """The field that takes all of a body, if that is what the shape says."""
+        if any(branch.literal and branch.read != "nothing" for branch in self.places[0]):
+            return None
         fields = {branch.field for place in self.places for branch in place if branch.read != "nothing"}
         return next(iter(fields)) if fields <= {"call", "calls"} and len(fields) == 1 else None
 
@@ -177,8 +184,8 @@ class Grammar:
     """What call blocks look like: one shape, or several that may occur side by side (tried in this order).
 
     Shapes with the same opener are told apart by what comes behind it. `reasoning` are the tags around reasoning that models
-    of this format write. `exclusive`: after the first block only shapes of its family count: those here, or those of the grammar
-    that `families` has for it. `calls_in_reasoning`: these models call from inside reasoning as well.
+    of this format write. `families`: after a block with calls that is of one of them its grammar counts. `exclusive`: after one that is of none of them
+    only shapes of its own family count. `calls_in_reasoning`: these models call from inside reasoning as well.
     """
 
     shapes: tuple[Shape, ...]
@@ -237,9 +244,11 @@ def _stripped(literals: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)  # a pure function of frozen values, and run in the middle of an answer
 def only(grammar: Grammar, family: str) -> Grammar:
-    """The shapes of one family."""
+    """What counts after a call of this family."""
     if grammar.families is not None and family in grammar.families:
         return grammar.families[family]
+    if not grammar.exclusive:
+        return grammar
     return replace(grammar, shapes=tuple(shape for shape in grammar.shapes if shape.family == family))
 
 

@@ -51,17 +51,20 @@ from ._plan import (
     NAME,
     NAMED,
     NOTHING,
+    PRINTED,
     PROSE,
     SURE,
+    TICK,
     UNLIKELY,
     WORD,
     Opener,
     Step,
     Stop,
+    printed_heads,
 )
 from ._pycode import BracesReader, CodeReader
 from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
-from ._pyprose import ProseScanner
+from ._pyprose import ANSWER, LITERAL, NONE, ProseScanner
 from .judging.live import LiveCalls
 
 _SPACE: Final = SPACE.encode()
@@ -69,6 +72,7 @@ _FENCE: Final = FENCE.encode()
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NEWLINE: Final = ord("\n")
 _BRACKET: Final = ord("[")
+_BRACE: Final = ord("{")
 _TO_CLOSER: Final = -1
 _ANYWHERE: Final = -(1 << 62)
 _IN_TAG: Final = bytes(byte for byte in range(256) if byte not in b"<" + _SPACE)
@@ -127,6 +131,10 @@ class BlockScanner(ProseScanner):
         self._braces = BracesReader()
         self._overlap = b""
 
+        # `_untaught`: what is read is none of the taught forms. `_inner`: it stands in a section, or ends one.
+        self._untaught = False
+        self._inner = False
+
         # `_live` gives out calls while they come, if that is wanted. `_followed`: it wants the field that is read.
         self._live: LiveCalls | None = None
         self._followed = False
@@ -143,11 +151,16 @@ class BlockScanner(ProseScanner):
         self._may_end = False
         self._doubt = SURE
         self._proving = None
-        self._fresh = False
-        if opener.inner:
-            self._right = ""
-        if self._live is not None:
-            self._live.begin_block(self._pieces)
+        self._refused = NONE
+        self._untaught = opener.untaught
+        self._inner = opener.inner
+        self._followed = False
+        if not self._untaught:
+            self._fresh = self._fresh and self._plan.quotes
+            if opener.inner:
+                self._right = ""
+            if self._live is not None:
+                self._live.begin_block(self._pieces)
         return self._go_to(opener.first, at + len(self._opener))
 
     def _read_block(self, pos: int) -> int:
@@ -226,7 +239,8 @@ class BlockScanner(ProseScanner):
             return self._take(step, self._back_to(self._word_at))
         if self._doubt:
             return self._read_on(at)
-        return self._break() if self._pieces else self._mention()
+        at = self._start + self._word_at - len(self._raw)
+        return self._break(at) if self._pieces else self._mention(at)
 
     def _text_begins(self, step: Step, at: int) -> int:
         """A text without a literal before it: it began with the place, whitespace included."""
@@ -246,8 +260,7 @@ class BlockScanner(ProseScanner):
         if self._stop.ends or self._stop.free:
             return self._closed(upto, self._word_at)
         upto += self._gather()
-        self._judged(upto, self._word_at, False)
-        return upto
+        return self._judged(upto, self._word_at, False)
 
     def _be_sure(self) -> None:
         """What may follow a value follows: it has ended."""
@@ -326,6 +339,9 @@ class BlockScanner(ProseScanner):
             if step.shape.first_keys and not self._pieces:
                 self._state = KEY
                 self._key = b""
+        elif step.read == PRINTED:
+            self._state = KEY
+            self._key = b""
         elif step.read == CODE:
             self._code.begin(bool(step.literal))
         elif step.read == BRACES:
@@ -334,7 +350,7 @@ class BlockScanner(ProseScanner):
             self._stop = self._places()[step.then]
             self._overlap = b""
             self._worded = self._ended = False
-        if self._live is not None:
+        if self._live is not None and not self._untaught:
             self._followed = self._live.begin_field(step.shape, step.field, step.read, self._from)
         return pos
 
@@ -359,6 +375,15 @@ class BlockScanner(ProseScanner):
             if buf[at] in _SPACE and self._key in (b"[", b"{", b"[{"):
                 continue
             self._key += buf[at : at + 1]
+            if self._untaught:
+                begun = self._begins_printed()
+                if begun is None:
+                    continue
+                self._steps += at + 1 - pos
+                if not begun:
+                    return self._mention(at)
+                self._state = BODY
+                return at + 1
             fits = self._key == b"["
             for key in self._shape.first_keys:
                 head = f'{{"{key}"'.encode()
@@ -372,9 +397,30 @@ class BlockScanner(ProseScanner):
                 fits = fits or head.startswith(self._key) or (b"[" + head).startswith(self._key)
             if not fits:
                 self._steps += at + 1 - pos
-                return self._mention()
+                return self._mention(at)
         self._steps += end - pos
         return end
+
+    def _begins_printed(self) -> bool | None:
+        """Whether an untaught call begins with `_key`; None as long as it may. Then the machine that reads on is chosen."""
+        assert self._shape is not None
+        listed = self._key.startswith(b"[")
+        key = self._key[listed:]
+        heads = printed_heads(self._shape, self._judge.callable_names if self._kind == PRINTED else ())
+        if key not in heads:
+            return None if any(head.startswith(key) for head in heads) else False
+        if key[:2] == b'{"' and not listed:
+            self._kind = JSON
+            self._json.begin_after_first_key()
+        else:
+            self._kind = CODE
+            begun = self._key.removeprefix(b"await ")
+            if begun[0] == _BRACE:
+                self._code.begin_object()
+            else:
+                self._code.begin(listed)
+            self._code.read(begun, int(begun[0] == _BRACE), len(begun))
+        return True
 
     def _read_field(self, pos: int, end: int) -> int:
         if self._kind == PROSE:
@@ -386,7 +432,9 @@ class BlockScanner(ProseScanner):
         self._steps += after - pos
         if self._followed:
             self._pass_field(self._buf[pos:after])
-        if reader.mode == WHOLE:
+        # A fence that ends inside an object: perhaps no more than a bracket is missing.
+        halved = reader.mode == WRONG and self._kind == JSON and self._printing and self._buf[after] == TICK[0]
+        if reader.mode == WHOLE or halved:
             ended = self._offset(after)
             self._keep(ended)
             if self._then == END:
@@ -394,8 +442,14 @@ class BlockScanner(ProseScanner):
             self._state = TAIL
             return self._go_to(self._places()[self._then], after)
         if reader.mode == WRONG:
-            return self._mention() if self._kind == CODE and not (self._pieces or self._code.inside) else self._break()
+            early = self._kind == CODE and not (self._pieces or self._code.inside)
+            return self._mention(after) if early else self._break(after)
         return after
+
+    @property
+    def _printing(self) -> bool:
+        """What is read was not taught and has no markers."""
+        return self._untaught and not self._opener
 
     def _keep(self, upto: int) -> None:
         """The field that was read ends at offset `upto`."""
@@ -486,20 +540,30 @@ class BlockScanner(ProseScanner):
         self._live.pass_value(more, whole)
 
     def _read_word(self, pos: int, end: int) -> int:
-        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one, makes the block none."""
+        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is untaught, anyone's),
+        makes the block none."""
         window = self._overlap + self._buf[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
         shift = pos - len(self._overlap)
         for at, byte in enumerate(window):
             step, cut = self._literal_at(window, at, len(window))
             if step is not None or cut:
                 return self._text_ended(step, window[:at], shift + at, end, window[at:])
-            again = bool(self._opener) and window.startswith(self._opener[: len(window) - at], at)
-            if again and len(window) - at < len(self._opener):
+            again, cut = self._opener_at(window, at)
+            if cut:
                 return self._text_ended(None, window[:at], shift + at, end, window[at:])
             if again or not self._is_word(byte) or self._offset(shift + at) - self._from >= WORD_BYTES:
                 self._steps += at
-                return self._break() if self._pieces else self._mention()
+                return self._break(shift + at) if self._pieces else self._mention(shift + at)
         return self._text_ended(None, window, end, end, b"")
+
+    def _opener_at(self, window: bytes, at: int) -> tuple[bool, bool]:
+        """Whether an opener stands there that no short field holds, and whether one may, as far as the window goes."""
+        cut = False
+        for opener in self._plan.begun if self._untaught else (self._opener,):
+            if opener and window.startswith(opener, at):
+                return True, False
+            cut = cut or (len(window) - at < len(opener) and opener.startswith(window[at:]))
+        return False, cut
 
     def _is_word(self, byte: int) -> bool:
         """Whether the next byte of a short field may be part of it."""
@@ -532,7 +596,7 @@ class BlockScanner(ProseScanner):
             return self._given_up(upto)
         if opener_end >= 0:
             self._steps += opener_end - pos
-            return self._release()
+            return self._release(opener_end)
         return self._pass(pos, end, max(len(self._opener), len(self._closer)))
 
     def _find(self, literal: bytes, pos: int, end: int, since: int = _ANYWHERE) -> int:
@@ -554,17 +618,19 @@ class BlockScanner(ProseScanner):
         self._overlap = seam[len(seam) - min(len(seam), longest - 1) :]
         return end
 
-    def _mention(self) -> int:
-        """No body follows the opener."""
+    def _mention(self, at: int) -> int:
+        """No body follows the opener, as shows at `at`."""
         assert self._shape is not None
-        if not self._judge.strict or self._shape.first_keys or not self._closer:
-            return self._release()
+        if self._untaught or not self._judge.strict or self._shape.first_keys or not self._closer:
+            return self._release(at)
         return self._look_again(HELD)
 
-    def _break(self) -> int:
-        """The body is not what the shape says. Without a closer to come it is no block at all."""
-        if not self._closer:
-            return self._release()
+    def _break(self, at: int) -> int:
+        """The body is not what the shape says, as shows at `at`. Without a closer to come it is no block at all; nor is one that
+        was not taught, of which no more than the name is known."""
+        named = self._kind in (NAME, WORD) if self._state == BODY else not self._has_content()
+        if not self._closer or (self._untaught and named):
+            return self._release(at)
         whole = self._state == TAIL and bool(self._opener and self._stop.next) and self._has_content()
         self._beyond = self._word_at if whole else END
         if self._state == BODY:
@@ -580,39 +646,48 @@ class BlockScanner(ProseScanner):
         self._overlap = b""
         return self._start + len(self._opener)
 
-    def _release(self) -> int:
-        """The opener was none: it is text, and what follows it is read as text."""
-        self._gather()
+    def _release(self, at: int) -> int:
+        """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
+        at += self._gather()
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, b"")
             return len(self._buf)
+        if self._plan.quotes:
+            return self._read_again(at)
         self._state = self._prose
-        self._line_start = self._opener.endswith(b"\n")
+        self._fresh = False
+        self._line_start = self._margin = self._opener.endswith(b"\n")
         self._say(self._opener.decode())
         return self._start + len(self._opener)
+
+    def _read_again(self, at: int) -> int:
+        """What was taken for a block up to `at` is none of this kind: it is read again, as something else."""
+        self._state = self._prose
+        if self._untaught:
+            self._quiet = max(self._quiet, at, self._start + 1)
+        else:
+            self._refused = LITERAL if self._opener else ANSWER
+        return self._start
 
     def _closed(self, upto: int, body_end: int) -> int:
         """The block is whole: it ends at `upto`, its body at offset `body_end`."""
         upto += self._gather()
         if self._pieces:
-            self._judged(upto, body_end, True)
-        else:
-            self._settle(DROPPED, self._buf[self._start : upto])  # framing
-        return upto
+            return self._judged(upto, body_end, True)
+        return self._settled(DROPPED, upto)  # framing
 
     def _given_up(self, upto: int) -> int:
         """A block that is not what its shape says ends with the closer at `upto`."""
         upto += self._gather()
-        self._judged(upto, upto - self._start - len(self._closer), True, broken=True)
-        return upto
+        return self._judged(upto, upto - self._start - len(self._closer), True, broken=True)
 
-    def _judged(self, upto: int, body_end: int, closed: bool, broken: bool = False) -> None:
+    def _judged(self, upto: int, body_end: int, closed: bool, broken: bool = False) -> int:
+        """Have the block judged, which is the buffer from `_start` to `upto`. Gives the position from where to go on."""
         raw = self._buf[self._start : upto]
         assert self._shape is not None
         if self._live is not None and self._live.opened is not None:
             start = len(self._opener)
-            self._settle(self._live.judged(self._shape, raw, start, body_end, closed, broken), raw)
-            return
+            return self._settled(self._live.judged(self._shape, raw, start, body_end, closed, broken), upto)
         body = raw[len(self._opener) : body_end].decode()
         pieces = tuple(
             (field, raw[start : body_end if end == _TO_CLOSER else end].decode())
@@ -622,7 +697,18 @@ class BlockScanner(ProseScanner):
         whole = self._shape.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        self._settle(self._judge.block(Block(self._shape, body, pieces, closed, broken)), raw)
+        return self._settled(self._judge.block(Block(self._shape, body, pieces, closed, broken)), upto)
+
+    def _settled(self, verdict: Verdict, upto: int) -> int:
+        """Do what the judge says of the block that ends at `upto`. Gives the position from where to go on."""
+        if self._untaught:
+            if not (verdict.calls or verdict.drop):
+                return self._read_again(upto)
+            if self._inner:
+                self._right = ""
+        self._fresh = False
+        self._settle(verdict, self._buf[self._start : upto])
+        return upto
 
     def _oversize(self, end: int) -> int:
         if self._may_end:
@@ -635,10 +721,9 @@ class BlockScanner(ProseScanner):
         return self._unfinished(end, "oversize")
 
     def _unfinished(self, end: int, why: Why) -> int:
-        raw = self._buf[self._start : end]
+        body = self._buf[self._start + len(self._opener) : end].decode()
         assert self._shape is not None
-        self._settle(self._judge.unfinished(self._shape, raw[len(self._opener) :].decode(), why), raw)
-        return end
+        return self._settled(self._judge.unfinished(self._shape, body, why), end)
 
     def _end(self, truncated: bool) -> int:
         end = len(self._buf)
@@ -646,18 +731,20 @@ class BlockScanner(ProseScanner):
         stop = self._stop
         named = self._state == BODY and self._kind in (NAME, WORD) and not self._pieces  # no more than an opener
         if self._state in (HELD, KEY) or ((self._state == LEAD or named) and (self._shape.first_keys or not truncated)):
-            return self._release()
+            return self._release(end)
         resting = self._state == TAIL and self._proving is None
         if resting and not (truncated and self._doubt):
-            if stop.ends or (stop.free and self._doubt == UNLIKELY):
+            if (stop.ends and not self._word) or (stop.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and stop.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
         if resting and stop.final:
-            self._judged(end, self._word_at if self._word else end, False)
-            return end
+            return self._judged(end, self._word_at if self._word else end, False)
+        if self._printing and self._state == BODY and self._kind in (JSON, CODE):
+            self._keep(_TO_CLOSER)  # perhaps no more than a bracket is missing
+            return self._judged(end, end, True, broken=True)
         if self._state == BODY and self._kind == JSON and self._json.mode == STRING and self._closer:
             at = self._buf.find(self._closer, len(self._opener))
             if at >= 0:

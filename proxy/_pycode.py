@@ -46,6 +46,11 @@ class CodeReader:
         self.escaped = False
         self.inside = False
 
+    def begin_object(self) -> None:
+        """What was read is the brace of an object."""
+        self.begin(False)
+        self._push(ord("{"))
+
     def read(self, buf: bytes, pos: int, end: int) -> int:
         """See `ObjectReader.read`."""
         while pos < end:

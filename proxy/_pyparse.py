@@ -14,7 +14,7 @@ Rules of this module:
    block (R6.6). A block is kept back up to `block_bytes`.
 
 Here calls are given out: whole, once the judge has seen their block, or while they come (R6.13). Text outside blocks is read in
-`_pyprose.py`, blocks in `_pyblock.py`, JSON followed in `_pyjson.py`, other syntax in `_pycode.py`; framing is in `_pysse.py`.
+`_pyprose.py` (what is quoted in `_pyquoting.py`), blocks in `_pyblock.py`, JSON followed in `_pyjson.py`, other syntax in `_pycode.py`; framing is in `_pysse.py`.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class CallScanner(BlockScanner):
             self._edge()
             self._after = True
             self._give_calls(verdict.calls, raw.decode())
-            if verdict.calls and self._grammar.exclusive:
+            if verdict.calls:
                 self._choose()
         else:
-            self._line_start = raw.endswith(b"\n")
+            self._pass_text(raw)
             self._say(raw.decode() if verdict.replacement is None else valid_text(verdict.replacement))
 
     def _give_calls(self, calls: tuple[Found, ...], source: str) -> None:
@@ -121,11 +121,13 @@ class CallScanner(BlockScanner):
         self._state = DONE
 
     def _choose(self) -> None:
-        """The model has shown which format it writes: the others are text from here on."""
+        """The model has shown which format it writes, which may say what counts from here on."""
         assert self._shape is not None
-        self._grammar = only(self._grammar, self._shape.family)
-        self._read_as(self._grammar)
-        self._enter(self._prose)
+        chosen = only(self._grammar, self._shape.family)
+        if chosen is not self._grammar:
+            self._grammar = chosen
+            self._read_as(chosen)
+            self._enter(self._prose)
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
@@ -150,5 +152,4 @@ class CallScanner(BlockScanner):
         self._give_calls(more, "")
         self._edge()
         self._after = True
-        if self._grammar.exclusive:
-            self._choose()
+        self._choose()

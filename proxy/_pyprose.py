@@ -9,11 +9,18 @@ import codecs
 from typing import Final
 
 from ._grammar import DONE, REASONING, SPACE, STATES, TEXT, Grammar, valid_text
-from ._plan import Marker, Opener, plan
+from ._plan import TICK, Marker, Opener, plan
+from ._pyquoting import Quoting
 from .events import BlockKind, BlockStatus, Close, Delta, Event, Open
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")
+_BLANKS: Final = " \t"
+
+NONE: Final = 0
+ANSWER: Final = 1
+LITERAL: Final = 2
+"""What was taken for a block of what is taught and was none: nothing yet, what begins an answer, what begins with an opener."""
 
 
 class ProseScanner:
@@ -56,7 +63,14 @@ class ProseScanner:
         self._fresh = True
         self._after = False
         self._held = b""
-        self._line_start = True
+
+        # Where what is read begins: `_line_start`, at the start of a line; `_margin`, indentation aside. For untaught shapes: `_quoting`
+        # is what is quoted there, `_quiet` up to where in the buffer none begins, since one was read there already, `_refused` what was
+        # tried here of what is taught.
+        self._line_start = self._margin = True
+        self._quoting = Quoting()
+        self._quiet = 0
+        self._refused = NONE
         self._read_as(grammar)
         self._enter(REASONING if preopened and reasoning else TEXT)
 
@@ -119,7 +133,7 @@ class ProseScanner:
             return out
         if self._state <= REASONING and not self._held and self._is_plain(text):
             self._steps += len(text)
-            self._line_start = text[-1] == "\n"
+            self._pass_line(text)
             if self._blank or self._open < 0 or self._pending or (self._trims and text[-1] in SPACE):
                 self._say(text)
             else:  # most deltas: nothing to hold, nothing to give back
@@ -152,7 +166,7 @@ class ProseScanner:
         if len(self._pending) + len(waits) > self._limit:
             return None
         self._steps += len(text)
-        self._line_start = text[-1] == "\n"
+        self._pass_line(text)
         if said:
             self._fresh = self._fresh and self._stays_fresh(said)
             said = self._pending.decode() + said
@@ -209,8 +223,8 @@ class ProseScanner:
         return valid_text(text)
 
     def _is_plain(self, text: str) -> bool:
-        """No block and no tag can begin in it."""
-        if self._fresh and self._answer is not None:
+        """No block and no tag can begin in it, and nothing that is quoted."""
+        if (self._fresh and self._opens) or self._quoting.active:
             return False
         for first in self._first_chars:  # noqa: SIM110  # `any` with a generator doubles the cost of a delta
             if first in text:
@@ -230,6 +244,9 @@ class ProseScanner:
             pos = self._read_prose(pos) if self._state <= REASONING else self._read_block(pos)
         if REASONING < self._state < DONE:
             self._raw += self._buf[self._start :]
+            self._quiet = max(0, self._quiet - self._start)
+        elif not self._held:
+            self._quiet = 0
         self._buf = b""
 
     def _gather(self) -> int:
@@ -249,7 +266,7 @@ class ProseScanner:
     def _read_as(self, grammar: Grammar) -> None:
         """From here on look for this."""
         self._plan = plan(grammar, self._reasoning, self._scan_calls)
-        self._answer = self._plan.answer
+        self._opens = self._plan.answer is not None or self._plan.printed is not None
         self._limit = max(self._block_bytes, self._plan.longest)
         literals = [marker.literal for markers in (self._plan.text, *self._plan.inside) for marker in markers]
         self._first_chars = tuple(dict.fromkeys(literal.decode()[0] for literal in literals))
@@ -264,36 +281,113 @@ class ProseScanner:
     def _read_prose(self, pos: int) -> int:
         buf = self._buf
         size = len(buf)
-        at = pos
-        if self._fresh and self._answer is not None and self._prose == TEXT:
+        marker: Marker | None
+        self._quoted = pos
+        if self._fresh and self._opens and self._prose == TEXT:
+            at = pos
             while at < size and buf[at] in _SPACE:
                 at += 1
-            if at < size and buf[at] in self._plan.begins:
-                self._say(buf[pos:at].decode())
-                return self._open_block(self._answer, at)
-            at = pos
+            if at < size:
+                if not self._refused and self._plan.answer is not None and buf[at] in self._plan.begins:
+                    self._move(pos, at)
+                    return self._open_block(self._plan.answer, at)
+                if self._plan.printed is not None:
+                    marker, cut = self._marker_at(pos, at)
+                    if cut:
+                        return self._hold(pos, at)
+                    if marker is None and self._may_recognise(pos, at):
+                        self._move(pos, at)
+                        return self._open_block(self._plan.printed, at)
+        at = pos
         while (at := self._next_first(at)) < size:
-            for marker in self._markers:
-                literal = marker.literal
-                if marker.anchor != "anywhere" and not self._anchored(marker, pos, at):
-                    continue
-                if buf.startswith(literal, at):
-                    self._steps += at + len(literal) - pos
-                    self._say(buf[pos:at].decode())
-                    return self._open_marker(marker, at)
-                if size - at < len(literal) and literal.startswith(buf[at:]):
-                    self._held = buf[at:]
-                    size = at
-                    break
+            marker, cut = self._marker_at(pos, at)
+            if cut:
+                return self._hold(pos, at)
+            if marker is not None:
+                self._steps += at + len(marker.literal) - pos
+                self._move(pos, at)
+                return self._open_marker(marker, at)
             at += 1
-        self._steps += len(buf) - pos
-        if size > pos:
-            self._line_start = buf[size - 1] == _NEWLINE
-            self._say(buf[pos:size].decode())
-        return len(buf)
+        self._steps += size - pos
+        self._move(pos, size)
+        return size
+
+    def _marker_at(self, pos: int, at: int) -> tuple[Marker | None, bool]:
+        """The marker that stands at `at`, and whether one may, as far as the buffer goes. What stands between `pos` and there was not
+        said yet."""
+        buf = self._buf
+        refused = self._refused == LITERAL and at == pos
+        for marker in self._markers:
+            literal = marker.literal
+            if refused and not marker.untaught:
+                continue
+            if marker.anchor != "anywhere" and not self._anchored(marker, pos, at):
+                continue
+            if buf.startswith(literal, at):
+                if not marker.untaught or self._may_recognise(pos, at):
+                    return marker, False
+            elif len(buf) - at < len(literal) and literal.startswith(buf[at:]):
+                return None, True
+        return None, False
+
+    def _may_recognise(self, pos: int, at: int) -> bool:
+        """Whether an untaught block may begin at `at`."""
+        if at < self._quiet:
+            return False
+        quoting = self._quoting
+        quoting.read(self._buf, self._quoted, at, self._is_margin(pos, self._quoted))
+        self._quoted = at
+        if self._buf[at] != TICK[0]:
+            quoting.end_run(self._buf[at])
+        return not quoting.quotes
+
+    def _hold(self, pos: int, at: int) -> int:
+        """What begins at `at` may be a marker: keep it until more is there."""
+        size = len(self._buf)
+        self._steps += size - pos
+        self._held = self._buf[at:]
+        self._move(pos, at)
+        self._quiet = max(0, self._quiet - at)
+        return size
+
+    def _move(self, pos: int, at: int) -> None:
+        """The text between `pos` and `at` is said, and reading goes on behind it."""
+        if at == pos:
+            return
+        buf = self._buf
+        self._refused = NONE
+        if self._plan.quotes and self._prose == TEXT:
+            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+        self._margin = self._is_margin(pos, at)
+        self._line_start = buf[at - 1] == _NEWLINE
+        self._say(buf[pos:at].decode())
+
+    def _is_margin(self, pos: int, at: int) -> bool:
+        """Whether `at` is the start of a line, indentation aside; `_margin` says it of `pos`."""
+        buf = self._buf
+        while at > pos and buf[at - 1] in b" \t":
+            at -= 1
+        return self._margin if at == pos else buf[at - 1] == _NEWLINE
+
+    def _pass_text(self, raw: bytes) -> None:
+        """A block is text."""
+        if self._plan.quotes and self._prose == TEXT:
+            self._quoting.read(raw, 0, len(raw), self._margin)
+        self._pass_line(raw.decode())
+
+    def _pass_line(self, text: str) -> None:
+        """Where the text ends that is said."""
+        self._line_start = text[-1] == "\n"
+        if text[-1] in _BLANKS:
+            before = text.rstrip(_BLANKS)
+            self._margin = before[-1] == "\n" if before else self._margin
+        else:
+            self._margin = self._line_start
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
         """Whether `marker` counts at `at`; what stands between `pos` and there was not said yet."""
+        if marker.anchor == "margin":
+            return self._is_margin(pos, at)
         if marker.anchor == "after":
             near = self._trims or len(self._pending) + at - pos <= self._limit  # more would not have waited
             return self._after and self._blank and near and not self._buf[pos:at].strip(_SPACE)
@@ -418,8 +512,10 @@ class ProseScanner:
             self._leave_out()
         self._pending.clear()
         self._close()
-        self._blank = self._touching = self._line_start = True
+        self._blank = self._touching = self._line_start = self._margin = True
         self._after = self._spilled = False
+        if self._prose == TEXT:
+            self._quoting.end_line()
 
     def _number(self) -> int:
         number = self._next_block

@@ -81,7 +81,8 @@ def _calls(route: Route, target: Target, *, named: bool) -> str:
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
     if options.mode == "native":
-        return f"{where} are the server's own (`mode: native`)."
+        others = "" if options.recognise == "taught" else ", and those that it leaves in its text"
+        return f"{where} are the server's own (`mode: native`){others}."
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
     if route.by_family is not None:

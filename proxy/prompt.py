@@ -85,8 +85,9 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
     return " ".join(sentences)
 
 
-def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
-    """The text that teaches the tools of `request`; empty if it has none to teach.
+def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:
+    """The text that teaches the tools of `request`; empty if it has none to teach. `also`: what else than the format's own markers the
+    route reads as such. A format without a layout writes what it likes; there only its own are known to be no data.
 
     Under `tool_choice: none` only the sentence that forbids calls, unless `inject_when_none` asks for the tools as well.
     """
@@ -97,8 +98,9 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
             return NEVER
     if not tools:
         return ""
+    shown = tool_format.render_tools(with_groups(tools))
     values = {
-        "tools": tool_format.render_tools(with_groups(tools)),
+        "tools": shown if tool_format.layout is None else escaping_for(tool_format, also).json(shown),
         "policy": policy(tools, request.tool_choice, request.parallel_tool_calls, escaping_for(tool_format).value),
         "format": tool_format.instructions,
         "examples": prompt.examples,

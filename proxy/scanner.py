@@ -41,13 +41,13 @@ def open_scanner(
     """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then `finish(truncated=False) -> list[Event]`.
 
     `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict, with
-    an empty list (or `choice` none) nothing is a call. Calls in other forms than that of `format` are read as `options.recognise` says,
-    where tools are known. `count` is called with the name of each counter, see `Judge`.
+    an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but that nothing is read
+    but `format`. Calls in other forms are read as `options.recognise` says where tools are known. `count` is called with the name of each counter, see `Judge`.
     `scanner` is the twin to use; default: the one that `proxy.fastparse` chose.
     Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
     """
     chosen = registries().formats.get(format) if isinstance(format, str) else format
-    options = options or RouteOptions()
+    options = options or RouteOptions(recognise="taught")
     limits = limits or LimitsConfig()
     choice = choice or ToolChoice()
     specs = None if tools is None else tuple(read_tool(tool) for tool in tools)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import Final
 
-from ._grammar import SPACE, without_calls
+from ._grammar import SPACE, Grammar, without_calls
 from .config import LimitsConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from .exchange import Offer
 from .fastparse import CallScanner
+from .formats.base import ToolFormat
 from .formats.recognition import recognising
 from .judging.ids import CallIds
 from .judging.judge import Judge
@@ -28,6 +31,15 @@ from .waiting import WaitingCalls
 
 _PER_CHOICE = 1 << 32
 """Each scanner numbers its blocks in a range of its own; blocks of the backend keep their numbers below all of them."""
+
+
+_NOTHING: Final = Grammar(shapes=())
+
+
+@lru_cache(maxsize=256)
+def not_taught(tool_format: ToolFormat) -> ToolFormat:
+    """The format of a route where it was not taught: nothing is looked for but what is recognised anyway."""
+    return replace(tool_format, grammar=_NOTHING)
 
 
 class ScanStage:

@@ -14,7 +14,9 @@ references). Source: R3.4, R3.6, R3.9, R3.10; the choice of the engine: docs/adr
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Mapping
 from hashlib import blake2b
 from itertools import islice
@@ -156,7 +158,7 @@ class ToolSchema:
         Arguments that would take too long to check do not fit: nobody could vouch for them.
         """
         try:
-            value = orjson.loads(arguments)
+            value = _loads(arguments)
         except ValueError as error:
             return f"The arguments are not valid JSON: {error}."
         values = 1 + arguments.count(",") + arguments.count("[") + arguments.count("{")
@@ -387,3 +389,29 @@ class SchemaCache:
         if isinstance(found, SchemaProblem):
             raise SchemaProblem(found.message, found.path)
         return found
+
+
+_BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}")
+"""A number may be beyond those of a float."""
+
+
+def _loads(text: str) -> Any:
+    """The value of a JSON text. A number beyond those of a float is the largest one. Raises `ValueError`."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        if _BEYOND.search(text) is None:
+            raise
+    try:
+        return json.loads(text, parse_float=_bounded, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+
+def _bounded(text: str) -> float:
+    return max(-sys.float_info.max, min(sys.float_info.max, float(text)))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")

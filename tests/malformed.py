@@ -266,7 +266,7 @@ CLOSED: dict[str, Callable[[random.Random, str], str]] = {
     "prose after": lambda rng, body: f"{body} Done.",
     "fence": lambda rng, body: f"\n```json\n{body}\n```\n",
     "fence left open": lambda rng, body: f"```json\n{body}",
-    "object twice": lambda rng, body: body + body,
+    "object and a half": lambda rng, body: body + body[: rng.randrange(1, len(body))],
     "array around": lambda rng, body: f"[{body}]",
     "string around": lambda rng, body: json.dumps(body),
     "deep nesting": _deep,

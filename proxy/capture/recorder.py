@@ -213,7 +213,7 @@ class Capture:
     def ended(self, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self._captures.held_bytes -= self._bytes
-        end = {"status": record.status, "code": record.code, **record.notes, **record.counts}
+        end = {"status": record.status, "code": record.code, **record.fields}
         self.add("end", fields={name: value for name, value in end.items() if value is not None})
         if self._left_out:
             self._head["left_out_bytes"] = self._left_out

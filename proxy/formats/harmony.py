@@ -40,6 +40,19 @@ def _call(base: int) -> tuple[Place, ...]:
 _NAME: Final = Branch(read="word", field="name", then=1)
 _HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
 
+MESSAGE: Final = Shape(
+    opener="<|start|>assistant",
+    closer="<|call|>",
+    body=(
+        tuple(
+            Branch(literal=f"<|channel|>{channel} {_TO}", read="word", field="name", then=1)
+            for channel in ("commentary", "analysis")
+        ),
+        *_call(1),
+    ),
+)
+"""A whole message, for those who do not know its beginning as framing."""
+
 _FRAMING: Final = (
     framing("<|start|>assistant"),
     framing("<|channel|>commentary<|message|>"),

@@ -235,7 +235,7 @@ def _tails(shape: Shape, words: Iterable[str]) -> Iterator[tuple[str, str, str]]
         return
     for branch in shape.places[0]:
         if branch.literal:
-            if not any(word in branch.literal for word in words):
+            if not shape.untaught and not any(word in branch.literal for word in words):
                 yield branch.literal[0], re.escape(branch.literal[1:]), r"(?!)"
         elif branch.read == "name":
             behind = [
@@ -249,5 +249,9 @@ def _tails(shape: Shape, words: Iterable[str]) -> Iterator[tuple[str, str, str]]
             yield "[", rf"{space}\{{{space}{key}", rf"{space}(?:\{{{space})?+"
         elif branch.read == "list":
             yield "[", rf"{space}(?:\{{|(?![\d.\-]){_NAME}++\()", rf"{space}{_NAME}*+"
+        elif branch.read == "printed":  # not calls in Python: the names are the request's
+            key = f"(?:{key}|{key.replace(chr(34), chr(39))})"
+            yield "{", space + key, space
+            yield "[", rf"{space}(?:\{{{space}{key}|(?![\d.\-]){_NAME}++\()", rf"{space}(?:\{{{space}|{_NAME}*+)"
         elif branch.read == "braces":
             yield "{", "", r"(?!)"

@@ -1,19 +1,294 @@
-"""Forms in which models write calls although nobody taught them (R23.1)."""
+"""Forms in which models write calls although nobody taught them (R23.1).
+
+What is taught stays as it is: these are further shapes beside it, all of them `untaught`, so that a block of one is a call only if it
+passes the judge's test, and ordinary text if not.
+
+Two kinds: the markers of any known family, which count anywhere; and what has no markers, JSON and Python, which count only where
+nothing follows them.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, Literal
 
-from .._grammar import Grammar
+from .._grammar import Branch, Grammar, Place, Shape
+from . import (
+    deepseek,
+    dsml,
+    gemma,
+    glm,
+    harmony,
+    hermes,
+    invoke,
+    json_tags,
+    kimi,
+    messages,
+    minimax,
+    mistral,
+    plamo,
+    pythonic,
+    qwen,
+)
+from .base import ToolFormat
+from .shapes import elements, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]
 
+BARE: Final = "bare"
+FENCE: Final = "fence"
+"""Families of what has no markers: it stands there as it is, or in a Markdown fence."""
 
+FAMILIES: Final[tuple[ToolFormat, ...]] = (
+    hermes.FORMAT,
+    qwen.QWEN3_CODER,
+    qwen.SEED_OSS,
+    glm.GLM47,
+    glm.IQUEST,
+    glm.HUNYUAN3,
+    glm.K2_HORIZON,
+    glm.SOLAR_OPEN2,
+    mistral.FORMAT,
+    deepseek.V31,
+    dsml.V32,
+    dsml.GIGACHAT35,
+    kimi.K2,
+    kimi.K3,
+    invoke.MINIMAX_M2,
+    minimax.M3,
+    invoke.DOTS,
+    invoke.STEP3,
+    invoke.MINICPM5,
+    invoke.MUSE,
+    pythonic.PYTHONIC,
+    pythonic.LFM2,
+    pythonic.OLMO3,
+    gemma.GEMMA4,
+    gemma.FUNCTIONGEMMA,
+    harmony.FORMAT,
+    messages.INKLING,
+    plamo.FORMAT,
+    json_tags.LLAMA3_JSON,
+    json_tags.GRANITE,
+    json_tags.JAMBA,
+    json_tags.NEMOTRON,
+    json_tags.APERTUS,
+    json_tags.COHERE,
+    json_tags.INTERNLM,
+    json_tags.LONGCAT,
+    json_tags.GIGACHAT,
+    json_tags.HYPERCLOVAX,
+)
+"""The known families, but for those whose markers are ordinary text: nothing could be told from a call in what a model copies. Where
+two write the same, the first one is meant."""
+
+_KEYS: Final = (
+    "name",
+    "tool",
+    "tool_name",
+    "function",
+    "function_name",
+    "action",
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "inputs",
+    "arguments_json",
+    "action_input",
+    "tool_arguments",
+    "tool_args",
+    "tool_input",
+    "params",
+    "function_call",
+    "tool_call",
+    "tool_calls",
+    "type",
+    "id",
+    "call_id",
+    "tool_call_id",
+    "index",
+)
+"""With which of these an object begins that may be a call."""
+
+
+def _printed(base: int, *ends: Branch) -> tuple[Place, ...]:
+    """Calls one after another, perhaps with a comma or a semicolon between them, then what `ends` them."""
+    call = Branch(read="printed", field="calls", then=base + 1)
+    return (
+        (call,),
+        (*(Branch(literal=separator, then=base) for separator in ";,"), *ends, call),
+    )
+
+
+_END: Final = Branch(read="end")
+
+
+def _bare() -> tuple[Place, ...]:
+    first, *others = _printed(0, _END)
+    return ((*first, Branch(literal="functools", read="list", field="calls", then=1)), *others)
+
+
+_BARE: Final = Shape(
+    opener="",
+    anchor="answer",
+    body=_bare(),
+    first_keys=_KEYS,
+    parameters=("arguments", "parameters"),
+    family=BARE,
+    untaught=True,
+)
+"""The whole answer is calls."""
+
+_BEHIND_PROSE: Final = replace(
+    _BARE,
+    anchor="margin",
+    body=(
+        (Branch(read="object", field="calls", then=1),),
+        (
+            *(Branch(literal=separator, then=0) for separator in ";,"),
+            _END,
+            Branch(read="object", field="calls", then=1),
+        ),
+    ),
+)
+"""Objects at the start of a line, up to the end of the answer."""
+
+_FENCED: Final = replace(
+    _BARE,
+    anchor="margin",
+    body=(
+        (Branch(literal="```", read="word", then=1),),
+        (Branch(literal="\n", then=2),),
+        *_printed(2, Branch(literal="```", then=4), _END),
+        (Branch(literal="```", read="word", then=1), _END),
+    ),
+    family=FENCE,
+)
+"""Fences with calls, up to the end of the answer. The last one need not be closed."""
+
+_FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
+
+
+def _tagged(opener: str, closer: str) -> Shape:
+    return Shape(
+        opener=opener,
+        closer=closer,
+        parameters=("arguments", "parameters"),
+        family=opener.strip("<[>]"),
+        untaught=True,
+    )
+
+
+_FURTHER: Final = (
+    Shape(
+        opener="<function=",
+        closer="</function>",
+        body=function_tags(0, Branch()),
+        framed=True,
+        family=qwen.QWEN3_CODER.name,
+        untaught=True,
+    ),
+    Shape(
+        opener="<|message_sep|>",
+        body=((Branch(literal="function call<|role_sep|>", read="object", field="call", then=1),), (Branch(literal="</s>"), Branch())),
+        family=json_tags.GIGACHAT.name,
+        untaught=True,
+    ),
+    replace(
+        listed("<|im_start|>assistant -> tool/function_call", "<|im_end|>", optional=True),
+        parameters=("arguments", "parameters"),
+        family=json_tags.HYPERCLOVAX.name,
+        untaught=True,
+    ),
+    replace(harmony.MESSAGE, family=harmony.FORMAT.name, untaught=True),
+    _tagged("<tools>", "</tools>"),
+    _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
+)
+"""Forms of no family."""
+
+
+def _reads(shape: Shape) -> bool:
+    """It is more than framing."""
+    return any(branch.field not in ("", "said") for place in shape.places for branch in place)
+
+
+def _untaught(shapes: Iterable[Shape], family: str) -> list[Shape]:
+    return [replace(shape, family=family, untaught=True) for shape in shapes]
+
+
+def _own(family: ToolFormat) -> Iterator[Shape]:
+    """Its shapes with markers; not those that are hermes, whoever else writes so."""
+    plain = hermes.GRAMMAR.shapes[0].opener
+    for shape in family.grammar.shapes:
+        if shape.opener and (family is hermes.FORMAT or shape.opener != plain or shape.body):
+            yield shape
+
+
+_INVOKE: Final = section(
+    "<function_calls>",
+    "<invoke name=",
+    lambda base: elements(base, "parameter", "</invoke>"),
+    "</function_calls>",
+    closer="</invoke>",
+)
+
+_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {
+    "invoke": _untaught(_INVOKE, "invoke")
+}
+
+_PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
+"""Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""
+
+_ELSEWHERE: Final = {
+    glm.HUNYUAN3.name: ("<tool_calls>", "<tool_calls:"),
+    invoke.DOTS.name: ("<dots_function_call>",),
+    invoke.MUSE.name: ("<atem:function_calls>", "<atem:invoke name="),
+}
+"""Of these families only the shapes with these openers: what the others begin with means something else elsewhere."""
+
+_MARKED: Final = (
+    *(
+        shape
+        for family, shapes in _OF_FAMILIES.items()
+        for shape in shapes
+        if _reads(shape)
+        and shape.anchor != "after"
+        and shape.opener not in _PLAIN
+        and shape.opener in _ELSEWHERE.get(family, (shape.opener,))
+    ),
+    *_FURTHER,
+)
+
+
+def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...]:
+    """The tags around reasoning that models of these families write."""
+    return tuple(dict.fromkeys(tags for f in families if f.name not in _ELSEWHERE for tags in f.grammar.reasoning))
+
+
+@lru_cache(maxsize=256)  # a pure function; grammars are looked up as the very same object
 def recognising(grammar: Grammar, mode: Mode) -> Grammar:
-    """The grammar, in which other forms are read besides what was taught."""
-    return grammar
+    """The grammar, in which other forms are read besides what was taught: `whole`, those with markers, and answers that are nothing but
+    calls; `any`, also calls behind prose. After a call of a family no other one's markers count, and its framing
+    vanishes."""
+    if mode == "taught":
+        return grammar
+    taught = tuple(shape for shape in grammar.shapes if not shape.untaught)
+    printed = (_BARE, _BEHIND_PROSE, _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    families = {
+        family: replace(
+            grammar,
+            shapes=(*(shape for shape in taught if shape.family in ("", family)), *shapes, *printed),
+            families=None,
+        )
+        for family, shapes in _OF_FAMILIES.items()
+    }
+    return replace(grammar, shapes=(*taught, *_MARKED, *printed), families=families)
 
 
+@lru_cache(maxsize=8)
 def recognised_markers(mode: Mode) -> tuple[str, ...]:
-    """What opens or closes a block in one of these forms."""
-    return ()
+    """What opens a block in one of these forms."""
+    return tuple(dict.fromkeys(shape.opener.strip() for shape in recognising(Grammar(shapes=()), mode).shapes if shape.opener))

@@ -170,9 +170,11 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
         if _is_python(text, shape):
-            if shape.untaught:
+            literal = shape.untaught  # who was asked for calls means them; elsewhere they may be part of a program
+            if literal:
                 text = without_wrapping(text)
-            calls = python_calls(text) if text.lstrip(SPACE)[:1] == "[" else [python_call(text)]
+            listed = text.lstrip(SPACE)[:1] == "["
+            calls = python_calls(text, literal=literal) if listed else [python_call(text, literal=literal)]
             found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue
         call = quick_call(text, shape)
@@ -205,7 +207,7 @@ def _is_python(text: str, shape: Shape) -> bool:
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
 def _own_syntax(shape: Shape) -> bool:
-    return any(branch.read in ("call", "list") for place in shape.places for branch in place)
+    return any(branch.read in ("call", "list", "printed") for place in shape.places for branch in place)
 
 
 # --- calls in tags --------------------------------------------------------------------------------------------------

@@ -74,9 +74,9 @@ class PythonCall:
     source: str
 
 
-def python_call(text: str) -> PythonCall:
-    """The call that `text` is."""
-    reader = _Python(text)
+def python_call(text: str, *, literal: bool = False) -> PythonCall:
+    """The call that `text` is. `literal`: a string that would have to be computed (`f"{x}"`) is none; else it is taken as it stands."""
+    reader = _Python(text, literal=literal)
     call = reader.call()
     reader.finish()
     return call
@@ -97,9 +97,9 @@ def _past(beginning: re.Pattern[str], text: str) -> str:
     return text if found is None else text[found.end() :]
 
 
-def python_calls(text: str) -> list[PythonCall]:
-    """The calls in the list that `text` is."""
-    reader = _Python(text)
+def python_calls(text: str, *, literal: bool = False) -> list[PythonCall]:
+    """The calls in the list that `text` is. `literal` as in `python_call`."""
+    reader = _Python(text, literal=literal)
     calls: list[PythonCall] = []
     reader.enter("[")
     while reader.more("]", bool(calls)):
@@ -241,6 +241,10 @@ class _Reader:
 
 
 class _Python(_Reader):
+    def __init__(self, text: str, *, literal: bool = False) -> None:
+        super().__init__(text)
+        self._literal = literal
+
     def call(self) -> PythonCall:
         start = self.at
         callee = _CALLEE.match(self.text, start)
@@ -311,6 +315,8 @@ class _Python(_Reader):
             raise ValueError("a string in it has no end")
         self.at = found.end()
         body = found[1]
+        if self._literal and "f" in quote[1].lower() and ("{" in body or "}" in body):
+            raise ValueError("a string in it would have to be computed")
         if "\\" in body and "r" not in quote[1].lower():
             body = ESCAPE.sub(unescape, body)
         return json_string(body)

@@ -118,7 +118,7 @@ def kind_of_value(begun: str, types: Types | None) -> ValueKind:
     if not bare:
         return "unsure"
     if types is not None and "string" not in types:
-        return "json" if bare[0] in "{[" else "unsure"
+        return "json" if bare[0] in "{[" and not types.isdisjoint(("object", "array")) else "unsure"
     if bare[0] in "{[":
         return "unsure" if types is None or "object" in types or "array" in types else "text"
     number = types is None or "number" in types or "integer" in types

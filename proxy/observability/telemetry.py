@@ -51,17 +51,20 @@ FIELDS: Final = {
     "trace_id": "Of OpenTelemetry, if that is on.",
     "backend": "The target: the name of the backend that was asked last.",
     "format": "The format in which calls were looked for in the answer's text.",
+    "form": "The forms in which calls were read although they were not taught (`recognise`): families of formats; `bare`, `fence`: JSON or Python.",
     "tools": "Number of tools on offer.",
     "tool_names": "Their names, at most 32.",
     "input_tokens": "Absent when an answer went through unread.",
     "output_tokens": "The same.",
     "usage_source": "`backend` or `estimate`.",
     "calls": "Calls that were found; all but those of server-side tools reached the client.",
+    "recognised": "Of those: in a form that was not taught (`recognise`).",
     "repaired": "Of those: mended.",
     "coerced": "Of those: arguments of a wrong type were mended (`coerce`).",
     "unclosed_repaired": "Of those: the closing tag was missing.",
     "object_arguments": "Of those: an object stood where a string is taught.",
     "parse_failures": "Blocks that were no calls.",
+    "unrecognised": "Texts that named a tool on offer in a form that was not taught, and were no calls.",
     "excess_calls": "Blocks beyond `limits.calls_per_response`.",
     "unknown_names": "Calls of tools that were not on offer.",
     "schema_warnings": "Calls of tools that are not strict whose arguments do not fit.",
@@ -153,6 +156,13 @@ class AccessRecord:
         """Say more about what was counted as `name`, for the metrics. There is a fixed list of labels."""
         self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What was noted and counted."""
+        forms = [label for name, label in self.labelled if name == "recognised"]
+        notes = {**self.notes, "form": ",".join(sorted(forms))} if forms else self.notes
+        return {**notes, **self.counts}
+
     def backend_failed(self, error: GatewayError, backend: str) -> None:
         """A call of this backend failed, whether or not that is the end of the exchange."""
         self.count("backend_errors")
@@ -202,6 +212,10 @@ class Metrics:
         self.calls = Counter("toolwire_tool_calls_total", "Tool calls by outcome", "outcome")
         self.echoed_calls = Counter("toolwire_echoed_calls_total", "Earlier calls in requests")
         self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
+        self.recognised = Counter("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form")
+        self.unrecognised = Counter(
+            "toolwire_tool_calls_unrecognised_total", "What named a tool in such a form, and was no call", "reason"
+        )
         self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
         self.coercions = Counter("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind")
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
@@ -230,6 +244,8 @@ class Metrics:
         )
         self.by_label: Final = {
             "parse_failures": self.parse_failures,
+            "recognised": self.recognised,
+            "unrecognised": self.unrecognised,
             "repaired": self.repairs,
             "coerced": self.coercions,
             "strict_failures": self.strict_failures,
@@ -287,8 +303,7 @@ class Metrics:
             fields["prepare_ms"] = _ms(record.prepared - record.started)
         if first_byte is not None:
             fields["first_byte_ms"] = _ms(first_byte)
-        fields.update(notes)
-        fields.update(record.counts)
+        fields.update(record.fields)
         log_fields(ACCESS, "exchange", fields)
 
     def _count_calls(self, record: AccessRecord) -> None:

@@ -222,9 +222,14 @@ class Native:
     reason: str | None = None
 
 
+OTHER = A.replace("read_file", "red_file")
 NATIVE = {
     "text": Native(deltas=[{"content": "Hel"}, {"content": "lo."}], got=[("text", "Hello.")], finish="stop"),
-    "a block is only text": Native(deltas=[{"content": A}], got=[("text", A)], finish="stop"),
+    "a block that the server left in the text": Native(deltas=[{"content": A}], got=[CALL_A], finish="stop"),
+    "a block of no tool is only text": Native(deltas=[{"content": OTHER}], got=[("text", OTHER)], finish="stop"),
+    "a block beside the server's own call is only text": Native(
+        deltas=[{"content": A}, *calling(0, *CALL_B[1:])], got=[("text", A), CALL_B]
+    ),
     "calls": Native(
         deltas=[{"content": "Reading."}, *calling(0, *CALL_A[1:]), *calling(1, *CALL_B[1:])],
         got=[("text", "Reading."), CALL_A, CALL_B],

@@ -68,7 +68,7 @@ def scan(tool_format: ToolFormat, tools: Sequence[ToolSpec], pieces: Iterable[st
         tools,
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(repair="off", unclosed="text"),
+        options=RouteOptions(repair="off", unclosed="text", recognise="taught"),
         limits=LimitsConfig(),
         count=lambda name: None,
     )

@@ -15,6 +15,7 @@ class WordJudge:
 
     strict: bool = False
     unwrap: bool = True
+    callable_names: tuple[str, ...] = ("f", "get")
     log: list[tuple[object, ...]] = field(default_factory=list)
 
     def block(self, block: Block) -> Verdict:

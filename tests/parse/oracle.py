@@ -7,6 +7,7 @@ what lies beyond.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -25,6 +26,7 @@ from proxy._grammar import (
     Judge,
     Shape,
     Verdict,
+    only,
 )
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 
@@ -45,7 +47,11 @@ class Settings:
 
 
 class Wrong(Exception):
-    """The text is not what the field must be."""
+    """The text is not what the field must be, as it shows at offset `at`. `begun`: a call in Python was begun."""
+
+    def __init__(self, at: int, begun: bool = True) -> None:
+        self.at = at
+        self.begun = begun
 
 
 class Ended(Exception):
@@ -86,7 +92,7 @@ def value_end(text: str, at: int) -> int:
         if at == len(text):
             raise Ended(False)
         return at
-    raise Wrong
+    raise Wrong(at)
 
 
 def string_end(text: str, at: int) -> int:
@@ -107,12 +113,12 @@ def members_end(text: str, at: int, bracket: str, *, named: bool) -> int:
             return at + 1
         if named:
             if text[at] != '"':
-                raise Wrong
+                raise Wrong(at)
             at = skip(text, string_end(text, at), SPACE)
             if at == len(text):
                 raise Ended(False)
             if text[at] != ":":
-                raise Wrong
+                raise Wrong(at)
             at += 1
         at = skip(text, value_end(text, at), SPACE)
         if at == len(text):
@@ -120,7 +126,7 @@ def members_end(text: str, at: int, bracket: str, *, named: bool) -> int:
         if text[at] == bracket:
             return at + 1
         if text[at] != ",":
-            raise Wrong
+            raise Wrong(at)
         at += 1
 
 
@@ -137,13 +143,13 @@ def code_end(text: str, at: int, *, listed: bool) -> int:
         if text[at] == "{":
             return rest_of_brackets(text, at, ["]"])
     if text[at] not in LETTERS + "_" and text[at].isascii():
-        raise Wrong(False)
+        raise Wrong(at, False)
     while at < len(text) and (text[at] in NAME or not text[at].isascii()):
         at += 1
     if at == len(text):
         raise Ended(False)
     if text[at] != "(":
-        raise Wrong(False)
+        raise Wrong(at, False)
     return rest_of_brackets(text, at, ["]"] if listed else [])
 
 
@@ -161,7 +167,7 @@ def rest_of_brackets(text: str, at: int, awaited: list[str]) -> int:
             at, awaited = at + 1, [*awaited, {"(": ")", "[": "]", "{": "}"}[text[at]]]
             continue
         if text[at] in ")]}" and text[at] != awaited.pop():
-            raise Wrong(True)
+            raise Wrong(at)
         at += 1
     return at
 
@@ -196,7 +202,7 @@ def braces_end(text: str, at: int, quote: str) -> int:
             if not text.startswith(quote, at):
                 if quote.startswith(text[at:]):
                     raise Ended(False)
-                raise Wrong(True)
+                raise Wrong(at)
             closing = text.find(quote, at + len(quote))
             if closing < 0:
                 raise Ended(False)
@@ -206,7 +212,7 @@ def braces_end(text: str, at: int, quote: str) -> int:
             awaited.append({"[": "]", "{": "}"}[text[at]])
         elif text[at] in "}]":
             if text[at] != awaited.pop():
-                raise Wrong(True)
+                raise Wrong(at)
             if not awaited:
                 return at + 1
         at += 1
@@ -214,6 +220,7 @@ def braces_end(text: str, at: int, quote: str) -> int:
 
 # --- a block ---------------------------------------------------------------------------------------------------------
 
+CONTENT = ("value", "arguments", "call", "calls")
 BRACKETS = {"object": "{", "array": "[", "list": "[", "braces": "{"}
 Option = tuple[Shape, Branch]
 
@@ -233,7 +240,7 @@ class Closed(Exception):
 
 
 class Released(Exception):
-    """The opener was none."""
+    """The opener was none, as shows at the offset that is the argument."""
 
 
 class Interrupted(Exception):
@@ -243,7 +250,7 @@ class Interrupted(Exception):
 class Cut(Exception):
     """The text ends inside the block. `early`: no more than the opener was read. `text`: what was begun counts as text
     also if the answer is truncated. `ends`: that is how the block ends, and `surely` so also if the answer is truncated. `whole`: a
-    closer is all that is missing, the body ends there. `in_string`: of JSON."""
+    closer is all that is missing, the body ends there. `in_string`: of JSON. `begin`: where the field begins that is cut."""
 
     def __init__(
         self,
@@ -254,7 +261,9 @@ class Cut(Exception):
         surely: bool = True,
         whole: int | None = None,
         in_string: bool = False,
+        begin: int = 0,
     ) -> None:
+        self.begin = begin
         self.early = early
         self.text = text
         self.ends = ends
@@ -266,8 +275,12 @@ class Cut(Exception):
 class _Descent:
     """Reads a block in `text`, which goes as far as the block may. `read` never comes back: it raises how the block ends."""
 
-    def __init__(self, text: str, start: int, shapes: list[Shape], strict: bool, openers: list[str]) -> None:
+    def __init__(
+        self, text: str, start: int, shapes: list[Shape], strict: bool, openers: list[str], names: tuple[str, ...]
+    ) -> None:
         self.text = text
+        self.names = names
+        self.printing: Field | None = None
         self.openers = openers
         self.value_ended: Literal["surely", "likely", "unlikely"] = "surely"
         self.shapes = shapes
@@ -286,6 +299,8 @@ class _Descent:
     def place(self, options: list[Option], at: int, *, over: bool = False) -> None:
         """What may come between two fields. `over`: nothing but another block, or the end of the answer."""
         text = self.text
+        ends = any(branch.read == "end" for _, branch in options)
+        options = [option for option in options if option[1].read != "end"]
         literals = {branch.literal or BRACKETS.get(branch.read, ""): (shape, branch) for shape, branch in options}
         other = literals.pop("", None)
         free = other is not None and other[1].read == "nothing" and other[1].then == END
@@ -318,21 +333,25 @@ class _Descent:
             if other is not None:
                 self.take(*other, begin if other[1].read == "text" else at)
             if lead:
-                self.mention()
+                self.mention(at)
+            if self.shape.untaught and self.pieces[-1][0] not in CONTENT:
+                raise Released(at)
             field, start, _ = self.pieces.pop()
-            self.broken(field, start, at if begun else None)
+            self.broken(field, start, at, at if begun else None)
         if lead:
             raise Cut(early=True)
-        if (other is None and not literals) or (free and unlikely):
+        if (ends and at == len(text)) or (not ends and other is None and not literals) or (free and unlikely):
             raise Cut(ends=True, surely=self.value_ended == "surely")
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
-        final = other is None and all(branch.then == END and branch.read == "nothing" for _, branch in options)
+        final = other is None and all(
+            (branch.then == END and branch.read == "nothing") or branch.field in ("call", "calls") for _, branch in options
+        )
         raise Cut(whole=at if final else None)
 
     def openers_at(self, options: list[Option]) -> list[str]:
         """What may end the block here as the beginning of another one: after content, where closers are all that is missing."""
-        if not self.pieces or self.pieces[-1][0] not in ("value", "arguments", "call", "calls"):
+        if not self.pieces or self.pieces[-1][0] not in CONTENT:
             return []
         if not any(self.closing(shape, branch, set()) for shape, branch in options):
             return []
@@ -368,28 +387,43 @@ class _Descent:
         self.value_ended = "surely"
         if branch.read in ("name", "word", "text"):
             self.until_literal(shape, branch, at)
-        if branch.read in ("object", "array") and shape.first_keys and not self.pieces:
-            self.first_key(shape, at)
+        in_code = branch.read in ("list", "call")
+        if branch.read == "printed" or (branch.read in ("object", "array") and shape.first_keys and not self.pieces):
+            in_code = self.first_key(shape, at, calls=branch.read == "printed")
+        self.printing = branch.field if shape.untaught and not shape.opener and branch.read != "braces" else None
         try:
             match branch.read:
-                case "list" | "call":
-                    end = code_end(text, at, listed=branch.read == "list")
+                case _ if in_code:
+                    end = self.code(at)
                 case "braces":
                     end = braces_end(text, at, shape.quote)
                 case _:
                     end = value_end(text, at)
         except Wrong as wrong:
-            if branch.read in ("list", "call") and not (self.pieces or wrong.args[0]):
-                self.mention()
-            self.broken(branch.field, at)
+            if self.printing is not None and not in_code and text[wrong.at] == "`":  # the fence ends: a bracket may be missing
+                self.printing = None
+                self.keep(branch.field, at, wrong.at)
+                self.place([(shape, option) for option in shape.places[branch.then]], wrong.at)
+            if in_code and not (self.pieces or wrong.begun):
+                self.mention(wrong.at)
+            self.broken(branch.field, at, wrong.at)
         except Ended as ended:
             if ended.args[0]:
                 self.keep(branch.field, at, None)
-            raise Cut(in_string=ended.args[0]) from None
+            raise Cut(in_string=ended.args[0], begin=at) from None
+        self.printing = None
         self.keep(branch.field, at, end)
         if branch.then == END:
             raise Closed(end, end)
         self.place([(shape, option) for option in shape.places[branch.then]], end)
+
+    def code(self, at: int) -> int:
+        text = self.text
+        if text[at] == "{":
+            return rest_of_brackets(text, at, [])
+        if text[at] == "[":
+            return code_end(text, at, listed=True)
+        return code_end(text, at + len("await ") if text.startswith("await ", at) else at, listed=False)
 
     def keep(self, field: Field, begin: int, end: int | None) -> None:
         if field:
@@ -421,15 +455,16 @@ class _Descent:
             if any(option.literal.startswith(text[at:]) for option in shape.places[branch.then]):
                 break
             if branch.read != "text":
-                if shape.opener and text.startswith(shape.opener, at):  # so the first one was a mention
-                    self.broken(branch.field, begin) if self.pieces else self.mention()
-                if shape.opener.startswith(text[at:]):
+                others = self.openers if shape.untaught else [shape.opener]
+                if any(opener and text.startswith(opener, at) for opener in others):  # so the first one was a mention
+                    self.no_word(branch.field, begin, at)
+                if any(opener.startswith(text[at:]) for opener in others):
                     break
                 char = text[at]
                 strange = branch.read == "name" and char.isascii() and char not in NAME + ":/"
                 bad = char not in SPACE and (ended or strange)
                 if bad or len(text[begin : at + 1].encode()) > WORD_BYTES:
-                    self.broken(branch.field, begin) if self.pieces else self.mention()
+                    self.no_word(branch.field, begin, at)
                 worded = worded or char not in SPACE
                 ended = ended or (worded and (char == "\n" or (branch.read == "name" and char in SPACE)))
         raise Cut(early=branch.read != "text" and not self.pieces)
@@ -468,24 +503,35 @@ class _Descent:
                 return None if self.text[at : at + 1] in ("\n", "") else at
         return None if at == len(self.text) else at
 
-    def first_key(self, shape: Shape, at: int) -> None:
-        heads = [bracket + '{"' + key + '"' for key in shape.first_keys for bracket in ("", "[")]
+    def no_word(self, field: Field, begin: int, at: int) -> None:
+        if not self.pieces:
+            self.mention(at)
+        if self.shape.untaught:
+            raise Released(at)
+        self.broken(field, begin, at)
+
+    def first_key(self, shape: Shape, at: int, *, calls: bool) -> bool:
+        """Whether what begins like this is read as Python is. `calls`: it may be some."""
+        quotes = ('"', "'") if shape.untaught else ('"',)
+        heads = ["{" + quote + key + quote for key in shape.first_keys for quote in quotes]
+        if calls:
+            heads += [w + name + "(" for name in self.names for w in ("", "await ", "print(", "print(await ")]
         squeezed = ""
-        for char in self.text[at:]:
+        for where, char in enumerate(self.text[at:], at):
             if char in SPACE and squeezed in ("[", "{", "[{"):
                 continue
             squeezed += char
-            if squeezed in heads:
-                return
-            if not any(head.startswith(squeezed) for head in heads):
-                raise Released
+            if squeezed in heads or squeezed.removeprefix("[") in heads:
+                return calls_in_code(squeezed) if shape.untaught else False
+            if not any(head.startswith(squeezed.removeprefix("[")) for head in heads):
+                raise Released(where)
         raise Cut(text=True)
 
-    def broken(self, field: Field, begin: int, beyond: int | None = None) -> None:
+    def broken(self, field: Field, begin: int, wrong: int, beyond: int | None = None) -> None:
         """The first closer ends it. Another opener does if it stands before that, and not before `beyond`."""
         closer = self.shape.closer
         if not closer:
-            raise Released
+            raise Released(wrong)
         self.keep(field, begin, None)
         found = self.text.find(closer, self.after)
         opener = -1 if beyond is None or not self.shape.opener else self.text.find(self.shape.opener, beyond)
@@ -495,18 +541,52 @@ class _Descent:
             raise Cut
         raise Closed(found + len(closer), found, broken=True)
 
-    def mention(self) -> None:
+    def mention(self, at: int) -> None:
         """No body follows the opener."""
         closer = self.shape.closer
-        if not self.strict or self.shape.first_keys or not closer:
-            raise Released
+        if self.shape.untaught or not self.strict or self.shape.first_keys or not closer:
+            raise Released(at)
         opener = self.text.find(self.shape.opener, self.after)
         found = self.text.find(closer, self.after)
         if found >= 0 and (opener < 0 or found < opener):
             raise Closed(found + len(closer), found, broken=True)
         if opener >= 0:
-            raise Released
+            raise Released(opener)
         raise Cut(text=True)
+
+
+def calls_in_code(begun: str) -> bool:
+    """What has no markers is read as Python is, but for an object with JSON's quotes."""
+    return not begun.startswith('{"')
+
+
+# --- quotation -------------------------------------------------------------------------------------------------------
+
+
+def quotes(prose: str, behind: str) -> bool:
+    """Whether what follows is in inline code or in a fence. `behind`: its first character, if that is no tick."""
+    fence = span = 0
+    for line in (prose + behind).split("\n"):
+        runs = [(found.start(), found.end()) for found in re.finditer("`+", line)]
+        span, opened = 0, False
+        for start, end in runs:
+            ticks = end - start
+            margin = not line[:start].strip(" \t")
+            if fence and opened:  # a fence has no other tick in its line
+                span, fence, opened = fence, 0, False
+            if fence:
+                if margin and ticks >= fence and not re.match("[A-Za-z0-9]", line[end:]):
+                    fence = 0
+            elif margin and ticks >= 3:
+                fence, opened = ticks, True
+            else:
+                span = 0 if span == ticks else span or ticks
+    return bool(fence or span)
+
+
+def is_inner(shapes: list[Shape]) -> bool:
+    """They stand in a section, or end one."""
+    return shapes[0].anchor == "after" or any(shape.ends_section for shape in shapes)
 
 
 # --- the whole text --------------------------------------------------------------------------------------------------
@@ -530,6 +610,9 @@ class _Reading:
     spoken: bool = False
     out: list[Event] = field(default_factory=list)
     blocks: int = 0
+    prose: str = ""
+    quiet: int = 0
+    line_starts: set[int] = field(default_factory=lambda: {0})
 
     @property
     def inside(self) -> bool:
@@ -542,21 +625,18 @@ class _Reading:
             self.pair = 0
             self.after_edge = True
         at = 0
-        line_starts = {0}
         while at < len(self.text):
             behind = self.tag_at(at)
             if behind > at:
                 at = behind
-                line_starts.add(at)
+                self.line_starts.add(at)
                 continue
-            shapes = self.shapes_at(at, at in line_starts or self.text[at - 1] == "\n")
-            if not shapes:
+            found = self.block_at(at)
+            if found is None:
                 self.say(self.text[at])
                 at += 1
                 continue
-            self.fresh = False
-            self.in_section = self.in_section or shapes[0].anchor == "after" or shapes[0].ends_section
-            end, verdict = self.block(shapes, at)
+            end, verdict, shapes = found
             if verdict is None:
                 at += len(shapes[0].opener)
                 self.say(shapes[0].opener)
@@ -569,16 +649,72 @@ class _Reading:
                 self.segment(edge=True)
                 self.after_block = True
                 self.calls(verdict, self.text[at:end])
-                line_starts.add(end)
-                if verdict.calls and self.grammar.exclusive:
-                    family = self.chosen.family
-                    shapes = [shape for shape in self.grammar.shapes if shape.family == family]
-                    self.grammar = replace(self.grammar, shapes=tuple(shapes))
+                self.line_starts.add(end)
+                if verdict.calls:
+                    self.grammar = only(self.grammar, self.chosen.family)
             else:
-                self.say(self.text[at:end] if verdict.replacement is None else verdict.replacement)
+                self.say(self.text[at:end] if verdict.replacement is None else verdict.replacement, self.text[at:end])
             at = end
         self.segment(edge=False)
         return self.out
+
+    def block_at(self, at: int) -> tuple[int, Verdict | None, list[Shape]] | None:
+        """What becomes of the block that begins here, with its shapes; None: none does. What was not taught is tried where what was
+        taught is none."""
+        quoting = any(shape.untaught for shape in self.grammar.shapes)
+        for shapes in self.candidates(at):
+            untaught = shapes[0].untaught
+            if untaught and (at < self.quiet or self.inside or quotes(self.prose, self.text[at].replace("`", ""))):
+                continue
+            if not untaught:
+                self.fresh = False if not quoting else self.fresh
+                self.in_section = self.in_section or is_inner(shapes)
+            end, verdict = self.block(shapes, at)
+            if untaught and not (verdict is not None and (verdict.calls or verdict.drop)):
+                self.quiet = max(self.quiet, end, at + 1)
+                continue
+            if verdict is None and quoting:
+                continue
+            if untaught:
+                self.in_section = self.in_section or is_inner(shapes)
+            self.fresh = False
+            return end, verdict, shapes
+        return None
+
+    def candidates(self, at: int) -> list[list[Shape]]:
+        """The shapes that may begin here, those of one opener together, in the order in which they are tried."""
+        found: list[list[Shape]] = []
+        if shapes := self.answer_at(at):
+            found.append(shapes)
+        if self.inside and not self.settings.scan_calls:
+            return found
+        groups: dict[tuple[bool, str, str], list[Shape]] = {}
+        for shape in self.grammar.shapes:
+            if not (self.inside and shape.untaught):
+                groups.setdefault((shape.untaught, shape.opener, shape.anchor), []).append(shape)
+        for (_, opener, anchor), shapes in sorted(groups.items(), key=lambda group: (group[0][0], not group[0][1])):
+            literals = [opener] if opener else self.line_literals(shapes) if anchor == "margin" else []
+            if any(self.text.startswith(literal, at) for literal in literals) and self.anchored(anchor, at):
+                found.append(shapes)
+            elif any(literal.startswith(self.text[at:]) for literal in literals) and self.anchored(anchor, at):
+                return found  # held to the end
+        if self.fresh and not self.inside and self.text[at] not in SPACE:
+            printed = [shape for shape in self.grammar.shapes if shape.untaught and shape.anchor == "answer"]
+            found += [printed] if printed else []
+        return found
+
+    def line_literals(self, shapes: list[Shape]) -> list[str]:
+        return [b.literal or BRACKETS.get(b.read, "") for shape in shapes for b in shape.places[0]]
+
+    def anchored(self, anchor: str, at: int) -> bool:
+        starts = at in self.line_starts or self.text[at - 1] == "\n"
+        if anchor == "after":
+            return self.follows_block()
+        if anchor == "margin":
+            while at not in self.line_starts and self.text[at - 1] in " \t":
+                at -= 1
+            return at in self.line_starts or self.text[at - 1] == "\n"
+        return anchor != "line" or starts
 
     def tag_at(self, at: int) -> int:
         """Where a reasoning tag that begins here ends; `at` if there is none."""
@@ -596,8 +732,10 @@ class _Reading:
                 return at + len(opener)
         return at
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, read: str | None = None) -> None:
+        """Visible text, or reasoning. `read` is what stood there instead."""
         self.said.append(text)
+        self.prose += "" if self.inside else text if read is None else read
         if not self.inside and text.strip(SPACE):
             self.fresh = False
 
@@ -606,6 +744,7 @@ class _Reading:
         two texts (R6.6)."""
         text = "".join(self.said)
         self.said.clear()
+        self.prose += "\n" if edge and not self.inside else ""
         touched, self.after_edge = self.after_edge, edge
         self.after_block = False
         in_section, self.in_section = self.in_section, False
@@ -670,28 +809,12 @@ class _Reading:
 
     def answer_at(self, at: int) -> list[Shape]:
         """The shapes that an answer may begin with, if it begins here."""
-        shapes = [shape for shape in self.grammar.shapes if shape.anchor == "answer"]
+        shapes = [shape for shape in self.grammar.shapes if shape.anchor == "answer" and not shape.untaught]
         heads = {branch.literal or BRACKETS.get(branch.read, "") for shape in shapes for branch in shape.places[0]}
         named = any(branch.read == "name" for shape in shapes for branch in shape.places[0] if not branch.literal)
         begins = any(head and self.text[at] == head[0] for head in heads)
         begins = begins or (named and (self.text[at] in NAME + ":/" or not self.text[at].isascii()))
         return shapes if begins and self.fresh and not self.inside else []
-
-    def shapes_at(self, at: int, line_start: bool) -> list[Shape]:
-        """The shapes that may begin here: those of one opener."""
-        if shapes := self.answer_at(at):
-            return shapes
-        if self.inside and not self.settings.scan_calls:
-            return []
-        here = [
-            shape
-            for shape in self.grammar.shapes
-            if shape.opener
-            and self.text.startswith(shape.opener, at)
-            and (shape.anchor != "line" or line_start)
-            and (shape.anchor != "after" or self.follows_block())
-        ]
-        return [shape for shape in here if (shape.opener, shape.anchor) == (here[0].opener, here[0].anchor)]
 
     def follows_block(self) -> bool:
         since = "".join(self.said)
@@ -699,14 +822,19 @@ class _Reading:
         return self.after_block and near and not since.strip(SPACE)
 
     def block(self, shapes: list[Shape], start: int) -> tuple[int, Verdict | None]:
-        """Where the block ends and what it is; None: its opener was none."""
+        """Where the block ends and what it is; None: its opener was none, as is seen there."""
         over = next(self.overflows(start), None)
-        openers = [shape.opener for shape in self.grammar.shapes if shape.opener and shape.anchor != "line"]
-        descent = _Descent(self.text[:over], start, shapes, self.judge.strict, openers)
+        openers = [
+            shape.opener
+            for shape in self.grammar.shapes
+            if shape.opener and shape.anchor != "line" and (shapes[0].untaught or not shape.untaught)
+        ]
+        names = self.judge.callable_names
+        descent = _Descent(self.text[:over], start, shapes, self.judge.strict, openers, names)
         try:
             descent.read()
-        except Released:
-            return start, None
+        except Released as found:
+            return found.args[0], None
         except Closed as end:
             if end.more and self.truncated and over is None:
                 return len(self.text), self.judge.unfinished(descent.shape, self.text[descent.after :], "truncated")
@@ -728,13 +856,17 @@ class _Reading:
                 return self.judged(descent, by_closer)
             return over, self.judge.unfinished(shape, self.text[after:over], "oversize")
         if cut.text or (cut.early and (shape.first_keys or not self.truncated)):
-            return after, None
+            return len(self.text), None
         if cut.ends and (cut.surely or not self.truncated):
             return self.judged(descent, Closed(len(self.text), len(self.text)))
         if self.truncated:
             return len(self.text), self.judge.unfinished(shape, self.text[after:], "truncated")
         if cut.whole is not None:
             return self.judged(descent, Closed(len(self.text), cut.whole, closed=False))
+        if descent.printing is not None:
+            if not cut.in_string:
+                descent.keep(descent.printing, cut.begin, None)
+            return self.judged(descent, Closed(len(self.text), len(self.text), broken=True))
         if cut.in_string and found >= 0:
             return self.judged(descent, by_closer)
         return len(self.text), self.judge.unfinished(shape, self.text[after:], "end")

@@ -62,7 +62,7 @@ def judge() -> Judge:
         TOOLS,
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(),
+        options=RouteOptions(recognise="taught"),
         limits=LimitsConfig(),
         ids=CallIds(new_id=lambda: f"call_{next(numbers)}"),
     )

@@ -50,7 +50,7 @@ def scan(
     streaming: Literal["buffered", "incremental"] = "buffered",
 ) -> list[Event]:
     reasoning = ReasoningConfig(preopened=case.preopened, scan_calls=case.scan_calls)
-    options = RouteOptions(reasoning=reasoning, argument_streaming=streaming)
+    options = RouteOptions(reasoning=reasoning, argument_streaming=streaming, recognise="taught")
     tools = [tool.spec() for tool in case.tools]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.scanner.CallScanner", twin.CallScanner)

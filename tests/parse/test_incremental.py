@@ -200,6 +200,7 @@ values = st.one_of(
             "[1, {}]",
             "</par",
             "{",
+            "[{",
             '{"a":1,}',
             "\u00e9\U0001f600",
         ]
@@ -246,7 +247,7 @@ FORMS = {
 def judged(
     twin: ModuleType, form: str, pieces: list[str] | list[bytes], streaming: str, cut: bool = False
 ) -> list[Event]:
-    options = RouteOptions(argument_streaming=streaming)  # type: ignore[arg-type]
+    options = RouteOptions(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
     scanner = open_scanner(form, [TOOL], options=options, scanner=twin.CallScanner)
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated=cut)]
 

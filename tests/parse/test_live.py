@@ -118,7 +118,7 @@ class Found:
 def scan(
     twin: ModuleType, format: str, text: str, streaming: str, size: int, truncated: bool, schema: bool = True
 ) -> list[Event]:
-    options = RouteOptions(argument_streaming=streaming)  # type: ignore[arg-type]
+    options = RouteOptions(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
     tools: Any = TOOLS if schema else ["f", "write"]
     scanner = open_scanner(format, tools, options=options, scanner=twin.CallScanner)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -433,7 +433,7 @@ class Counting:
 @pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])
 def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
     """What is read here is the same code for both scanners; the Python one lets its judge be replaced."""
-    options = RouteOptions(argument_streaming="incremental")
+    options = RouteOptions(argument_streaming="incremental", recognise="taught")
     scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
     live = scanner._live
     assert live is not None

@@ -38,6 +38,48 @@ SECTION_CALL: tuple[Place, ...] = (
     (Branch(literal="<|end|>"),),
 )
 
+
+def printed(base: int, *ends: Branch) -> tuple[Place, ...]:
+    """Calls one after another, then what ends them."""
+    call = Branch(read="printed", field="calls", then=base + 1)
+    return ((call,), (Branch(literal=";", then=base), *ends, call))
+
+
+ENDS = Branch(read="end")
+BARE = Shape(opener="", anchor="answer", body=printed(0, ENDS), first_keys=("name", "x"), untaught=True)
+BEHIND = replace(
+    BARE,
+    anchor="margin",
+    body=(
+        (Branch(read="object", field="calls", then=1),),
+        (ENDS, Branch(read="object", field="calls", then=1)),
+    ),
+)
+FENCED = replace(
+    BARE,
+    anchor="margin",
+    body=(
+        (Branch(literal="```", read="word", then=1),),
+        (Branch(literal="\n", then=2),),
+        *printed(2, Branch(literal="```", then=4), ENDS),
+        (Branch(literal="```", read="word", then=1), ENDS),
+    ),
+)
+FUNCTION = Shape(
+    opener="<function=",
+    closer="</function>",
+    body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], (Branch(),)),
+    family="tagged",
+    untaught=True,
+)
+MARKED = (
+    FUNCTION,
+    Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED, family="tagged", untaught=True),
+    Shape(opener="[CALLS]", body=((Branch(read="array", field="calls"),),), family="calls", untaught=True),
+    Shape(opener="<tag>", closer="</tag>", family="tag", untaught=True),
+)
+FRAME = Shape(opener="<|start|>", body=((Branch(),),), family="tagged", untaught=True)
+
 GRAMMARS = {
     "sentinel": sentinel.GRAMMAR,
     "fenced_json": fenced_json.GRAMMAR,
@@ -236,6 +278,24 @@ GRAMMARS = {
         ),
         exclusive=True,
     ),
+    "recognised": Grammar(
+        shapes=(*sentinel.GRAMMAR.shapes, *MARKED, BARE, BEHIND, FENCED),
+        families={"tagged": Grammar(shapes=(*sentinel.GRAMMAR.shapes, FRAME, FUNCTION, FENCED))},
+    ),
+    "recognised beside others": Grammar(
+        shapes=(*fenced_json.GRAMMAR.shapes, *bare_json.GRAMMAR.shapes, FUNCTION, BARE, BEHIND, FENCED)
+    ),
+    "recognised beside answers": Grammar(
+        shapes=(
+            Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
+            Shape(opener="[CALLS", closer="]", body=((Branch(read="object", field="call", then=1),), (Branch(literal="]"),))),
+            Shape(opener="[C", closer="]", untaught=True),
+            Shape(opener="[CALLS", closer="]", body=TAGGED, untaught=True),
+            BARE,
+            FENCED,
+        )
+    ),
+    "nothing taught": Grammar(shapes=(*MARKED, BARE, replace(FENCED, anchor="margin"))),
 }
 
 PIECES = [
@@ -253,8 +313,8 @@ PIECES = [
         "<thi",
         "nk>",
     ],
-    *["```json", "```", "``", "`", "json", '"tool_calls"', '"name"', '"tool_', "<｜opén｜>", "<｜op", "§", "ü|"],
-    *["[THINK]", "[/THINK]", "[CALLS]", "'", "(", ")", "f(x=1)", ";", "=", "name"],
+    *["```json", "```", "``", "`", "json", "\n```", "````", "`\n", "<function=f>", '"tool_calls"', '"name"', '"tool_', "<｜opén｜>", "<｜op", "§", "ü|"],
+    *["[THINK]", "[/THINK]", "[CALLS]", "[CALLS", "'", "(", ")", "f(x=1)", ";", "=", "name"],
     *["{", "}", "[", "]", ":", ",", '"', "\\", '\\"', "1", "-2e3", "true", "\x01"],
     *["a", "x", "xx", "d", "r", "w ", " ", "\n", "\t", "\r\n", " " * 25, " " * 50],
     *["ü", "\U0001f600", "\ud83d", "\ude00", "\ufffd", "\x00"],
@@ -294,6 +354,19 @@ FIELDS = {
         "[x]",
     ],
     "call": ["f(x='\\'', a=')')", "x(a='b', c=\"d'e\")", "é.x(')')", "f(a=[)", "f(a='", "1()", "f x()", "[f()]"],
+    "printed": [
+        '{"name":"x"}',
+        "f(x='`')",
+        "[get(a=1), {'x': 1}]",
+        "print(await f('x'))",
+        "{'name': 'x', 'a': [True]}",
+        '[{"x":"<tool_call>{}</tool_call>"}]',
+        '{"x":"`"',
+        "await get(x",
+        "await x()",
+        "fx(",
+    ],
+    "end": ["", "\n", " \n\n", "x"],
     "braces": ["{x:1}", "{x:<q>}<q>}", "{x:<q>}<q>,y:[{},<q><q><<q>]}", "{}", "{x:<q>a", "{<}", "{[}", "{x:<qq>}"],
 }
 """Texts that a field may be taken for: right, wrong, and cut short."""
@@ -337,6 +410,8 @@ def text_of(grammar: Grammar, random: Random) -> str:
 def walk(random: Random, grammar: Grammar) -> Iterator[str]:
     """A way through the places of one shape, which may stop anywhere."""
     shape = random.choice(grammar.shapes)
+    if shape.untaught:
+        yield random.choice(["", "\n", "\n  ", "`", "``", "\n```\n", "\n````x\n", "\n```\n```\n", "``` `\n"])
     yield shape.opener
     spaces = ["", "", "", "", "\n", " \n", " " * 30, *(["```", "```json\n"] * 2 if shape.fence else [])]
     right = random.random() < 0.6

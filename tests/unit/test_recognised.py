@@ -18,7 +18,7 @@ from proxy.judging.judge import Judge
 from proxy.judging.recognised import REASONS
 from proxy.model import ToolChoice, ToolSpec
 from proxy.schema import ToolSchema, compile_schema
-from tests.corpus.answers import all_tools
+from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 
 OBJECT = Shape(
     opener="",
@@ -321,6 +321,7 @@ def test_the_rules_of_other_calls_hold() -> None:
         "print(await search('x', 3))",
         "print( search('x', 3) )",
         "search('x', '3')",
+        "search(f'x', 3)",
     ],
 )
 def test_a_python_call(text: str) -> None:
@@ -336,6 +337,8 @@ def test_a_python_call(text: str) -> None:
         ("search('x', 1, [], 4)", "arguments"),
         ("search('x', query='y')", "arguments"),
         ("search(query)", None),
+        ('search(f"{query} of today")', None),
+        ("[search('x'), search(f'{y}')]", None),
         ("print(search)", None),
     ],
 )
@@ -387,6 +390,39 @@ def test_schemas_are_asked_for_once_and_only_if_needed() -> None:
     bench.call(TWO)
     bench.read(TWO)
     assert asked == ["search"]
+
+
+# --- the corpora ----------------------------------------------------------------------------------------------------
+
+PRINTED = Shape(
+    opener="", anchor="answer", body=((Branch(read="printed", field="calls"),),), family="bare", untaught=True
+)
+
+
+ALONE = [
+    answer
+    for answer in printed_calls()
+    if answer.id.startswith(("bare-", "key-", "flat-", "list-", "object-", "mend-", "repair-", "python-"))
+    and answer.text.strip()[0] not in "<`"
+]
+"""Answers that are one value, or one call, and nothing else."""
+
+
+def judged(answer: Answer, text: str) -> list[tuple[str, Any]]:
+    """What a text becomes if a scanner takes it for printed calls, with the tools of an answer."""
+    specs = [tool(name) for name in answer.offered]
+    found = Bench(*specs).judge.block(Block(PRINTED, text, (("calls", text),), broken=True)).calls
+    return [(call.name, json.loads(call.arguments)) for call in found]
+
+
+@pytest.mark.parametrize("answer", no_calls(), ids=lambda answer: answer.id)
+def test_what_is_no_call_does_not_pass_as_a_whole(answer: Answer) -> None:
+    assert judged(answer, answer.text.strip()) == []
+
+
+@pytest.mark.parametrize("answer", ALONE, ids=lambda answer: answer.id)
+def test_what_is_printed_passes(answer: PrintedCalls) -> None:
+    assert judged(answer, answer.text.strip()) == [(call.name, call.arguments) for call in answer.calls]
 
 
 def test_names_that_may_be_called() -> None:

@@ -1,0 +1,79 @@
+# What is quoted in Markdown: part of `_fastparse.pyx`, the twin of `_pyquoting.py`.
+
+cdef unsigned char TICK = _plan.TICK[0]
+
+
+cdef struct Quoting:
+    Py_ssize_t fence
+    Py_ssize_t span
+    Py_ssize_t run
+    bint line
+    bint margin
+
+
+cdef inline bint is_active(Quoting *quoting) noexcept nogil:
+    return quoting.run or quoting.span or quoting.line
+
+
+cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:
+    return quoting.fence or quoting.span
+
+
+cdef void end_line(Quoting *quoting) noexcept nogil:
+    end_run(quoting, c"\n")
+    quoting.span = 0
+    quoting.line = False
+
+
+cdef void read_quoting(Quoting *quoting, Bytes p, Py_ssize_t pos, Py_ssize_t end, bint margin) noexcept nogil:
+    cdef Py_ssize_t at = pos
+    cdef Py_ssize_t stop
+    cdef Bytes tick
+    while at < end:
+        if not quoting.run:
+            tick = <Bytes>memchr(p + at, TICK, end - at)
+            stop = end if tick == NULL else tick - p
+            if (quoting.span or quoting.line) and memchr(p + at, c"\n", stop - at) != NULL:
+                quoting.span = 0
+                quoting.line = False
+            if tick == NULL:
+                return
+            at = stop
+            quoting.margin = is_margin(p, pos, at, margin)
+        while at < end and p[at] == TICK:
+            quoting.run += 1
+            at += 1
+        if at < end:
+            end_run(quoting, p[at])
+
+
+cdef inline bint is_word(unsigned char byte) noexcept nogil:
+    return CLASS[byte] & LETTER or c"0" <= byte <= c"9"
+
+
+cdef void end_run(Quoting *quoting, unsigned char behind) noexcept nogil:
+    cdef Py_ssize_t run = quoting.run
+    if not run:
+        return
+    quoting.run = 0
+    if quoting.line:  # no fence after all, since another tick stands in its line
+        quoting.span = quoting.fence
+        quoting.fence = 0
+        quoting.line = False
+    if quoting.fence:
+        if quoting.margin and run >= quoting.fence and not is_word(behind):
+            quoting.fence = 0
+    elif quoting.margin and run >= 3:
+        quoting.fence = run
+        quoting.line = behind != c"\n"
+    elif quoting.span == run:
+        quoting.span = 0
+    elif not quoting.span:
+        quoting.span = run
+
+
+cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) noexcept nogil:
+    """Whether nothing but blanks stands in the line before `at`; what stands before `pos` says `margin`."""
+    while at > pos and (p[at - 1] == c" " or p[at - 1] == c"\t"):
+        at -= 1
+    return margin if at == pos else p[at - 1] == c"\n"
