@@ -205,7 +205,7 @@ class Injection(Middleware):
         reasoning = route.options.reasoning
         called_inside = reasoning.scan_calls or tool_format.grammar.calls_in_reasoning
         thinking = () if called_inside else reasoning_tags(tool_format.grammar, reasoning)
-        around = Around(text=not forced, thinking=thinking, preopened=bool(thinking) and reasoning.preopened)
+        around = Around(text=not forced, thinking=thinking, preopened=bool(thinking and reasoning.preopened))
         # A named choice means one call; and a small model would go on as long as the grammar lets it.
         parallel = request.parallel_tool_calls and request.tool_choice.mode != "named"
         tools = request.callable_tools

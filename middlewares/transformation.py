@@ -7,6 +7,9 @@ the same, so that it goes to the place that the client's protocol has for it (R7
 that the server left in the text are found unless `recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
 the client reads a stream: in a whole answer nothing is gained by it.
 
+An answer that closes thinking which nothing opened began inside of it: see `proxy.unopened`. That is noticed wherever a scanner is
+declared, but for `mode: native`.
+
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the answer sees what
 was meant (R5.6a). Where nothing was escaped nothing is declared.
 """
@@ -20,11 +23,12 @@ from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import taught_name
 from proxy.middleware import Middleware
-from proxy.model import ToolChoice, ToolSpec
+from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.reply import Reply
 from proxy.scanning import ScanStage, not_taught
 from proxy.schema import ToolSchema, ToolSchemas
 from proxy.undoing import UndoStage
+from proxy.unopened import Unopened
 
 
 class Transformation(Middleware):
@@ -47,6 +51,7 @@ class Transformation(Middleware):
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
+                unopened=None if taught is None else _unopened(exchange, reply),
             )
             reply.scan(stage)
             if taught is not None:
@@ -56,7 +61,9 @@ class Transformation(Middleware):
             tool_format = route.format_for(exchange.request.model)
             framed = options.mode != "native" and tool_format.framing is not None
             if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
-                reply.scan(ScanStage(_nothing(tool_format, framed), options, route.limits, record.count))
+                unopened = _unopened(exchange, reply) if options.mode != "native" else None
+                nothing = _nothing(tool_format, framed)
+                reply.scan(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
             reply.scan(UndoStage(exchange.escapes))
 
@@ -85,6 +92,25 @@ def _is_translated(exchange: Exchange, reply: Reply) -> bool:
         return False
     wire = reply.source.protocol
     return exchange.protocol.name != ("chat" if wire is None else wire.name)
+
+
+def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
+    """What is known of where the answer begins; None if the configuration says it."""
+    route = exchange.route
+    if route.options.reasoning.preopened is not None:
+        return None
+
+    def asked() -> tuple[str, ModelRequest] | None:
+        return getattr(reply.source, "asked", None)  # of a server; other sources have no next answer
+
+    return Unopened(
+        route.config.model,
+        route.learned,
+        asked,
+        exchange.record,
+        whole=not exchange.received.stream,
+        owner=exchange.owner,
+    )
 
 
 @lru_cache(maxsize=256)

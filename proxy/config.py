@@ -367,7 +367,10 @@ class ReasoningConfig:
     tags: tuple[str, str] | None = doc(
         "Opening and closing tag; null turns detection off.", default=("<think>", "</think>")
     )
-    preopened: bool = doc("The template opens the block: the answer starts inside it.", default=False)
+    preopened: bool | None = doc(
+        "The template opens the block: the answer starts inside it. Default: answers show it, and the route learns it.",
+        default=None,
+    )
     scan_calls: bool = doc("Calls inside reasoning count.", default=False)
     field: Literal["reasoning_content", "reasoning", "both", "inline", "drop"] = doc(
         "Where Chat puts it.", default="reasoning_content"

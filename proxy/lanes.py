@@ -344,7 +344,7 @@ class Gate(Events):
             return
         frames, fed, given = self._gate.take()
         if self._scans and self._scan is not None:
-            self._scan.passed(fed)
+            self._scan.passed(self._block, fed)
         shown: list[Event] = [Delta(self._shown, given)] if frames else []
         seen: list[Event] = [Delta(self._block, fed)] if self._scans else shown
         for stage in self._chain.stages:

@@ -7,7 +7,7 @@ request and holds everything that was decided at start-up, so that nothing is lo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -19,6 +19,7 @@ from .formats.base import ToolFormat
 from .formats.families import format_for, format_of_template
 from .servertools.folder import ServerTools
 from .targets.targets import Targets
+from .unopened import Learned
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit."""
@@ -35,7 +36,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class Route:
     """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the options name; with `by_family`, which
-    finds formats by name, only for models of no known family. `server_tools` are those that its chain offers and runs."""
+    finds formats by name, only for models of no known family. `server_tools` are those that its chain offers and runs. `learned` is what
+    answers have shown of where the next ones begin."""
 
     config: RouteConfig
     options: RouteOptions
@@ -45,6 +47,7 @@ class Route:
     chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ServerTools | None = None
+    learned: Learned = field(default_factory=Learned, compare=False)
 
     def format_for(self, model: str) -> ToolFormat:
         """How calls are written for a client's `model`: that of the model which will answer."""

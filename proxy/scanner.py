@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from ._grammar import Grammar
+from ._grammar import SPACE, Grammar
 from ._grammar import Judge as AnyJudge
 from ._plan import plan
 from .config import LimitsConfig, ReasoningConfig, RouteOptions
@@ -22,6 +22,12 @@ from .formats.recognition import recognising
 from .judging.judge import Judge
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
+
+BEGIN_CHARS: Final = 64
+"""So much of an answer tells whether it may be a call that has no markers."""
+
+PRINTED_BEGINS: Final = ("print(", "await ", "functools")
+"""With what such a call begins, besides a bracket and a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str
 """A tool: as the model knows it, as OpenAI writes it (either shape of R3.1), or just its name."""
@@ -71,18 +77,21 @@ def build_scanner(
     first_block: int = 0,
     incremental: bool = False,
     trim: bool = True,
+    inside: tuple[str, str] | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
     """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
-    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it."""
+    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it. `inside`: the answer begins inside of
+    this pair of the route's tags, whatever the options say."""
     reasoning = options.reasoning
+    tags = reasoning_tags(grammar, reasoning)
     return scanner(
         grammar,
         judge,
         block_bytes=limits.block_bytes,
         trim_edges=trim and options.trim == "edge",
-        reasoning=reasoning_tags(grammar, reasoning),
-        preopened=reasoning.preopened,
+        reasoning=tags if inside is None else tuple(dict.fromkeys((inside, *tags))),
+        preopened=bool(reasoning.preopened) or inside is not None,
         scan_calls=reasoning.scan_calls or grammar.calls_in_reasoning,
         choice=choice,
         first_block=first_block,
@@ -97,7 +106,25 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
         return None
     scan_calls = config.scan_calls or grammar.calls_in_reasoning
     looked_for = plan(grammar, reasoning_tags(grammar, config), scan_calls)
-    return tuple(marker.literal.decode() for marker in looked_for.text) if looked_for.answer is None else None
+    if looked_for.answer is not None or looked_for.printed is not None:
+        return None
+    return tuple(marker.literal.decode() for marker in looked_for.text)
+
+
+def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: Sequence[str]) -> bool:
+    """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
+    if config.preopened:
+        return False
+    looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
+    if looked_for.answer is not None:
+        return False
+    for marker in looked_for.text:
+        if marker.literal.decode() in text:
+            return False
+    if looked_for.printed is None:
+        return True
+    begin = text.lstrip(SPACE)[:BEGIN_CHARS]
+    return not begin.startswith(("{", "[", *PRINTED_BEGINS, *(name[:BEGIN_CHARS] for name in names)))
 
 
 @lru_cache(maxsize=256)

@@ -408,7 +408,6 @@ def _loads(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-
 def _bounded(text: str) -> float:
     return max(-sys.float_info.max, min(sys.float_info.max, float(text)))
 

@@ -193,7 +193,10 @@ _FURTHER: Final = (
     ),
     Shape(
         opener="<|message_sep|>",
-        body=((Branch(literal="function call<|role_sep|>", read="object", field="call", then=1),), (Branch(literal="</s>"), Branch())),
+        body=(
+            (Branch(literal="function call<|role_sep|>", read="object", field="call", then=1),),
+            (Branch(literal="</s>"), Branch()),
+        ),
         family=json_tags.GIGACHAT.name,
         untaught=True,
     ),
@@ -235,9 +238,7 @@ _INVOKE: Final = section(
     closer="</invoke>",
 )
 
-_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {
-    "invoke": _untaught(_INVOKE, "invoke")
-}
+_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
 
 _PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
 """Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""
@@ -291,4 +292,6 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
 @lru_cache(maxsize=8)
 def recognised_markers(mode: Mode) -> tuple[str, ...]:
     """What opens a block in one of these forms."""
-    return tuple(dict.fromkeys(shape.opener.strip() for shape in recognising(Grammar(shapes=()), mode).shapes if shape.opener))
+    return tuple(
+        dict.fromkeys(shape.opener.strip() for shape in recognising(Grammar(shapes=()), mode).shapes if shape.opener)
+    )

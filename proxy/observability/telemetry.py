@@ -93,6 +93,7 @@ FIELDS: Final = {
     "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
     "unconstrained": "Tries without the constraint on calls, which the backend refuses.",
+    "unopened_reasoning": "Answers that began inside of thinking which nothing opened, or were taken for such (`reasoning.preopened`).",
     "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
@@ -231,6 +232,9 @@ class Metrics:
         self.unconstrained = Counter(
             "toolwire_unconstrained_total", "Tries without the constraint on calls, which the server refuses", "backend"
         )
+        self.unopened_reasoning = Counter(
+            "toolwire_unopened_reasoning_total", "Answers that began inside of thinking which nothing opened", "kind"
+        )
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
         self.tool_executions = Counter(
             "toolwire_tool_executions_total", "States that server-side executions entered", "state"
@@ -252,6 +256,7 @@ class Metrics:
             "executions": self.tool_executions,
             "retries": self.retries,
             "unconstrained": self.unconstrained,
+            "unopened_reasoning": self.unopened_reasoning,
         }
         """Counter of the record -> the family that counts its labels."""
         self.cells = cells or Cells()

@@ -63,6 +63,8 @@ class Attempts:
     _began = False
     _failed = False
     _paused_s = 0.0
+    asked: tuple[str, ModelRequest] | None = None
+    """The server that was asked last, and what it was sent."""
 
     def __init__(
         self, exchange: Exchange, prepare: Prepare, key: bytes = b"", relaxation: Relaxation | None = None
@@ -343,6 +345,7 @@ class Attempts:
         if self._record.observers:
             self._observer = observe_call(self._exchange, member.target.backend, request)
         self._asked = member
+        self.asked = member.name, request
         self._tried.append(member)
         self._probe = member.target.enter()
         if self._targets.sole is None:

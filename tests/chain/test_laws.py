@@ -69,7 +69,11 @@ def ask() -> Iterator[Ask]:
         env={},
         overrides={
             "backends": {"one": {"kind": "one-turn"}},
-            "routes": [{"model": name, "backend": "one", "options": options} for name, options in OPTIONS.items()],
+            "defaults": {"reasoning": {"preopened": False}},  # these routes learn nothing from one example for the next
+            "routes": [
+                *({"model": name, "backend": "one", "options": options} for name, options in OPTIONS.items()),
+                {"model": "learns *", "backend": "one", "options": {"reasoning": {"preopened": None}}},
+            ],
         },
     )
 
@@ -261,6 +265,32 @@ def test_streamed_or_not_is_the_same_answer(
         assert streamed == whole
     if not parallel:
         assert len(whole.calls) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    thought=TEXTS.filter(lambda text: "<think>" not in text),
+    answer=answers(),
+    number=st.uuids(),
+)
+def test_thoughts_that_nothing_opened_are_those_behind_an_opening_tag(
+    ask: Ask, thought: str, answer: tuple[str, list[str], list[str]], number: object
+) -> None:
+    """R6.7: of a whole answer at once, of the streams after it at every split, and on a route that was told so."""
+    rest, *cut = answer
+    text = f"{thought}\n</think>\n\nWell. {rest}"
+    body = {"model": f"learns {number}", "tools": TOOLS}
+    whole = of_whole(ask(Turn(text=text), body))
+    told = of_whole(ask(Turn(text=text), {**body, "model": "thinking first"}))
+    event("moved" if whole == told else "as it is")
+    assert whole in (told, of_whole(ask(Turn(text=text), {**body, "model": "default"})))
+    if "`" not in text and "<tool_call>" not in thought and not whole.error:
+        assert whole == told
+    if whole == told and whole.reasoning:
+        for pieces in cut:
+            turn = Turn(text=text, chunk=(*filter(None, (thought, "\n</th", "ink>\n\nWell. ")), *pieces))
+            streamed = of_stream(ask(turn, {**body, "stream": True}))
+            assert streamed == whole
 
 
 @settings(max_examples=60, deadline=None)

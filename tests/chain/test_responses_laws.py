@@ -102,6 +102,7 @@ def ask() -> Iterator[Ask]:
         env={},
         overrides={
             "backends": {"one": {"kind": "one-turn"}},
+            "defaults": {"reasoning": {"preopened": False}},  # these routes learn nothing from one example for the next
             "routes": [{"model": name, "backend": "one", "options": options} for name, options in ROUTES.items()],
             "store": {"kind": "memory", "max_responses": 10},
         },

@@ -345,7 +345,8 @@ class _Descent:
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
         final = other is None and all(
-            (branch.then == END and branch.read == "nothing") or branch.field in ("call", "calls") for _, branch in options
+            (branch.then == END and branch.read == "nothing") or branch.field in ("call", "calls")
+            for _, branch in options
         )
         raise Cut(whole=at if final else None)
 
@@ -400,7 +401,9 @@ class _Descent:
                 case _:
                     end = value_end(text, at)
         except Wrong as wrong:
-            if self.printing is not None and not in_code and text[wrong.at] == "`":  # the fence ends: a bracket may be missing
+            if (
+                self.printing is not None and not in_code and text[wrong.at] == "`"
+            ):  # the fence ends: a bracket may be missing
                 self.printing = None
                 self.keep(branch.field, at, wrong.at)
                 self.place([(shape, option) for option in shape.places[branch.then]], wrong.at)

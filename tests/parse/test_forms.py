@@ -275,7 +275,9 @@ FORMS: dict[str, tuple[str, str, list[Said]]] = {
 
 
 def scan(twin: ModuleType, format: str, pieces: list[bytes], *, truncated: bool = False, **options: Any) -> list[Event]:
-    scanner = open_scanner(format, TOOLS, options=RouteOptions(**({"recognise": "taught"} | options)), scanner=twin.CallScanner)
+    scanner = open_scanner(
+        format, TOOLS, options=RouteOptions(**({"recognise": "taught"} | options)), scanner=twin.CallScanner
+    )
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated)]
 
 

@@ -16,6 +16,7 @@ from proxy.exchange import Offer
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.lanes import Events, Gate, text_may_pass
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
@@ -23,6 +24,7 @@ from proxy.protocols.responses_writer import ResponsesWriter
 from proxy.scanning import ScanStage
 from proxy.stages import Chain, MapStage, Settle, Stage, Watch
 from proxy.testing import chunk, frame
+from proxy.unopened import Learned, Unopened, kind_of
 from tests.chunks import reads
 
 FRAME_BYTES = 4096
@@ -51,8 +53,18 @@ FORMATS = {
 _IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc)[-_]|"completed_at":)[0-9a-f]{8,}')
 
 
+def beginning(learned: str) -> Unopened | None:
+    """What a route knows of where its answers begin: nothing that it may ask for, nothing yet, or that it is inside of these tags."""
+    if not learned:
+        return None
+    known = Learned()
+    if learned != "nothing":
+        known.put(kind_of("", "up", REQUEST), ("<think>", "</think>"))
+    return Unopened("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)
+
+
 def pair(
-    options: str, style: str, client: str, *, parallel: bool = True, scanned: bool = True
+    options: str, style: str, client: str, *, parallel: bool = True, scanned: bool = True, learned: str = ""
 ) -> tuple[tuple[Events, Folding, Folding], tuple[Gate, Folding, Folding]]:
     """The same lane twice, once by events, once with the gate, each with what its watchers have added up."""
 
@@ -60,7 +72,9 @@ def pair(
         before, after = Folding(), Folding()
         offer = Offer((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
         live = OPTIONS[options].argument_streaming == "incremental"
-        scan = ScanStage(offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live)
+        scan = ScanStage(
+            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
+        )
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | Settle] = [Watch(before.feed, None), *([scan] if scanned else []), edges]
         write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
@@ -94,13 +108,24 @@ def masked(data: bytes) -> bytes:
     client=st.sampled_from(["chat", "responses"]),
     parallel=st.booleans(),
     scanned=st.sampled_from([True, True, True, False]),
+    learned=st.sampled_from(["", "nothing", "thinking first"]),
     gate=st.sampled_from(["compiled", "python"]),
     beat=st.integers(0, 20),
 )
 def test_the_gate_gives_what_events_give(
-    stream: list[bytes], options: str, style: str, client: str, parallel: bool, scanned: bool, gate: str, beat: int
+    stream: list[bytes],
+    options: str,
+    style: str,
+    client: str,
+    parallel: bool,
+    scanned: bool,
+    learned: str,
+    gate: str,
+    beat: int,
 ) -> None:
-    (plain, *plain_seen), (gated, *gate_seen) = pair(options, style, client, parallel=parallel, scanned=scanned)
+    (plain, *plain_seen), (gated, *gate_seen) = pair(
+        options, style, client, parallel=parallel, scanned=scanned, learned=learned
+    )
     if gate == "python":
         from proxy._pychunk import ChunkGate as PythonGate
 
