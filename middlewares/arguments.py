@@ -28,6 +28,7 @@ from proxy.judging.custom import custom_input, free_text
 from proxy.judging.ids import CallIds
 from proxy.judging.json_calls import settle_arguments
 from proxy.judging.judge import FailureCode, strict_failure
+from proxy.judging.near import near_name
 from proxy.judging.repair import parses
 from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
@@ -64,18 +65,20 @@ class _Answer:
 
 
 class _Failure(Exception):
-    """The call breaks a rule. `counter` is counted if it is soft."""
+    """The call breaks a rule. `counter` is counted if it is soft; then it is a near miss as well if there is something to say of it to the
+    model, `near`."""
 
-    def __init__(self, code: FailureCode, detail: str, counter: str) -> None:
+    def __init__(self, code: FailureCode, detail: str, counter: str, near: str | None = None) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.counter = counter
+        self.near = near
 
 
 def _malformed(use: ToolUse, flaw: str) -> _Failure:
     detail = f"The model's call of {quote(use.name)} is malformed: {flaw}."
-    return _Failure("malformed_tool_arguments", detail, "parse_failures")
+    return _Failure("malformed_tool_arguments", detail, "parse_failures", detail)
 
 
 def _unfit(use: ToolUse, flaw: str) -> _Failure:
@@ -148,6 +151,8 @@ class Arguments(Middleware):
             if failure.counter == "parse_failures":
                 exchange.record.label("parse_failures", "arguments")
             LOG.warning("request %s: %s in a call of %s", exchange.id, failure.code, quote(call.use.name))
+            if failure.near is not None:
+                exchange.nearly(call.choice, failure.near)
             if failure.code == "malformed_tool_arguments":
                 return text_block(call.block, _written(call.use), call.choice)
         return self._made(exchange, answer, call)
@@ -169,7 +174,9 @@ class Arguments(Middleware):
         tool = answer.offered.get(taught_name(use))
         if tool is None:
             detail = f"The model called the tool {quote(use.name)}, which is not on offer."
-            raise _Failure("unknown_tool_call", detail, "unknown_names")
+            meant = near_name((use.name,), answer.offered, answer.offered)
+            near = None if meant is None else f"{detail} Its name is {quote(meant)}."
+            raise _Failure("unknown_tool_call", detail, "unknown_names", near)
         named = replace(use, name=tool.name, namespace=tool.namespace)
         if use.kind == "custom":
             return self._with_use(call, named)

@@ -26,7 +26,7 @@ from proxy.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.middleware import Middleware
 from proxy.model import Constraint, ModelRequest, ToolSpec
 from proxy.offload import is_large, offload
-from proxy.prompt import TextCache, content_key, form_sentence, segment
+from proxy.prompt import TextCache, content_key, form_sentence, reminder, segment
 from proxy.routing import Route
 from proxy.scanner import reasoning_tags
 from proxy.toolset import ToolSet, note, note_of
@@ -55,6 +55,7 @@ class _Taught:
     route: Route
     key: bytes
     text: str
+    reminder: str
     offer: Offer | None
 
 
@@ -111,17 +112,25 @@ class Injection(Middleware):
         form: Mapping[str, Any] | None,
         escapes: Escapes,
     ) -> tuple[ModelRequest, Offer | None]:
-        text, offer = "", None
+        text, reminded, offer = "", "", None
         recognised = recognised_markers(route.options.recognise)
         if request.tools:
             taught = self._taught(request, route, tool_format, flatten, recognised)
-            text, offer = taught.text, taught.offer
+            text, reminded, offer = taught.text, taught.reminder, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
         thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
-        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised)
-        changed = inject(request, text, tool_format, placement=placement, flatten=flatten, also=also, escapes=escapes)
+        changed = inject(
+            request,
+            text,
+            tool_format,
+            placement=placement,
+            flatten=flatten,
+            also=(*(tag.strip() for tags in thinking for tag in tags), *recognised),
+            escapes=escapes,
+            reminder=reminded,
+        )
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
         if offer is not None and self._constrains(request, route):
@@ -150,7 +159,8 @@ class Injection(Middleware):
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
         read = reading_brackets(tool_format) if flatten == "bracket" else tool_format
         offer = Offer(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
-        return note(request.tools, about, _Taught(route, key, text, offer if tools else None))
+        line = reminder(request, tool_format, prompt)
+        return note(request.tools, about, _Taught(route, key, text, line, offer if tools else None))
 
     def _with_template(self, prompt: PromptConfig) -> PromptConfig:
         """The template's text in place of its file, which is read once; the settings have checked it."""

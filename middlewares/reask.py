@@ -1,32 +1,37 @@
-"""Asking the model again after an answer that cannot be given out (R9.8, R9.9).
+"""Asking the model again after an answer that cannot be given out (R9.8, R9.9), or that tried to call and did not (R23.4).
 
-Stands directly outside of `arguments`; a chain whose route has neither `reask` nor `choice_miss: reask` goes without it. A strict
-failure, or the lack of a demanded call, becomes two further messages: what the model wrote, and why it was not accepted.
+Stands directly outside of `arguments`; a chain whose route has `reask: 0` goes without it. A strict failure, the lack of a demanded
+call, or a near miss becomes two further messages: what the model wrote, and why it was not accepted. Every attempt's usage is added up.
 
-Where such a failure is possible (a strict tool, a demanded call) the answer is held back until it is judged; any other passes as
-it comes. The answer of the model is read to its end before it is judged, so that every attempt's usage is known and added up. What
-becomes of a failure of the last attempt is the business of `strict_failure` and `choice_miss`, as ever.
+Where a failure is possible that is to be asked for again (a strict tool, a demanded call) the answer is held back until it is judged
+(`_accepted`). The answer of the model is read to its end before it is judged. What becomes of a failure of the last attempt is the
+business of `strict_failure` and `choice_miss`, as ever.
+
+Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides that it is the
+answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is asked for again unless a good call
+follows. Several answers to one request (`n`) are one in this: asked for again together, if nothing of any was sent and none has a good
+call. What the last attempt gives is the answer; one that the server fails to give leaves the answer before it.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from aiohttp import web
-
-from proxy.errors import ModelFault
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open
-from proxy.exchange import EXCHANGE, Exchange
-from proxy.middleware import Handler, Middleware
-from proxy.model import Message, ModelRequest, Text, Usage
+from proxy.config import RouteOptions
+from proxy.errors import GatewayError, ModelFault
+from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start
+from proxy.exchange import Exchange
+from proxy.middleware import Ask, Middleware
+from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
 from proxy.protocols.wire import dump
 from proxy.reply import Batches, Reply
-from proxy.stages import Settle, Watch
+from proxy.stages import Sequel, Settle, Watch
 from proxy.usage import added
 
 LOG: Final = logging.getLogger("toolwire.reask")
@@ -34,56 +39,158 @@ LOG: Final = logging.getLogger("toolwire.reask")
 _STRICT: Final = frozenset({"malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"})
 _REJECTED: Final = re.compile(r"\[tool call rejected: \w+: (.*?)\]", re.DOTALL)
 """What a strict failure is under `strict_failure: assistant_message`."""
+_COUNTED: Final = ("calls", "strict_failures", "choice_missed")
+_VISIBLE: Final = (Open, Delta, Opaque, Finish)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How often it is asked again after each kind of flaw."""
+
+    near: int
+    strict: int
+    choice: int
+
+
+_DEFAULT: Final = _Limits(1, 0, 0)
+
+
+def _limits(options: RouteOptions) -> _Limits:
+    """Those of a route."""
+    if options.reask is not None:
+        return _Limits(options.reask, options.reask, options.reask)
+    return _DEFAULT if options.choice_miss != "reask" else _Limits(1, 0, 1)
 
 
 class Reask(Middleware):
     """Asks again; see the module."""
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        exchange = request[EXCHANGE]
+    def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
+        """See `Middleware.review`."""
         asked = exchange.request
-        trial = _Trial(exchange)
-        reply = await handler(request)
-        if isinstance(reply, Reply) and _may_fail(asked):
+        if not asked.tools or asked.tool_choice.mode == "none":
+            return
+        limits = _limits(exchange.route.options)
+        trial = _Trial(exchange, asked)
+        if (limits.strict or limits.choice) and _may_fail(asked):
             trial.hold(reply)
-            reply.rewrite(partial(_accepted, request, handler, asked, trial))
-        return reply
+            reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
+        elif limits.near and asked.callable_tools:
+            reply.resume(NearMisses(exchange, ask, trial, limits.near))
 
 
 async def _accepted(
-    request: web.Request, handler: Handler, asked: ModelRequest, trial: _Trial, batches: Batches
+    exchange: Exchange, ask: Ask, trial: _Trial, limits: _Limits, batches: Batches
 ) -> AsyncGenerator[list[Event], None]:
     """The first answer that is accepted, or the last one, in one batch."""
-    exchange = request[EXCHANGE]
-    restored = exchange.request
-    options = exchange.route.options
-    left: int = options.reask or (1 if options.choice_miss == "reask" else 0)
     spent: Usage | None = None
+    again = 0
     while True:
         events = [event async for batch in batches for event in batch]
         spent = added(spent, trial.usage)
-        flaw = trial.flaw(events, strict=options.reask > 0) if left else None
+        flaw = trial.flaw(events, limits, again)
         if flaw is None:
             break
-        left -= 1
-        trial.discard()
-        LOG.warning("request %s: asked again: %s", exchange.id, flaw)
-        asked = replace(asked, messages=(*asked.messages, *trial.as_messages(flaw)))
-        exchange.request = asked
-        trial = _Trial(exchange)
-        try:
-            reply = await handler(request)
-        finally:
-            exchange.request = restored
+        again += 1
+        trial = _Trial(exchange, trial.discard(flaw))
+        reply = await ask(trial.asked)
         if not isinstance(reply, Reply):  # somebody further in has answered in another way
             break
         trial.hold(reply)
         batches = reply.events()
+    events = _with_usage(events, spent)
     last = events[-1] if events else None
-    if isinstance(last, Finish):
-        events[-1] = Finish(last.reason, spent, last.others, last.extra)
     # Nothing was sent, so a failure can be what it is for a whole answer: a status.
     yield [last] if isinstance(last, Fault) else events
+
+
+class NearMisses(Sequel):
+    """One answer, and after a near miss others in its place, at most `left`; see the module."""
+
+    def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
+        self._exchange = exchange
+        self._ask = ask
+        self._left = left
+        self._whole = not exchange.received.stream
+        self._sent = False
+        self.trial = trial
+        self.held: list[Event] = []
+        """What the client has not got, of an answer that may be asked for again."""
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        if self._sent:
+            return events
+        if not (self._whole or self.held or (self._left and self._exchange.near)):
+            self._sent = any(isinstance(event, _VISIBLE) for event in events)
+            return events
+        self.held += events
+        over = isinstance(events[-1], Finish | Fault)
+        if not (over or (not self._whole and self.trial.has_call(events))):
+            return []
+        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.held) is not None:
+            self.continues = True
+            return []
+        self._sent = True
+        held, self.held = self.held, []
+        return held
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`. A near miss is found by who does not leave it."""
+        return True
+
+    async def rest(self) -> AsyncGenerator[list[Event], None]:
+        """See `Sequel`."""
+        if isinstance(self.held[0], Start):  # else it has gone out
+            yield [self.held.pop(0)]
+        attempt, left = self, self._left
+        spent: Usage | None = None
+        while True:
+            held, trial = attempt.held, attempt.trial
+            spent = added(spent, _usage(held))
+            trial = _Trial(self._exchange, trial.discard(trial.near_miss(held) or "", held))
+            left -= 1
+            attempt = NearMisses(self._exchange, self._ask, trial, left)
+            begun = False
+            async with aclosing(self._events(trial.asked)) as batches:
+                async for batch in batches:
+                    batch = [event for event in batch if not isinstance(event, Start)]
+                    out = attempt.feed(batch) if batch else []
+                    if out and isinstance(out[-1], Fault) and not begun and not isinstance(out[-1].error, ModelFault):
+                        break
+                    if out:
+                        begun = True
+                        yield _with_usage(out, added(spent, _usage(out)))
+            if begun:
+                return
+            if not attempt.continues:
+                LOG.warning("request %s: the server did not answer again", self._exchange.id)
+                yield _with_usage(held, spent)
+                return
+
+    async def _events(self, asked: ModelRequest) -> AsyncGenerator[list[Event], None]:
+        """Another answer; nothing, or a `Fault`, if there is none."""
+        try:
+            reply = await self._ask(asked)
+            if isinstance(reply, Reply):
+                async with aclosing(reply.events()) as batches:
+                    async for batch in batches:
+                        yield batch
+        except GatewayError as error:
+            yield [Fault(error)]
+
+
+def _with_usage(events: list[Event], usage: Usage | None) -> list[Event]:
+    """The events; if they end the answer, with what all attempts have used."""
+    last = events[-1] if events else None
+    if isinstance(last, Finish):
+        return [*events[:-1], Finish(last.reason, usage, last.others, last.extra)]
+    return events
+
+
+def _usage(events: list[Event]) -> Usage | None:
+    last = events[-1] if events else None
+    return last.usage if isinstance(last, Finish) else None
 
 
 def _may_fail(request: ModelRequest) -> bool:
@@ -93,13 +200,15 @@ def _may_fail(request: ModelRequest) -> bool:
 
 
 class _Trial:
-    """One attempt: what was counted before it, and what the model wrote in it."""
+    """One attempt: what was `asked`, what was counted before it, and what the model wrote in it."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
+        self.asked = asked
         self._exchange = exchange
-        self._choice = exchange.request.tool_choice
-        self._before = dict(exchange.record.counts)
+        counts = exchange.record.counts
+        self._before = {name: counts[name] for name in _COUNTED}
         self._wrote: list[Event] = []
+        exchange.near.clear()
 
     def hold(self, reply: Reply) -> None:
         """Have the answer read to its end before anything changes it. What only looks on, or fills in the usage, comes first."""
@@ -117,47 +226,67 @@ class _Trial:
     @property
     def usage(self) -> Usage | None:
         """The counts of this attempt, as far as they are known."""
-        last = self._wrote[-1] if self._wrote else None
-        return last.usage if isinstance(last, Finish) else None
+        return _usage(self._wrote)
 
-    def flaw(self, events: list[Event], *, strict: bool) -> str | None:
-        """Why the judged answer is not accepted, in words for the model; None if it is. `strict`: strict failures count."""
+    def flaw(self, events: list[Event], limits: _Limits, again: int) -> str | None:
+        """Why the judged answer is not accepted, in words for the model; None if it is, or if it was asked for `again` often enough."""
         last = events[-1] if events else None
         error = last.error if isinstance(last, Fault) else None
+        strict = again < limits.strict
         if strict and isinstance(error, ModelFault) and error.code in _STRICT:
             return error.message
         if strict and self._counted("strict_failures") and error is None:
             text = "".join(event.text for event in events if isinstance(event, Delta))
             return " ".join(_REJECTED.findall(text))
-        if self._counted("choice_missed"):
-            choice = self._choice
+        if again < limits.near and error is None and (why := self.near_miss(events)) is not None:
+            return why
+        if again < limits.choice and self._counted("choice_missed"):
+            choice = self.asked.tool_choice
             return f"The tool {choice.name} has to be called." if choice.mode == "named" else "A tool has to be called."
         return None
 
+    def near_miss(self, events: list[Event]) -> str | None:
+        """What was wrong with the calls that the model tried, in words for it; None if it did not, or made a good one."""
+        near = self._exchange.near
+        if not near or self.has_call(events):
+            return None
+        return " ".join(dict.fromkeys(miss.why for miss in near if miss.choice == near[0].choice))
+
+    def has_call(self, events: Iterable[Event]) -> bool:
+        """Whether a call of a tool on offer begins in these events."""
+        called = {
+            (event.namespace, event.name)
+            for event in events
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL
+        }
+        return any((tool.namespace, tool.name) in called for tool in self.asked.callable_tools) if called else False
+
     def _counted(self, name: str) -> bool:
-        return self._exchange.record.counts[name] > self._before.get(name, 0)
+        return self._exchange.record.counts[name] > self._before[name]
 
-    def discard(self) -> None:
-        """The client gets nothing of it."""
+    def discard(self, flaw: str, wrote: list[Event] | None = None) -> ModelRequest:
+        """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong with it."""
         counts = self._exchange.record.counts
-        counts["calls"] = self._before.get("calls", 0)
+        counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
-
-    def as_messages(self, flaw: str) -> tuple[Message, ...]:
-        """What the model wrote, and what is wrong with it."""
-        written = _in_words(self._wrote)
+        LOG.warning("request %s: asked again: %s", self._exchange.id, flaw)
+        near = self._exchange.near
+        written = _in_words(self._wrote if wrote is None else wrote, near[0].choice if near else 0)
         why = Message(
             "user", (Text(f"That answer was not accepted, and nothing of it was used. {flaw} Answer again."),)
         )
-        return (Message("assistant", (Text(written),)), why) if written else (why,)
+        # Where nothing was escaped in the prompt, whatever stands in the answer is the model's own.
+        own = Text(written) if self._exchange.escapes else Attempt(written)
+        told = (Message("assistant", (own,)), why) if written else (why,)
+        return replace(self.asked, messages=(*self.asked.messages, *told))
 
 
-def _in_words(events: list[Event]) -> str:
+def _in_words(events: list[Event], choice: int) -> str:
     """The text of an answer; calls that came as structures stand in it as JSON."""
     names: dict[int, str | None] = {}
     texts: dict[int, str] = {}
     for event in events:
-        if isinstance(event, Open) and event.kind in (BlockKind.TEXT, BlockKind.TOOL_CALL) and not event.choice:
+        if isinstance(event, Open) and event.kind in (BlockKind.TEXT, BlockKind.TOOL_CALL) and event.choice == choice:
             names[event.block] = event.name if event.kind is BlockKind.TOOL_CALL else None
             texts[event.block] = ""
         elif isinstance(event, Delta) and event.block in texts:

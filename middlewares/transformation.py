@@ -47,6 +47,7 @@ class Transformation(Middleware):
                 route.limits,
                 record.count,
                 label=record.label,
+                near=exchange.nearly,
                 incremental=options.argument_streaming == "incremental" and exchange.received.stream,
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),

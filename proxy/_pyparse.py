@@ -7,7 +7,8 @@ Rules of this module:
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at most
    three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a mention is
-   held. The beginning of a literal that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
+   held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an untaught block that was none
+   no other one begins before the place where that was seen. The beginning of a literal that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
    it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
    syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a

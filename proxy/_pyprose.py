@@ -113,8 +113,8 @@ class ProseScanner:
 
     @property
     def steps(self) -> int:
-        """Characters or bytes looked at so far: at most four times the input and, for each delta, once what was held
-        back of a marker, whatever the input is (R6.10)."""
+        """Characters or bytes looked at so far: at most four times the input, seven where untaught shapes are looked
+        for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
         return self._steps
 
     def feed(self, data: str | bytes) -> list[Event]:

@@ -200,8 +200,8 @@ def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tup
 
 
 def asks_again(options: RouteOptions) -> bool:
-    """Whether the model may be asked again after a bad answer (R9.8)."""
-    return options.reask > 0 or options.choice_miss == "reask"
+    """Whether the model may be asked again after a bad answer (R9.8, R23.4)."""
+    return options.reask != 0
 
 
 def is_loopback(host: str) -> bool:
@@ -294,7 +294,8 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
 
 def _judged(options: RouteOptions, chain: tuple[MiddlewareConfig, ...], path: str) -> Iterator[str]:
     uses = [entry.use for entry in chain]
-    if asks_again(options) and not (REASK in uses and JUDGE in uses[uses.index(REASK) :]):
+    wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
+    if wanted and not (REASK in uses and JUDGE in uses[uses.index(REASK) :]):
         yield f"{path}.reask: needs `{REASK}` in the chain, and behind it `{JUDGE}`, which says what a bad answer is"
 
 

@@ -358,6 +358,11 @@ class PromptConfig:
     placement: Literal["append", "prepend", "separate", "user"] = doc("Where the segment goes.", default="append")
     inject_when_none: bool = doc("Show the tools also under `tool_choice: none`.", default=False)
     examples: str = doc("Text for `{examples}`.", default="")
+    reminder: bool | str = doc(
+        "A line at the end of what the user says, where a tool can be called and no result was said since: `true` for the built-in one, or "
+        "a text, with `{tools}` (their names) and `{format}` (a call as it is written) if wanted; `false` or `off` for none.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,10 +446,11 @@ class RouteOptions:
     choice_miss: Literal["pass", "reask", "error"] = doc(
         "A required call was not made. `reask`: ask once more, or as often as `reask` says, then pass.", default="pass"
     )
-    reask: Literal[0, 1, 2, 3] = doc(
-        "So often the model is asked again after a strict failure or without a required call. Where that can happen, answers "
-        "are held back until they are judged.",
-        default=0,
+    reask: Literal[0, 1, 2, 3] | None = doc(
+        "So often the model is asked again after a near miss (it tried to call, and nothing was sent yet), a strict failure, or without a "
+        "required call. Where one of the latter two can happen, answers are held back until they are judged; for near misses nothing is. "
+        "0: never. Default: once after a near miss, never after the others.",
+        default=None,
     )
     constrain: Literal["auto", "off", "required"] = doc(
         "Constrained decoding for required and named choices.", default="auto"

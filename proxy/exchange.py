@@ -42,6 +42,14 @@ class Offer:
     known: tuple[ToolSpec, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for the model."""
+
+    choice: int
+    why: str
+
+
 @dataclass(slots=True)
 class Exchange:
     """One client request.
@@ -50,7 +58,7 @@ class Exchange:
     current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
     a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
     those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
-    (None: nothing was injected), `escapes` what was escaped in that prompt. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
+    (None: nothing was injected), `escapes` what was escaped in that prompt, `near` the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
     way, so that each is closed at the end whatever became of it; `over` says that this was done, so that later ones are closed at once.
     `failure` is the error with which a stream ended.
     """
@@ -68,6 +76,7 @@ class Exchange:
     created: int = field(default_factory=lambda: int(time.time()))
     offer: Offer | None = None
     escapes: Escapes | None = None
+    near: list[NearMiss] = field(default_factory=list)
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
@@ -77,6 +86,11 @@ class Exchange:
     def untouched(self) -> bool:
         """No middleware changed the request (R1.6)."""
         return self.request is self.received
+
+    def nearly(self, choice: int, why: str) -> None:
+        """Note a near miss in the answer number `choice`."""
+        self.near.append(NearMiss(choice, why))
+        self.record.count("near_misses")
 
     def write_options(self) -> WriteOptions:
         """How this answer is written: the same for whoever asks, on the wire or for the store."""

@@ -10,12 +10,13 @@
 
 Rules for all: a lane never waits, so that it can run inside the callback that reads; what it is fed gives one piece of output;
 a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event may have to wait
-(`settle`). Who moves the bytes is `proxy.sending`.
+(`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.sending`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from functools import cache
 from typing import Final, Protocol, TypeGuard
 
@@ -32,7 +33,7 @@ from .protocols.numbers import choices_of
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
-from .stages import Chain, MapStage, Settle, Watch
+from .stages import Chain, MapStage, Sequel, Settle, Watch
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
@@ -41,7 +42,8 @@ class Lane(Protocol):
     """One streamed answer on its way.
 
     `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`: nothing
-    more is taken. `drained`: the backend has said all. `last`: the `Finish` or `Fault` that was written, if events were.
+    more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `last`: the `Finish` or `Fault` that
+    was written, if events were.
     """
 
     @property
@@ -54,6 +56,9 @@ class Lane(Protocol):
     def drained(self) -> bool: ...
 
     @property
+    def continues(self) -> bool: ...
+
+    @property
     def last(self) -> Event | None: ...
 
     def feed(self, data: bytes) -> bytes:
@@ -62,8 +67,14 @@ class Lane(Protocol):
     def finish(self, error: GatewayError | None = None) -> bytes:
         """The backend's bytes are over, at their end or by `error`, and the lane is not: what is still to go out."""
 
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is there it is not `over`."""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        """`go_on` is over before that: what is still to go out."""
+
     async def settle(self) -> bytes:
-        """After `over`: do what must be done before the last event goes out, and give what is still to go out."""
+        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it may `continue`."""
 
     def fail(self, error: GatewayError) -> bytes:
         """The in-band form of an error that ends the stream, if it may still come."""
@@ -109,7 +120,7 @@ def text_may_pass(chain: Chain) -> bool:
                 scans += 1
             case MapStage() if not stage.wants & (Kind.TEXT | Kind.REASONING):
                 pass
-            case Watch() | Settle():
+            case Watch() | Settle() | Sequel():
                 pass
             case _:
                 return False
@@ -147,6 +158,8 @@ class Audit:
 class Raw:
     """Bytes that pass unread; see `proxy.relay` for what is looked at."""
 
+    continues = False
+
     def __init__(self, relay: Relay, writer: StreamWriter, audit: Audit | None = None) -> None:
         self.spoke = self.over = self.drained = False
         self.last: Event | None = None
@@ -180,6 +193,13 @@ class Raw:
             self._audit.finish()
             self._held, out = out, b""
         return out
+
+    async def go_on(self) -> AsyncGenerator[bytes, None]:
+        for _ in ():
+            yield b""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return b""
 
     async def settle(self) -> bytes:
         if self._audit is not None:
@@ -240,6 +260,23 @@ class Events:
             fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
             out += self.take([Fault(fault)])
         return out
+
+    @property
+    def continues(self) -> bool:
+        return self._chain.continues
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        self.over = False
+        return self._rest()
+
+    async def _rest(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._chain.rest()) as batches:
+            async for events in batches:
+                yield self._write(events)
+        self._write([])
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
 
     async def settle(self) -> bytes:
         return self._write(await self._chain.settle())
@@ -378,6 +415,10 @@ class ShownLane:
         return self._lane.drained
 
     @property
+    def continues(self) -> bool:
+        return self._lane.continues
+
+    @property
     def last(self) -> Event | None:
         return self._lane.last
 
@@ -390,6 +431,17 @@ class ShownLane:
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         return self._shown(self._lane.finish(error))
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        return self._rest(self._lane.go_on())
+
+    async def _rest(self, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                yield self._shown(data)
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._shown(self._lane.give_up(error))
 
     async def settle(self) -> bytes:
         return self._shown(await self._lane.settle())

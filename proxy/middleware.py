@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
+Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
+"""Gives the answer to a request, of everything further in."""
+
 LOG: Final = logging.getLogger("toolwire.middleware")
 
 
@@ -101,6 +104,11 @@ class Middleware:
         if self.defines("on_reply"):
             reply.collect(partial(self.on_reply, exchange))
 
+    def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
+        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything further in answers
+        to a request, unsent like `reply`. To be called when events of `reply` have come (`reply.rewrite`, `reply.resume`)."""
+        raise NotImplementedError
+
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
         exchange = request[EXCHANGE]
@@ -110,8 +118,21 @@ class Middleware:
         exchange.request = result
         response = await handler(request)
         if isinstance(response, Reply):
-            self.declare(exchange, response)
+            if self.defines("review"):
+                self.review(exchange, response, partial(ask_again, handler, request))
+            else:
+                self.declare(exchange, response)
         return response
+
+
+async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
+    """What `handler` answers to another request than that of the exchange."""
+    exchange = request[EXCHANGE]
+    before, exchange.request = exchange.request, changed
+    try:
+        return await handler(request)
+    finally:
+        exchange.request = before
 
 
 def checked(result: object) -> ModelRequest | web.StreamResponse:
@@ -137,7 +158,8 @@ class Guard:
         """It has hooks and nothing else."""
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
         self.asks = kind.defines("on_request")
-        self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare")))
+        self.reviews = kind.defines("review")
+        self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, protocol: str) -> bool:
         """See `Middleware.serves`; other middlewares are for every protocol."""
@@ -262,6 +284,7 @@ class Hooks:
     def __init__(self, guards: Sequence[Guard], handler: Handler) -> None:
         self._middlewares = [(guard, guard.middleware) for guard in guards if isinstance(guard.middleware, Middleware)]
         self._handler = handler
+        self._inside = {guard: Hooks(guards[place:], handler) for place, guard in enumerate(guards, 1) if guard.reviews}
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -291,7 +314,11 @@ class Hooks:
                 response.owner = guard
                 exchange.request = sent
                 try:
-                    middleware.declare(exchange, response)
+                    if guard.reviews:
+                        ask = partial(ask_again, self._inside[guard], request)
+                        middleware.review(exchange, response, ask)
+                    else:
+                        middleware.declare(exchange, response)
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:

@@ -53,6 +53,12 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt(Text):
+    """What a model wrote in an answer that the client did not get, with markers that are its own. It is shown to the model as it was
+    written: a form that nobody reads would be imitated."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Text with which a model declined."""
 

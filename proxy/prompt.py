@@ -22,7 +22,7 @@ from .formats.base import ToolFormat, escaping_for
 from .formats.longjson import compact
 from .formats.rendering import taught_description, taught_name, with_groups
 from .formats.values import Escape
-from .model import ModelRequest, ToolChoice, ToolSpec
+from .model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
 """What a template must hold, in braces."""
@@ -41,6 +41,15 @@ You can call tools. Each line lists one tool: its name, what it does, and its pa
 {examples}"""
 
 _SLOT: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+REMINDER: Final = "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
+"""The built-in line at the end of what the user says, where the model may choose."""
+REMINDER_OF_ANY: Final = "Answer with a call of a tool of the list, in the form that was shown."
+"""Where a call is demanded."""
+REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form that was shown."
+"""Where a tool is named."""
+
+_SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
 NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
 """The sentence for `tool_choice: none`."""
@@ -107,6 +116,24 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
     }
     # One pass: what was put in is never searched for placeholders.
     return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or DEFAULT_TEMPLATE).strip()
+
+
+def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
+    """The line at the end of what the user says (R23.7); empty if there is none, or no tool can be called.
+
+    In a text of one's own `{tools}` are the names of the tools that may be called, and `{format}` is a call as it is written.
+    """
+    tools, chosen = request.callable_tools, prompt.reminder
+    if not tools or chosen in (False, "off", ""):
+        return ""
+    if chosen in (True, "on"):
+        chosen = {"required": REMINDER_OF_ANY, "named": REMINDER_OF_ONE}.get(request.tool_choice.mode, REMINDER)
+    escape = escaping_for(tool_format).value
+    values = {
+        "tools": ", ".join(f"`{escape(taught_name(tool))}`" for tool in tools),
+        "format": tool_format.render_call(ToolUse("", "TOOL", '{"KEY":"VALUE"}')),
+    }
+    return _SHORT_SLOT.sub(lambda slot: values[slot[1]], str(chosen))
 
 
 def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:

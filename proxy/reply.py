@@ -7,7 +7,7 @@ Rules:
    in which they were declared: innermost middleware first.
 3. A reply with no stage keeps its wire bytes: "nobody touched it" is `not reply.stages` (lane raw). An audit is no stage.
 4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last event
-   may wait (`settle`); what has to wait earlier (`rewrite`, `collect`) costs that.
+   may wait (`settle`), and other events may take its place (`resume`); what has to wait earlier (`rewrite`, `collect`) costs that.
 5. Whoever takes the events must close the reply; `close` may be called twice.
 """
 
@@ -32,7 +32,7 @@ from .events import (
 )
 from .model import ModelReply
 from .protocols.base import WireProtocol
-from .stages import Chain, MapFunction, MapStage, Owner, ReplyTest, Settle, SettleFunction, Stage, Watch
+from .stages import Chain, MapFunction, MapStage, Owner, ReplyTest, Sequel, Settle, SettleFunction, Stage, Watch
 
 T = TypeVar("T")
 Batches = AsyncIterator[list[Event]]
@@ -133,6 +133,10 @@ class Reply(web.StreamResponse):
         would stay."""
         self.stages.append(Settle(function, self.owner, unless))
 
+    def resume(self, sequel: Sequel) -> None:
+        """Let `sequel` hold events back, and go on with others when all have come."""
+        self.stages.append(sequel)
+
     def audit(self, see: Callable[[Event], None], settle: Callable[[Event], Awaitable[None]]) -> None:
         """As `watch` and `settle`, but behind all stages, and `settle` changes nothing either. So an answer that nobody else touches
         keeps its bytes, and is read on the side."""
@@ -218,6 +222,10 @@ class Reply(web.StreamResponse):
         events = chain.feed(unfold(reply), first)
         if chain.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
             events += await chain.settle()
+            while chain.continues:
+                async with aclosing(chain.rest()) as rest:
+                    events += [event async for batch in rest for event in batch]
+                events += await chain.settle()
         return fold(events)
 
     def chain(self) -> Chain | None:
@@ -275,8 +283,13 @@ async def _through(chain: Chain, batches: Batches) -> Batches:
     async for batch in batches:
         if batch := chain.feed(batch):
             yield batch
-        if chain.waits:
-            yield await chain.settle()
+        while chain.waits:
+            if batch := await chain.settle():
+                yield batch
+            if chain.continues:
+                async with aclosing(chain.rest()) as rest:
+                    async for batch in rest:
+                        yield batch
 
 
 class Given:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from ._grammar import SPACE, Grammar, without_calls
@@ -60,7 +60,8 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 
 class ScanStage:
-    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text.
+    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text. `near` is told
+    of near misses: the choice, and what was wrong.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of length or
     by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`. Where no tool
@@ -76,6 +77,7 @@ class ScanStage:
         count: Callable[[str], None],
         *,
         label: Callable[[str, str], None] | None = None,
+        near: Callable[[int, str], None] | None = None,
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
@@ -89,6 +91,7 @@ class ScanStage:
         self._limits = limits
         self._count = count
         self._label: Callable[[str, str], None] = label or (lambda name, label: None)
+        self._near = near
         self._incremental = incremental
         self._history = history
         self._schemas = schemas
@@ -409,6 +412,7 @@ class ScanStage:
             limits=self._limits,
             count=count,
             label=label,
+            near=None if self._near is None else partial(self._near, choice),
             ids=CallIds(self._history),
             schemas=self._schemas,
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from sys import maxsize
 from typing import Final
@@ -24,7 +25,7 @@ from aiohttp import web
 from aiohttp.http import StreamWriter
 
 from .backends.connections import too_large
-from .errors import Defect, GatewayError
+from .errors import BackendFault, Defect, GatewayError
 from .events import Fault, Finish
 from .exchange import Exchange
 from .heads import send_whole
@@ -202,6 +203,9 @@ class Outlet:
                 raise error
             self._pending += lane.finish(error)
         self._pending += await lane.settle()
+        while lane.continues:
+            await self._go_on(reading)
+            self._pending += await lane.settle()
         if isinstance(lane.last, Fault):
             if not (self._committed or lane.spoke):
                 raise lane.last.error
@@ -209,6 +213,35 @@ class Outlet:
         await self._commit()
         if isinstance(lane.last, Finish):
             note_usage(self._exchange, lane.last.usage, None)
+
+    async def _go_on(self, reading: asyncio.Task[None]) -> None:
+        """Send what comes in place of the end, as it comes."""
+        await asyncio.wait({reading}, timeout=LINGER_S)
+        reading.cancel()
+        await asyncio.wait({reading})
+        following = asyncio.get_running_loop().create_task(self._follow(self._lane.go_on()))
+        following.add_done_callback(lambda _: self._news.set())
+        try:
+            if self._stopped is None:
+                await self._attend(following)
+            if self._lane.over:
+                await following  # it is about to end
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+        if not self._lane.over:
+            error = self._stopped or (None if following.cancelled() else following.exception())
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
+            self._pending += self._lane.give_up(error or ended)
+
+    async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                self._give(data, time.monotonic())
+                if self._lane.spoke and not self._lane.over:
+                    await self._free.wait()
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)

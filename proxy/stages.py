@@ -2,14 +2,17 @@
 
 Rules:
 
-1. A stage sees every event of a stream once, in order, and works without waiting; only for the last event a `Settle` may wait.
+1. A stage sees every event of a stream once, in order, and works without waiting; only for the last event a `Settle` may wait, and only
+   when all events have come a `Sequel` may give others.
 2. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches the stage off
    (`on_failure: skip`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final, Protocol
 
 from .errors import BackendFault, Defect, GatewayError
@@ -80,18 +83,47 @@ class Stage(Protocol):
         went in. False says nothing."""
 
 
+class Sequel(ABC):
+    """A stage that may go on when all events have come: with what it held back, or with another answer.
+
+    `continues`: it has taken the last event, gave nothing out for that, and goes on with `rest`. Nothing is to be fed any more.
+    """
+
+    continues = False
+
+    @abstractmethod
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`. Text that follows what it let pass may go by it."""
+
+    @abstractmethod
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+
+    @abstractmethod
+    def rest(self) -> AsyncGenerator[list[Event], None]:
+        """What is still to come, up to the last event. It may take as long as an answer does."""
+
+
 class Chain:
-    """Stages that run one after the other without waiting, up to the first `Settle` that the last event comes to."""
+    """Stages that run one after the other without waiting, up to the first `Settle` that the last event comes to, or a `Sequel` that
+    goes on."""
 
     def __init__(self, stages: Sequence[Stage | Settle]) -> None:
         self.stages = stages
         self._parked: Event | None = None
+        self._sequel: Sequel | None = None
         self._at = 0
+        self._behind = 0  # the stage behind the sequel that went on
 
     @property
     def waits(self) -> bool:
-        """The last event waits for `settle`. Nothing is to be fed any more."""
-        return self._parked is not None
+        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
+        return self._parked is not None or self._sequel is not None
+
+    @property
+    def continues(self) -> bool:
+        """What is still to come may take as long as an answer does."""
+        return self._sequel is not None
 
     def feed(self, events: list[Event], at: int = 0) -> list[Event]:
         """What becomes of these events, from the stage number `at` on."""
@@ -105,7 +137,7 @@ class Chain:
         return len(self.stages)
 
     async def settle(self) -> list[Event]:
-        """What becomes of the event that waits."""
+        """What becomes of the last event, if that waits. Afterwards a `Sequel` may go on (`continues`)."""
         events: list[Event] = []
         while self._parked is not None:
             stage = self.stages[self._at]
@@ -114,6 +146,25 @@ class Chain:
             events += self._run([event], self._at + 1)
         return events
 
+    async def rest(self) -> AsyncGenerator[list[Event], None]:
+        """What a `Sequel` that goes on gives, as it comes. Afterwards the last event may wait again."""
+        assert self._sequel is not None
+        sequel, self._sequel = self._sequel, None
+        self._behind = self._at + 1
+        async with aclosing(sequel.rest()) as batches:
+            async for batch in batches:
+                out = self._run(batch, self._behind)
+                if out:
+                    yield out
+                if self.waits or (out and isinstance(out[-1], Finish | Fault)):
+                    return
+
+    def give_up(self, fault: Fault) -> list[Event]:
+        """What becomes of `fault`, with which `rest` is over before its end."""
+        if self._sequel is not None:  # it has not even begun
+            self._behind, self._sequel = self._at + 1, None
+        return self._run([fault], self._behind)
+
     def _run(self, events: list[Event], at: int) -> list[Event]:
         for index in range(at, len(self.stages)):
             if not events:
@@ -121,6 +172,8 @@ class Chain:
             stage = self.stages[index]
             if not isinstance(stage, Settle):
                 events = stage.feed(events)
+                if not events and isinstance(stage, Sequel) and stage.continues:
+                    self._sequel, self._at = stage, index
             elif isinstance(events[-1], Finish | Fault):
                 self._parked, self._at = events[-1], index
                 events = events[:-1]

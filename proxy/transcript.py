@@ -14,6 +14,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
@@ -29,6 +30,7 @@ from .formats.rendering import is_json_object, result_pieces, result_text, taugh
 from .formats.restoring import Escapes
 from .judging.ids import is_given
 from .model import (
+    Attempt,
     Image,
     Message,
     ModelRequest,
@@ -66,10 +68,11 @@ def inject(
     flatten: Flatten = "sentinel",
     also: tuple[str, ...] = (),
     escapes: Escapes | None = None,
+    reminder: str = "",
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
-    An empty segment is not placed. `also`: what else than the format's own markers the route reads as such. `escapes` notes what was
+    An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was
     escaped, so that it can be undone in the answer.
     """
     history = _has_history(request.messages)
@@ -83,6 +86,8 @@ def inject(
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
         messages = placed(messages, segment, placement)
+    if reminder and _user_speaks_last(request.messages):
+        messages = _reminded(messages, reminder)
     last = next((message for message in reversed(messages) if not is_silent(message)), None)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
@@ -114,6 +119,20 @@ def _has_history(messages: Iterable[Message]) -> bool:
 
 
 # --- the segment ----------------------------------------------------------------------------------------------------
+
+
+def _user_speaks_last(messages: Sequence[Message]) -> bool:
+    """Whether the last message that says anything is the user's, and more than a tool's result."""
+    last = next((message for message in reversed(messages) if not is_silent(message)), None)
+    return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
+
+
+def _reminded(messages: Sequence[Message], reminder: str) -> list[Message]:
+    """The messages with a line at the end of the last one that says anything."""
+    out = list(messages)
+    at = max(index for index, message in enumerate(out) if not is_silent(message))
+    out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
+    return out
 
 
 def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
@@ -257,21 +276,33 @@ class _Writer:
     def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
         """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave it out
         and put them together: so they are looked at as one."""
-        pieces = [part if isinstance(part, str) else part.text for part in parts if isinstance(part, str | Text)]
-        if pieces and len(pieces) == len(parts):
-            return (Text(self._escaping.compose(pieces)),)
+        texts = [part for part in parts if isinstance(part, str | Text)]
+        if texts and len(texts) == len(parts):
+            return (Text(self._escaping.compose([piece for part in texts for piece in self._pieces(part)])),)
         written: list[Part | None] = []
-        texts: list[list[str]] = []
+        several: list[list[str]] = []
         for part in parts:
             if isinstance(part, str | Text):
                 if not written or written[-1] is not None:
                     written.append(None)  # the place of a text
-                    texts.append([])
-                texts[-1].append(part if isinstance(part, str) else part.text)
+                    several.append([])
+                several[-1] += self._pieces(part)
             else:
                 written.append(self._other(part))
-        whole = iter(self._escaping.compose_each(texts))
+        whole = iter(self._escaping.compose_each(several))
         return tuple([Text(next(whole)) if part is None else part for part in written])
+
+    def _pieces(self, part: Text | str) -> Pieces:
+        """A text as it is to be put together; in an attempt the format's own markers mean what they say, but for those of reasoning."""
+        if isinstance(part, str):
+            return (part,)
+        if not isinstance(part, Attempt):
+            return (part.text,)
+        grammar = self.format.grammar
+        thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
+        markers = sorted({*grammar.markers} - thoughts, key=len, reverse=True)
+        pieces = re.split(f"({'|'.join(map(re.escape, markers))})", part.text) if markers else [part.text]
+        return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:
         """A part that is no visible text, without markers in what a template might write."""

@@ -32,6 +32,7 @@ from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
+from .near import near_name, tries_to_call
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .repair import REPAIR_KINDS, compact_json
 from .untyped import ParameterTypes
@@ -59,10 +60,18 @@ def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> Mod
 
 
 class _Rejected(Exception):
-    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it."""
+    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it. `near` is what the
+    model is to be told if it is text that tried to be a call; None if it did not."""
 
     def __init__(
-        self, code: FailureCode, detail: str, *, strict: bool, counter: str | None = None, reason: str | None = None
+        self,
+        code: FailureCode,
+        detail: str,
+        *,
+        strict: bool,
+        counter: str | None = None,
+        reason: str | None = None,
+        near: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
@@ -70,6 +79,7 @@ class _Rejected(Exception):
         self.strict = strict
         self.counter = counter
         self.reason = reason
+        self.near = near
 
 
 class Judge:
@@ -81,7 +91,8 @@ class Judge:
     `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
     `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
     counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
-    (`PARSE_FAILURES`), the code of `strict_failures`. `ids` gives the calls their ids.
+    (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that tried to be a call (R23.4), in words
+    for the model. `ids` gives the calls their ids.
 
     Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the shape, and as `coerced` if
     they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the
@@ -98,6 +109,7 @@ class Judge:
         limits: LimitsConfig,
         count: Callable[[str], object] | None = None,
         label: Callable[[str, str], object] | None = None,
+        near: Callable[[str], object] | None = None,
         ids: CallIds | None = None,
         schemas: Schemas | None = None,
     ) -> None:
@@ -112,6 +124,7 @@ class Judge:
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
+        self._near: Callable[[str], object] = near or (lambda why: None)
         self._ids = ids or CallIds()
         self._made = 0
         self._live = 0  # calls that were opened, and are not judged yet
@@ -194,7 +207,7 @@ class Judge:
             detail, reason = f"The model's tool call is larger than {self._limits.block_bytes} bytes.", "oversize"
         else:
             detail, reason = "The answer ended inside a tool call.", "unclosed"
-        return self._refuse(self._unreadable(detail, reason))
+        return self._refuse(self._unreadable(detail, reason, shape, "" if why == "oversize" else body))
 
     def _refuse(self, rejected: _Rejected) -> Verdict:
         if rejected.counter is not None:
@@ -202,6 +215,8 @@ class Judge:
             if rejected.reason is not None:
                 self._label(rejected.counter, rejected.reason)
         if not rejected.strict:
+            if rejected.near is not None:
+                self._near(rejected.near)
             return AS_TEXT
         self._count("strict_failures")
         self._label("strict_failures", rejected.code)
@@ -256,13 +271,15 @@ class Judge:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
-            rejected = self._unreadable("The closing tag of the model's tool call is missing.", "unclosed")
+            detail = "The closing tag of the model's tool call is missing."
+            rejected = self._unreadable(detail, "unclosed", block.shape, block.body)
             rejected.strict = options.unclosed == "error"
             raise rejected
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
-            raise self._unreadable(f"The model's tool call cannot be read: {error}.", "unreadable") from None
+            detail = f"The model's tool call cannot be read: {error}."
+            raise self._unreadable(detail, "unreadable", block.shape, block.body) from None
         if not found.calls and block.shape.opener and not block.shape.first_keys:
             return []  # a list of no calls between its own tags
         if not found.calls:
@@ -273,6 +290,8 @@ class Judge:
             try:
                 calls.append(self._call(written, found, block.closed))
             except _Rejected as rejected:
+                if not written.name and not tries_to_call(block.shape, block.body, self._offered.known):
+                    rejected.near = None
                 failures.append(rejected)
         if failures:
             raise next((failure for failure in failures if failure.strict), failures[0])
@@ -280,6 +299,7 @@ class Judge:
 
     @property
     def _offered(self) -> Names:
+        """Noted when it is asked for first: most answers hold no call."""
         if self._names is None:
             self._names = names_on_offer(self._tools, self._choice)
         return self._names
@@ -291,12 +311,14 @@ class Judge:
         name = written.name
         if not name:
             detail = "The model's tool call has no name."
-            raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
+            raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names", near=detail)
         tool = known.get(name)
         strict = self.strict if tool is None else tool.strict is True
         if allowed is not None and name not in allowed:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
-            raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names")
+            meant = near_name((name, written.alias), known, allowed)
+            near = None if meant is None else f"{detail} Its name is {quote(meant)}."
+            raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near)
         return written, tool, strict
 
     def _call(self, written: Written, found: Assembly, closed: bool) -> Candidate:
@@ -313,7 +335,12 @@ class Judge:
                 return Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
             detail = f"The model's call of {quote(name)} is malformed: {error}."
             raise _Rejected(
-                "malformed_tool_arguments", detail, strict=strict, counter="parse_failures", reason="arguments"
+                "malformed_tool_arguments",
+                detail,
+                strict=strict,
+                counter="parse_failures",
+                reason="arguments",
+                near=detail,
             ) from None
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
         return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
@@ -327,6 +354,8 @@ class Judge:
         except Unrecognised as unrecognised:
             self._count("unrecognised")
             self._label("unrecognised", unrecognised.reason)
+            if unrecognised.near is not None:
+                self._near(unrecognised.near)
             return AS_TEXT
         if not calls:
             return AS_TEXT
@@ -345,9 +374,15 @@ class Judge:
             self._label("recognised", block.shape.family)
         return Verdict(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
 
-    def _unreadable(self, detail: str, reason: str) -> _Rejected:
+    def _unreadable(self, detail: str, reason: str, shape: Shape, body: str) -> _Rejected:
+        near = detail if body and tries_to_call(shape, body, self._offered.known) else None
         return _Rejected(
-            "malformed_tool_arguments", detail, strict=self.strict, counter="parse_failures", reason=reason
+            "malformed_tool_arguments",
+            detail,
+            strict=self.strict,
+            counter="parse_failures",
+            reason=reason,
+            near=near,
         )
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 
 from .._grammar import Block
 from ..config import LimitsConfig, RouteOptions
+from ..errors import quote
 from ..formats.rendering import taught_name, taught_parameters
 from ..model import ToolSpec
 from ..schema import SchemaProblem, ToolSchema, compile_schema
@@ -44,11 +45,13 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
 
 
 class Unrecognised(ValueError):
-    """A block that names a tool on offer fails the test."""
+    """A block that names a tool on offer fails the test. `near` is what the model is to be told if it tried to call (R23.4): what stands
+    there has markers, or no other keys than the tool's arguments."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, near: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.near = near
 
 
 class Recogniser:
@@ -73,7 +76,7 @@ class Recogniser:
         named = False
         for written in found.calls:
             try:
-                call = self._call(written, found, names, block.closed)
+                call = self._call(written, found, names, block)
             except Unrecognised as unrecognised:
                 named, flaw = True, flaw or unrecognised
                 continue
@@ -86,8 +89,9 @@ class Recogniser:
             raise flaw
         return calls
 
-    def _call(self, written: Written, found: Assembly, names: Names, closed: bool) -> Candidate | None:
+    def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate | None:
         """The first reading of a call that passes; None if none names a tool that may be called."""
+        marked = bool(block.shape.opener)
         flaw: Unrecognised | None = None
         for reading in _readings(written):
             if not names.may_be_called(reading.name):
@@ -98,14 +102,15 @@ class Recogniser:
                 if strict and found.flaw is not None:
                     raise ValueError(found.flaw)
                 arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
-                fitting = self._fitting(reading, tool, arguments)
+                fitting = self._fitting(reading, tool, arguments, marked=marked)
             except Unrecognised as unrecognised:
                 flaw = flaw or unrecognised
                 continue
-            except ValueError:
-                flaw = flaw or Unrecognised("arguments")
+            except ValueError as error:
+                detail = f"The model's call of {quote(reading.name)} is malformed: {error}."
+                flaw = flaw or Unrecognised("arguments", detail if marked else None)
                 continue
-            mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
+            mended = dict.fromkeys((*found.repaired, *repaired, *(() if block.closed else ("closer",))))
             call_id, source = reading.call_id, reading.source
             return Candidate(
                 reading.name, fitting.text, tool, strict, mended, unwrapped, call_id, source, fitting.kinds
@@ -114,7 +119,7 @@ class Recogniser:
             raise flaw
         return None
 
-    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str) -> Coerced:
+    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str, *, marked: bool) -> Coerced:
         """The arguments as they come out, and how they were mended. Raises `Unrecognised`."""
         if tool is None or tool.kind == "custom":
             return Coerced(arguments, ())
@@ -123,12 +128,14 @@ class Recogniser:
         schema = self._schema(tool)
         if schema is None:
             raise Unrecognised("schema")
-        if schema.check(arguments) is None:
+        misfit = schema.check(arguments)
+        if misfit is None:
             return Coerced(arguments, ())
         mends = self._options.coerce != "off" and tool.strict is not True
         mended = coerce(arguments, schema) if mends else None
         if mended is None or schema.check(mended.text) is not None:
-            raise Unrecognised("schema")
+            detail = f"The model's call of {quote(reading.name)} does not fit the tool's schema: {misfit}"
+            raise Unrecognised("schema", detail if marked or _only_arguments(arguments, tool) else None)
         return mended
 
     def _schema(self, tool: ToolSpec) -> ToolSchema | None:
@@ -149,6 +156,14 @@ def _readings(written: Written) -> Iterator[Written]:
         if reading.alias is not None and reading.alias != reading.name:
             yield replace(reading, name=reading.alias)
         reading = reading.otherwise
+
+
+def _only_arguments(text: str, tool: ToolSpec) -> bool:
+    """There are some, and the tool knows them all by name."""
+    value = read_json(text)
+    return (
+        isinstance(value, dict) and bool(value) and value.keys() <= set(ParameterTypes(taught_parameters(tool)).names)
+    )
 
 
 def _defines(reading: Written, tool: ToolSpec, arguments: str) -> bool:

@@ -94,6 +94,7 @@ FIELDS: Final = {
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
     "unconstrained": "Tries without the constraint on calls, which the backend refuses.",
     "unopened_reasoning": "Answers that began inside of thinking which nothing opened, or were taken for such (`reasoning.preopened`).",
+    "near_misses": "Blocks and calls that the model meant as calls, and that were none.",
     "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
@@ -219,6 +220,8 @@ class Metrics:
         )
         self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
         self.coercions = Counter("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind")
+        self.near_misses = Counter("toolwire_near_misses_total", "What was meant as a call and was none")
+        self.reasks = Counter("toolwire_reasks_total", "Answers that were thrown away and asked for again")
         self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
         self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
@@ -316,8 +319,13 @@ class Metrics:
         for name, outcome in OUTCOMES.items():
             if number := counts.get(name):
                 self.calls.inc(outcome, by=number)
-        if echoed := counts.get("echoed_calls"):
-            self.echoed_calls.inc(by=echoed)
+        for name, total in (
+            ("echoed_calls", self.echoed_calls),
+            ("near_misses", self.near_misses),
+            ("reasks", self.reasks),
+        ):
+            if number := counts.get(name):
+                total.inc(by=number)
         for (name, label), number in record.labelled.items():
             family = self.by_label.get(name)
             if family is not None:

@@ -21,7 +21,7 @@ from ..config import RouteOptions
 from ..conversion import ConfigError, from_mapping
 from ..formats.families import format_for
 from ..registry import Registries
-from .wordings import REMINDER, WORDINGS, Wording
+from .wordings import WORDINGS, Wording
 
 FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")
 """Those that are tried where nobody says which: of each kind one. That of the model's family comes before them."""
@@ -32,12 +32,11 @@ NATIVE: Final = "native"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One value of one dimension. `options` by key path. Of `alternatives` the first that the configuration takes is meant."""
+    """One value of one dimension. `options` by key path."""
 
     dimension: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    alternatives: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,30 +116,25 @@ def _constraints(choice: str, capabilities: Capabilities) -> Sequence[Level]:
         return ()
     if choice == "required":
         return (Level("constraint", "-"), Level("constraint", "unconstrained", {"constrain": "off"}))
-    on = ({"constrain_auto": "on"}, {"constrain_auto": True})
-    off = ({"constrain_auto": "off"}, {"constrain_auto": False})
     return (
         Level("constraint", "-"),
-        Level("constraint", "constrained", alternatives=on),
-        Level("constraint", "unconstrained", alternatives=off),
+        Level("constraint", "constrained", {"constrain_auto": "on"}),
+        Level("constraint", "unconstrained", {"constrain_auto": "off"}),
     )
 
 
 def _reminders() -> Sequence[Level]:
-    written: tuple[Mapping[str, Any], ...] = tuple({"prompt.reminder": value} for value in (True, "on", REMINDER))
-    return (Level("reminder", "-"), Level("reminder", "reminder", alternatives=written))
+    return (Level("reminder", "-"), Level("reminder", "reminder", {"prompt.reminder": True}))
 
 
 def _offered(levels: Iterable[Level], missing: list[str]) -> list[Level]:
     """Those that this version's configuration knows."""
     out = []
     for level in levels:
-        for options in level.alternatives or (level.options,):
-            if _read(nested(options)) is not None:
-                out.append(Level(level.dimension, level.name, options))
-                break
+        if _read(nested(level.options)) is not None:
+            out.append(level)
         else:
-            missing += level.alternatives[0] if level.alternatives else level.options
+            missing += level.options
     return out
 
 

@@ -75,6 +75,3 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "user": lambda tool_format: {"prompt.placement": "user"},
 }
 """By name; `standard` is the built-in one, `user` the same at the head of the first user message."""
-
-REMINDER: Final = "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
-"""One line at the end of the last user message."""

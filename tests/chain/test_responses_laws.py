@@ -102,7 +102,9 @@ def ask() -> Iterator[Ask]:
         env={},
         overrides={
             "backends": {"one": {"kind": "one-turn"}},
-            "defaults": {"reasoning": {"preopened": False}},  # these routes learn nothing from one example for the next
+            # These routes learn nothing from one example for the next. A near miss behind prose is asked for again in a whole answer only
+            # (R23.4), and usage is compared here.
+            "defaults": {"reasoning": {"preopened": False}, "reask": 0},
             "routes": [{"model": name, "backend": "one", "options": options} for name, options in ROUTES.items()],
             "store": {"kind": "memory", "max_responses": 10},
         },

@@ -149,6 +149,46 @@ async def test_after_the_grace_each_gets_the_error_of_its_protocol(tmp_path: Pat
     assert "Traceback" not in gateway.log
 
 
+async def test_an_answer_that_was_asked_for_again_ends_the_same_way(tmp_path: Path) -> None:
+    """R23.4: after a near miss another answer comes, begun or not; it is stopped, and kept, like any other."""
+    near, never = '<tool_call>{"name":"lok","arguments":"{}"}</tool_call>', asyncio.Event()
+
+    def turn(asked: Any) -> Any:
+        messages = asked.json["messages"]
+        if "not accepted" not in messages[-1]["content"]:
+            return Say(near)(asked)
+        return Say(never)(asked) if "quiet" in str(messages) else Say("Hello", never)(asked)
+
+    flat = {"type": "function", **TOOL["function"]}
+    bodies: dict[str, dict[str, Any]] = {
+        "chat": {"messages": USER, "stream": True, "tools": [TOOL]},
+        "responses": {"input": "hi", "stream": True, "tools": [flat]},
+        "quiet": {"messages": [{"role": "user", "content": "quiet"}], "stream": True, "tools": [TOOL]},
+    }
+    async with (
+        Upstream([turn]) as upstream,
+        running(tmp_path, config(upstream, shutdown_grace_s=0.1)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        clients = {name: Client(session, gateway.url, body) for name, body in bodies.items()}
+        async with asyncio.timeout(GUARD_S):
+            for _ in range(2 * len(clients)):
+                await upstream.next_request()
+            for name in ("chat", "responses"):
+                await clients[name].begun.wait()
+            gateway.signal(signal.SIGTERM)
+            await asyncio.gather(*(client.done for client in clients.values()))
+        assert await gateway.end() == 0
+    *_, error, done = clients["chat"].frames
+    assert (error["error"]["code"], done) == ("shutting_down", "[DONE]")
+    *_, error, failed = clients["responses"].frames
+    assert (error["error"]["code"], failed["type"]) == ("shutting_down", "response.failed")
+    kept = await stored(tmp_path, failed["response"]["id"])
+    assert (kept["status"], kept["error"]) == ("failed", failed["response"]["error"])
+    assert clients["quiet"].status == 503
+    assert "Traceback" not in gateway.log
+
+
 async def stored(folder: Path, ident: str) -> Any:
     store = SqliteStore(folder / "responses.sqlite3", 100)
     await store.start()

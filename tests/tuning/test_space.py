@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import combinations, product
 from typing import Any
 
@@ -10,12 +9,12 @@ import pytest
 
 import proxy.tuning.space
 from proxy.backends.presets import PRESETS
-from proxy.config import GatewayConfig, PromptConfig, RouteOptions
+from proxy.config import GatewayConfig, RouteOptions
 from proxy.conversion import ConfigError, from_mapping
 from proxy.prompt import check_template
 from proxy.registry import registries
 from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
-from proxy.tuning.wordings import REMINDER, WORDINGS
+from proxy.tuning.wordings import WORDINGS
 
 PLUGINS = registries()
 
@@ -80,32 +79,21 @@ def test_constraints_are_tried_where_they_can_be_met() -> None:
     assert constrained(space(choice="auto")) == set()
 
 
-def test_options_that_this_version_lacks_are_said_to_be_missing() -> None:
-    known = {"constrain_auto": RouteOptions, "prompt.reminder": PromptConfig}
-    lacking = [
-        path for path, kind in known.items() if path.split(".")[-1] not in {f.name for f in dataclasses.fields(kind)}
-    ]
-    assert list(space().missing) == lacking
-
-
-def test_options_are_offered_as_soon_as_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_this_version_lacks_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     read = proxy.tuning.space._read
+    monkeypatch.setattr(
+        proxy.tuning.space, "_read", lambda overrides: None if "constrain_auto" in overrides else read(overrides)
+    )
+    found = space()
+    assert found.missing == ("constrain_auto",)
+    assert {c.levels["constraint"] for c in found.candidates} == {"-"}
 
-    def with_reminder(overrides: Any) -> RouteOptions | None:
-        """As if there were an option `prompt.reminder` that takes text, and `constrain_auto`, which is on or off."""
-        prompt = dict(overrides.get("prompt", {}))
-        reminder, constrain = prompt.pop("reminder", None), overrides.get("constrain_auto")
-        if reminder in (True, "on") or constrain in (True, False):
-            return None
-        rest = {key: value for key, value in overrides.items() if key not in ("prompt", "constrain_auto")}
-        mark = {"prompt": {**prompt, "examples": f"{prompt.get('examples', '')}{reminder}{constrain}"}}
-        return read({**rest, **mark} if reminder or constrain else {**rest, "prompt": prompt})
 
-    monkeypatch.setattr(proxy.tuning.space, "_read", with_reminder)
+def test_constraints_and_reminders_are_tried_together() -> None:
     found = space(formats=("hermes",))
     assert found.missing == ()
     overrides = [candidate.overrides for candidate in found.candidates]
-    assert {"format": "hermes", "constrain_auto": "on", "prompt": {"reminder": REMINDER}} in overrides
+    assert {"format": "hermes", "constrain_auto": "on", "prompt": {"reminder": True}} in overrides
     assert {"format": "hermes", "constrain_auto": "off"} in overrides
     assert len([c for c in found.candidates if c.levels["format"] == "hermes"]) == len(WORDINGS) * 3 * 2
 

@@ -231,7 +231,7 @@ def test_what_cannot_be_repaired_becomes_text_and_is_counted() -> None:
     at = exchange()
     event = call("read", "path=a")
     assert run(at, event) == text_block(event.block, '{"name":"read","arguments":"path=a"}')
-    assert at.record.counts == {"parse_failures": 1}
+    assert at.record.counts == {"parse_failures": 1, "near_misses": 1}
     at = exchange(repair="off")
     event = call("read", "{'path': 'a'}")
     assert run(at, event) == text_block(event.block, """{"name":"read","arguments":"{'path': 'a'}"}""")
@@ -308,7 +308,7 @@ def test_a_call_gets_the_clients_words_again() -> None:
     at = exchange(*tools)
     _, delta, _ = run(at, call("free", '{"text": "x"}'))
     assert delta.text == '{"name":"free","arguments":"{\\"text\\": \\"x\\"}"}', "no text in it: nothing is lost"
-    assert at.record.counts == {"parse_failures": 1}
+    assert at.record.counts == {"parse_failures": 1, "near_misses": 1}
 
 
 def test_schemas_of_equal_names_are_kept_apart() -> None:

@@ -138,7 +138,7 @@ routes:
         "conversations are stored in the memory of this process, and lost with it: for 24 h, 10,000 responses at most",
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
-        "  validation > conversation > output_format > arguments > transformation > injection > forwarding",
+        "  validation > conversation > output_format > reask > arguments > transformation > injection > forwarding",
         "route * -> gpu: prompt, sentinel",
         "  validation > transformation (skip) > forwarding",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -15,14 +16,14 @@ from proxy.events import Event, Folding, Kind
 from proxy.exchange import Offer
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.lanes import Events, Gate, text_may_pass
-from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.responses_writer import ResponsesWriter
 from proxy.scanning import ScanStage
-from proxy.stages import Chain, MapStage, Settle, Stage, Watch
+from proxy.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
 from proxy.testing import chunk, frame
 from proxy.unopened import Learned, Unopened, kind_of
 from tests.chunks import reads
@@ -190,8 +191,20 @@ def test_who_wants_text_shuts_the_gate() -> None:
     scan = ScanStage(
         Offer((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
     )
+
+    class Later(Sequel):
+        def feed(self, events: list[Event]) -> list[Event]:
+            return events
+
+        def leaves(self, reply: ModelReply) -> bool:
+            return True
+
+        async def rest(self) -> AsyncGenerator[list[Event], None]:
+            yield []
+
     fine: list[Stage | Settle] = [
         scan,
+        Later(),
         Watch(lambda event: None, None),
         Settle(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),

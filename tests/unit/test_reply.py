@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from proxy.events import (
 from proxy.middleware import Guard
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.reply import Batches, Given, Reply, RewriteFunction
-from proxy.stages import MERGED, MapStage
+from proxy.stages import MERGED, MapStage, Sequel
 from tests.strategies import streams
 
 START = Start("id", "m", 1)
@@ -270,6 +270,83 @@ async def test_the_last_event_waits_and_nothing_else_does() -> None:
     assert order[-2:] == ["asked", Finish("length", Usage(1, 2))]
     order.clear()
     assert await collect(reply) == [START, *text_block(0, "a"), Finish("length", Usage(1, 2))]
+
+
+class Other(Sequel):
+    """Holds an answer back, and gives another one in its place."""
+
+    def __init__(self, *batches: list[Event]) -> None:
+        self.batches = batches
+        self.closed = False
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        if isinstance(events[-1], Finish):
+            self.continues = True
+            return []
+        return events
+
+    def leaves(self, reply: ModelReply) -> bool:
+        return False
+
+    async def rest(self) -> AsyncGenerator[list[Event], None]:
+        self.continues = False
+        try:
+            for batch in self.batches:
+                yield list(batch)
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("inner", [True, False])
+@pytest.mark.parametrize("outer", [True, False])
+async def test_another_answer_goes_through_the_stages_further_out(inner: bool, outer: bool) -> None:
+    seen: list[Event] = []
+
+    async def price(last: Event) -> Event:
+        assert isinstance(last, Finish)
+        return Finish(last.reason, Usage(1 + (last.usage.input_tokens if last.usage else 0), 2))
+
+    reply = Reply(Given([Finish("length")]), streamed=True)
+    if inner:
+        reply.settle(price)
+    other = Other(text_block(0, "a"), [*text_block(1, "b"), Finish("stop", Usage(10, 2))], [Finish("length")])
+    reply.resume(other)
+    reply.watch(seen.append)
+    if outer:
+        reply.settle(price)
+    said = [*text_block(0, "a"), *text_block(1, "b")]
+    assert await collect(reply) == [*said, Finish("stop", Usage(10 + outer, 2))]
+    assert seen == [*said, Finish("stop", Usage(10, 2))], "and nothing behind the end"
+    assert other.closed
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_another_answer_may_be_given_up(begun: bool) -> None:
+    seen: list[Event] = []
+    reply = Reply.of([])
+    reply.watch(lambda event: seen.append(START))
+    reply.resume(Other(text_block(0, "a"), text_block(1, "b")))
+    reply.watch(seen.append)
+    chain = reply.chain()
+    assert chain is not None
+    assert chain.feed([Finish()]) == []
+    seen.clear()
+    if begun:
+        async with aclosing(chain.rest()) as rest:
+            assert await anext(rest) == text_block(0, "a")
+    fault = Fault(ClientFault("enough"))
+    assert chain.give_up(fault) == [fault]
+    assert seen == [*(text_block(0, "a") if begun else ()), fault], "only who stands further out sees it"
+    assert not chain.waits
+
+
+async def test_a_whole_answer_may_be_another_one() -> None:
+    reply = Reply(Given([START, *text_block(0, "no"), Finish("length")]), streamed=False)
+    other = Other([START, *text_block(0, "yes"), Finish()])
+    reply.resume(other)
+    answer = await reply.whole()
+    assert answer.text == "yes"
+    assert other.closed
 
 
 async def test_what_a_stage_ended_early_does_not_go_on() -> None:

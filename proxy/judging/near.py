@@ -1,0 +1,66 @@
+"""Near misses: text that tried to be a call (R23.4).
+
+Rules of this module:
+
+1. Asking the model again costs a whole answer, so what is only explained, or is JSON for its own sake, is none: a block with dots in
+   place of a value is the former, and in a form that ordinary text may have as well the name of a tool is asked for.
+2. A name means a tool if it is one edit away from the name of that tool alone: one character that is missing, too many, another one
+   or in its neighbour's place; or all that differs is case and what stands between words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from .._grammar import FENCE, Shape
+from ..model import ToolSpec
+
+NAME_CHARS: Final = 256
+"""A name that is longer is nobody's."""
+
+_ELLIPSIS: Final = re.compile(r"[{\[(:,>]\s*(?:\.\.\.|…)\s*[}\]),<]")
+_BETWEEN: Final = re.compile(r"[-_.\s]+")
+
+
+def tries_to_call(shape: Shape, body: str, names: Collection[str]) -> bool:
+    """Whether a block that cannot be read, has no end or names no tool was meant to be a call: something stands between markers that no
+    text has by chance, or the name of a tool stands in it as in JSON or in Python."""
+    opener = shape.opener.strip()
+    if any(map(str.isalpha, opener)) and not opener.startswith(FENCE):
+        return any(map(str.isalnum, body)) and _ELLIPSIS.search(body) is None
+    return any(f'"{name}"' in body or f"'{name}'" in body or f"{name}(" in body for name in names)
+
+
+def near_name(names: Iterable[str | None], known: Mapping[str, ToolSpec], allowed: Collection[str]) -> str | None:
+    """The name of the one tool that is meant by the first of these names that means one; None if none does."""
+    for name in filter(None, names):
+        tools = {id(known[other]): other for other in sorted(allowed, reverse=True) if is_near(name, other)}
+        if len(tools) == 1:
+            return next(iter(tools.values()))
+    return None
+
+
+def is_near(name: str, other: str) -> bool:
+    """Whether one edit makes one name the other (rule 2)."""
+    if len(name) > NAME_CHARS:
+        return False
+    return _is_one_edit(name, other) or _words(name) == _words(other) != ""
+
+
+def _words(name: str) -> str:
+    return _BETWEEN.sub("", name).casefold()
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    if len(one) > len(other):
+        one, other = other, one
+    more = len(other) - len(one)
+    if more > 1:
+        return False
+    at = next((index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+    if more:
+        return one[at:] == other[at + 1 :]
+    swapped = one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]
+    return one[at + 1 :] == other[at + 1 :] or swapped

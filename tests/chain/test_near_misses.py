@@ -1,0 +1,234 @@
+"""Answers that tried to call and did not (R23.4): asked for again by default, while nothing was sent, with the exact error. For each
+protocol, streamed and not, with both scanners."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import proxy.lanes
+import proxy.scanner
+from proxy import _pychunk, _pyparse, fastparse
+from proxy.model import Image, Message, ModelRequest, Text
+from proxy.testing import run_chain
+from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
+
+TWINS = pytest.mark.parametrize(
+    ("scanner", "gate"),
+    [(fastparse.CallScanner, fastparse.ChunkGate), (_pyparse.CallScanner, _pychunk.ChunkGate)],
+    ids=["compiled", "python"],
+)
+
+
+def tried(text: str) -> str:
+    return f"<tool_call>{text}</tool_call>"
+
+
+UNREADABLE = tried('{"name":"look","arguments":{"path": }}')
+UNKNOWN = tried('{"name":"Look","arguments":{"path":"a"}}')
+ARGUMENTS = tried('{"name":"look","arguments":"{path a}"}')
+UNCLOSED = '<tool_call>{"name":"look","arguments":{"path":"a'
+NAMELESS = tried('{"arguments":{"path":"a"}}')
+NEAR = {
+    UNREADABLE: "it is not valid JSON",
+    UNKNOWN: '"Look", which is not on offer. Its name is "look".',
+    ARGUMENTS: "its arguments are not valid JSON",
+    UNCLOSED: "The answer ended inside a tool call.",
+    NAMELESS: "has no name",
+}
+SOFT: dict[str, Any] = {"mode": "prompt", "strict": False}
+
+
+@PATHS
+@WAYS
+@TWINS
+@pytest.mark.parametrize(
+    ("text", "why"), NEAR.items(), ids=["unreadable", "unknown", "arguments", "unclosed", "nameless"]
+)
+async def test_a_near_miss_is_asked_again(
+    path: str, stream: bool, text: str, why: str, scanner: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.scanner, "CallScanner", scanner)
+    monkeypatch.setattr(proxy.lanes, "ChunkGate", gate)
+    seen, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, **SOFT)
+    assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", [GOOD], (20, 6))
+    (role, wrote), (other, said) = told(backend.requests[1])
+    assert (role, wrote, other) == ("assistant", text, "user"), "in the very form in which calls are taught"
+    assert why in said
+
+
+@PATHS
+@WAYS
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+async def test_the_last_answer_is_given_as_ever(path: str, stream: bool, chunk: int) -> None:
+    turns = [{"text": UNREADABLE, "usage": USED}, {"text": f"{UNKNOWN} so", "usage": USED, "chunk": chunk}]
+    seen, backend = await ask(turns, path, stream=stream, **SOFT)
+    assert (seen.text, seen.calls, seen.usage) == (f"{UNKNOWN} so", [], (20, 6))
+    assert len(backend.requests) == 2
+
+
+@WAYS
+@pytest.mark.parametrize(("options", "times"), [({"reask": 0}, 1), ({}, 2), ({"reask": 3}, 4)])
+async def test_how_often(stream: bool, options: Any, times: int) -> None:
+    seen, backend = await ask([says(UNKNOWN)], CHAT, stream=stream, **SOFT, **options)
+    assert (seen.text, seen.usage, len(backend.requests)) == (UNKNOWN, (10 * times, 3 * times), times)
+    assert [len(told(request)) for request in backend.requests] == [2 * n for n in range(times)]
+
+
+@PATHS
+@WAYS
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No call at all.",
+        tried('{"name":"delete_all","arguments":{}}'),
+        "Calls stand between `<tool_call>` and its closer.",
+        "Write <tool_call>{...}</tool_call> to call.",
+        '{"name": "look", "arguments": }',
+        tried('{"name":"look","arguments":{"path":1}}'),
+    ],
+)
+async def test_what_is_none(path: str, stream: bool, text: str) -> None:
+    _, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, coerce="off", **SOFT)
+    assert len(backend.requests) == 1
+
+
+@PATHS
+@WAYS
+@pytest.mark.parametrize("first", [True, False])
+async def test_an_answer_with_a_good_call_is_kept(path: str, stream: bool, first: bool) -> None:
+    good = calls("prompt", GOOD)["text"]
+    text = f"{good}\n{UNKNOWN}" if first else f"{UNKNOWN}\n{good}"
+    for chunk in (1, 1000):
+        turns = [{"text": text, "usage": USED, "chunk": chunk}]
+        seen, backend = await ask(turns, path, stream=stream, **SOFT)
+        assert (seen.text, seen.calls, seen.usage) == (UNKNOWN, [GOOD], (10, 3))
+        assert len(backend.requests) == 1
+
+
+@PATHS
+@pytest.mark.parametrize("chunk", [1, 5])
+@pytest.mark.parametrize("turn", [{"text": f"Well, let me look.\n{UNKNOWN}"}, {"text": f"<think>Hm.</think>{UNKNOWN}"}])
+async def test_the_first_thing_that_was_sent_decides(path: str, chunk: int, turn: Any, caplog: Any) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+    turns = [{**turn, "usage": USED, "chunk": chunk}, calls("prompt", GOOD)]
+    _, backend = await ask(turns, path, stream=True, **SOFT)
+    assert len(backend.requests) == 1
+    (line,) = caplog.records
+    assert (line.fields["near_misses"], line.fields.get("reasks")) == (1, None)
+    seen, backend = await ask(turns, path, stream=False, **SOFT)
+    assert (seen.calls, len(backend.requests)) == ([GOOD], 2), "of a whole answer nothing is sent before its end"
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"error": {"status": 503, "message": "full"}},
+        {"text": "", "error": {"after": 1, "status": 500}},
+    ],
+)
+async def test_a_server_that_fails_leaves_the_answer_before(stream: bool, failure: Any) -> None:
+    turns = [says(UNKNOWN), failure]
+    seen, backend = await ask(turns, CHAT, stream=stream, retry={"attempts": 1}, **SOFT)
+    assert (seen.status, seen.text, seen.usage) == (200, UNKNOWN, (10, 3))
+    assert len(backend.requests) == 2
+
+
+@PATHS
+@WAYS
+async def test_a_native_server_that_nearly_calls(path: str, stream: bool) -> None:
+    near = [calls("native", "{path a}"), calls("native", GOOD, "Look")]
+    for turn in near:
+        seen, backend = await ask([turn, calls("native", GOOD)], path, stream=stream, mode="native", strict=False)
+        assert (seen.text, seen.calls, seen.usage, len(backend.requests)) == ("", [GOOD], (20, 6), 2)
+    seen, backend = await ask([calls("native", GOOD, "other")], path, stream=stream, mode="native", strict=False)
+    assert (seen.calls, len(backend.requests)) == ([GOOD], 1), "clients know best what to do with it"
+
+
+@PATHS
+@WAYS
+async def test_where_a_call_is_demanded(path: str, stream: bool) -> None:
+    """With `choice_miss: reask` such an answer is held back; the model is told what was wrong, not just that nothing was called."""
+    options = {"choice": "required", "constrain": "off", "choice_miss": "reask"}
+    seen, backend = await ask([says(f"Yes.\n{UNKNOWN}"), calls("prompt", GOOD)], path, stream=stream, **SOFT, **options)
+    assert (seen.text, seen.calls, seen.usage) == ("", [GOOD], (20, 6))
+    assert 'Its name is "look".' in told(backend.requests[1])[1][1]
+
+
+async def test_nothing_is_tried_where_nothing_can_be_called() -> None:
+    for choice in ("none", "auto"):
+        sent = {**body(CHAT, stream=False, strict=False, choice=choice), **({"tools": []} if choice == "auto" else {})}
+        answer = await run_chain(config(), sent, backend=(backend := Turns(says(UNKNOWN))))
+        assert answer.json()["choices"][0]["message"]["content"] == UNKNOWN
+        assert len(backend.requests) == 1
+
+
+async def test_it_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire")
+    await ask([says(UNKNOWN), calls("prompt", GOOD)], CHAT, stream=True, **SOFT)
+    (access,) = [record for record in caplog.records if record.name == "toolwire.access"]
+    fields = vars(access)["fields"]
+    assert [fields[name] for name in ("near_misses", "unknown_names", "reasks", "calls")] == [1, 1, 1, 1]
+    assert (fields["input_tokens"], fields["output_tokens"]) == (20, 6)
+    assert sum(record.name == "toolwire.reask" for record in caplog.records) == 1
+
+
+async def test_what_was_escaped_in_the_prompt_stays_escaped() -> None:
+    """Where the conversation holds markers, an attempt may quote them: then it is shown as data."""
+    sent = body(CHAT, stream=False, strict=False)
+    sent["messages"] = [{"role": "user", "content": "What is <tool_call>?"}]
+    backend = Turns(says(UNKNOWN), calls("prompt", GOOD))
+    await run_chain(config(), sent, backend=backend)
+    assert "<tool_call>" not in told(backend.requests[1])[0][1]
+
+
+async def test_the_conversation_of_the_client_is_left_alone() -> None:
+    backend = Turns(says(UNKNOWN), calls("prompt", GOOD), says("done"))
+    sent = {**body("/v1/responses", stream=False, strict=False), "store": True}
+    first = await run_chain(config(), sent, backend=backend, path="/v1/responses")
+    assert [item["type"] for item in first.json()["output"]] == ["function_call"]
+
+
+def shown(request: ModelRequest) -> list[Message]:
+    return [message for message in request.messages if message.role == "user"]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize(
+    ("content", "kinds"),
+    [
+        ("hi", [Text]),
+        ([{"type": "text", "text": "hi"}], [Text]),
+        ([PICTURE], [Image, Text]),
+        ([{"type": "text", "text": "hi"}, PICTURE], [Text, Image, Text]),
+    ],
+)
+@pytest.mark.parametrize("line", [True, "Call one of {tools} like {format} {now}."])
+async def test_the_reminder_is_the_last_thing_that_the_user_says(content: Any, kinds: list[type], line: Any) -> None:
+    sent = {**body(CHAT, stream=False, strict=False), "messages": [{"role": "user", "content": content}]}
+    asked: list[ModelRequest] = []
+    for reminder in (False, line):
+        backend = Turns(says("ok"))
+        settings = config(prompt={"reminder": reminder})
+        answer = await run_chain(settings, sent, backend=backend)
+        assert answer.status == 200, answer.body
+        asked += backend.requests
+    plain, reminded = asked
+    assert plain.messages[:-1] == reminded.messages[:-1], "all else is the same, byte for byte"
+    *_, last = reminded.messages
+    assert [type(part) for part in last.parts] == kinds
+    assert isinstance(last.parts[-1], Text)
+    if line is True:
+        assert last.parts[-1].text.endswith(
+            "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
+        )
+    else:
+        example = '<tool_call>{"name":"TOOL","arguments":"{\\"KEY\\":\\"VALUE\\"}"}</tool_call>'
+        assert last.parts[-1].text.endswith(f"Call one of `look` like {example} {{now}}.")
+    if content == "hi":
+        assert last.text.startswith("hi\n\n")

@@ -1,0 +1,255 @@
+"""Asking again after a near miss over real sockets (R23.4): what the client sees meanwhile, and when; and the reminder (R23.7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+import proxy.lanes
+import proxy.scanner
+from proxy import _pychunk, _pyparse, fastparse
+from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstream_config
+from tests.e2e.responses_answers import of_stream
+
+RESPONSES = "/v1/responses"
+HANGS_S = 20.0
+READ = function("read_file", path="string")
+NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
+GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
+KEEPALIVE: dict[str, Any] = {"server": {"keepalive_s": 0.01}}
+
+PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both scanners."""
+    python = request.param == "python"
+    monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
+    monkeypatch.setattr(proxy.lanes, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
+
+
+def body(path: str, *, stream: bool) -> dict[str, Any]:
+    if path == CHAT:
+        options = {"stream_options": {"include_usage": True}} if stream else {}
+        return {"model": "m", "messages": USER, "tools": [READ], "stream": stream, **options}
+    return {"model": "m", "input": "hi", "tools": [{"type": "function", **READ["function"]}], "stream": stream}
+
+
+def call_of(answer: Any, path: str, *, stream: bool) -> tuple[str, str, int]:
+    """Name and arguments of the one call, and the tokens of the prompts."""
+    if path == RESPONSES:
+        whole = of_stream(answer).resource if stream else answer.json()
+        (item,) = whole["output"]
+        return item["name"], item["arguments"], whole["usage"]["input_tokens"]
+    if not stream:
+        whole = answer.json()
+        (call,) = whole["choices"][0]["message"]["tool_calls"]
+        return call["function"]["name"], call["function"]["arguments"], whole["usage"]["prompt_tokens"]
+    *chunks, done = answer.frames()
+    assert done == "[DONE]"
+    assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    deltas = [d for chunk in chunks for c in chunk["choices"] for d in c["delta"].get("tool_calls", ())]
+    (usage,) = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    arguments = "".join(delta["function"].get("arguments", "") for delta in deltas)
+    return deltas[0]["function"]["name"], arguments, usage["prompt_tokens"]
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("split", [1, 9, 200])
+async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path: str, stream: bool, split: int) -> None:
+    pieces = [NEAR[at : at + split] for at in range(0, len(NEAR), split)]
+    async with Upstream([Say(*pieces, usage=(10, 3)), Say(GOOD, usage=(20, 5))]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, body(path, stream=stream), path=path)
+        assert call_of(answer, path, stream=stream) == ("read_file", '{"path":"a"}', 30)
+        first, second = (asked.json["messages"] for asked in upstream.posts)
+    assert second[: len(first)] == first, "a server's cache of prompts holds"
+    assert [message["role"] for message in second[len(first) :]] == ["assistant", "user"]
+    assert second[-2]["content"] == NEAR
+    assert "read_file" in second[-1]["content"]
+
+
+@PATHS
+async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
+    """What comes first is sent at once, and decides: the near miss behind it is text."""
+    more = asyncio.Event()
+    async with asyncio.timeout(HANGS_S), Upstream([Say("one", more, NEAR)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(server.make_url(path), json=body(path, stream=True)) as got,
+        ):
+            assert await got.content.readuntil(b"one")
+            more.set()
+            assert b"red_file" in await got.read()
+    assert len(upstream.posts) == 1
+
+
+@PATHS
+@pytest.mark.parametrize("silent", [True, False])
+async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: str, silent: bool) -> None:
+    waits, more = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(HANGS_S), Upstream([Say(NEAR), Say(waits, "one", more, "two")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, **(KEEPALIVE if silent else {})))
+        if not silent:
+            waits.set()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(server.make_url(path), json=body(path, stream=True)) as got,
+        ):
+            if silent:
+                assert await got.content.readuntil(b": keep-alive"), "signs of life meanwhile"
+                waits.set()
+            early = await got.content.readuntil(b"one")
+            more.set()
+            rest = await got.read()
+    assert b"red_file" not in early + rest
+    assert b"two" in rest
+
+
+@PATHS
+async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None:
+    """While nothing of it was sent, the first answer is given; later it is a fault like any other."""
+    async with Upstream([Say(NEAR), Refuse(400), Say(NEAR), Say("one", cut=True)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, body(path, stream=True), path=path)
+        assert b"red_file" in answer.body
+        assert b'"error":{' not in answer.body
+        answer = await post(server, body(path, stream=True), path=path)
+        assert b"one" in answer.body
+        assert b"upstream_disconnected" in answer.body
+    assert len(upstream.posts) == 4
+
+
+async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
+    never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
+    async with asyncio.timeout(HANGS_S), Upstream([Say(NEAR), never]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with aiohttp.ClientSession() as session:
+            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(CHAT, stream=True)))
+            await upstream.next_request()
+            second = await upstream.next_request()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await second.dropped.wait()
+
+
+async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway: Gateway) -> None:
+    """And gets all of it."""
+    text = "0123456789" * 2000
+    async with asyncio.timeout(60), Upstream([Say(NEAR), Say(*[text] * 100)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with (
+            aiohttp.ClientSession(read_bufsize=1024) as session,
+            session.post(server.make_url(CHAT), json=body(CHAT, stream=True)) as got,
+        ):
+            await got.content.readuntil(b"0123456789")
+            rest = await got.read()
+    assert rest.count(b"0123456789") == 2000 * 100 - 1
+
+
+async def test_metrics(gateway: Gateway) -> None:
+    async with Upstream([Say(NEAR), Say(GOOD)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        await post(server, body(CHAT, stream=True))
+        async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as got:
+            page = await got.text()
+    assert "toolwire_near_misses_total 1.0" in page
+    assert "toolwire_reasks_total 1.0" in page
+
+
+async def test_the_real_sdk(gateway: Gateway) -> None:
+    async with Upstream([Say(NEAR), Say(GOOD)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with sdk(server) as client:
+            stream: Any = await client.chat.completions.create(**body(CHAT, stream=True))
+            names = [
+                call.function.name
+                async for chunk in stream
+                for choice in chunk.choices
+                for call in choice.delta.tool_calls or ()
+                if call.function.name
+            ]
+    assert names == ["read_file"]
+
+
+@PATHS
+async def test_the_reminder_reaches_the_server_and_no_store(gateway: Gateway, path: str) -> None:
+    async with Upstream([Say(GOOD), Say("Done."), Say("Yes.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"prompt": {"reminder": "Think of {tools}."}}))
+        answer = await post(server, body(path, stream=False), path=path)
+        result: dict[str, Any]
+        if path == CHAT:
+            message = answer.json()["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "x"}
+            await post(server, {**body(path, stream=False), "messages": [*USER, message, result]})
+            await post(server, {**body(path, stream=False), "messages": [*USER, message, result, *USER]})
+        else:
+            first = answer.json()
+            result = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "x"}
+            more = {**body(path, stream=False), "previous_response_id": first["id"], "input": [result]}
+            second = (await post(server, more, path=path)).json()
+            await post(server, {**body(path, stream=False), "previous_response_id": second["id"]}, path=path)
+        asked = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
+    assert [sum("Think of `read_file`." in text for text in texts) for texts in asked] == [1, 0, 1]
+    assert asked[0][-1] == asked[2][-1] == "hi\n\nThink of `read_file`."
+
+
+def choices(*texts: str) -> Answer:
+    """A whole answer with several choices."""
+    made = [
+        {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        for index, text in enumerate(texts)
+    ]
+    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made}
+    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
+
+
+async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
+    script = [choices("Hi.", NEAR), choices(GOOD, "So."), choices(GOOD, NEAR)]
+    async with Upstream(script) as upstream:
+        server = await gateway(upstream_config(upstream.url, backend={"multiple_choices": True}))
+        asked = {**body(CHAT, stream=False), "n": 2}
+        first, second = (await post(server, asked)).json()["choices"]
+        assert first["message"]["tool_calls"][0]["function"]["name"] == "read_file"
+        assert second["message"]["content"] == "So."
+        assert upstream.posts[1].json["messages"][-2]["content"] == NEAR, "what was wrong, and nothing else"
+        assert upstream.posts[1].json["n"] == 2
+        first, second = (await post(server, asked)).json()["choices"]
+        assert second["message"]["content"] == NEAR, "there is a good call beside it"
+    assert len(upstream.posts) == 3
+
+
+@PATHS
+async def test_a_native_server(gateway: Gateway, path: str) -> None:
+    """Its call is held until it is whole and judged, so nothing of it was sent; an empty text before it is nothing."""
+
+    def called(name: str, arguments: str) -> Answer:
+        function = {"name": name, "arguments": arguments}
+        deltas: list[dict[str, Any]] = [
+            {"role": "assistant", "content": ""},
+            {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]},
+        ]
+        frames = [frame(chunk(delta)) for delta in deltas]
+        frames += [frame(chunk({}, "tool_calls")), frame("[DONE]")]
+        return Answer(frames, headers={"Content-Type": "text/event-stream"})
+
+    good = '{"path":"a"}'
+    for near in (called("read_file", "{path a}"), called("red_file", good)):
+        async with Upstream([near, called("read_file", good)]) as upstream:
+            server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+            answer = await post(server, body(path, stream=True), path=path)
+            assert b"red_file" not in answer.body
+            assert b"{path a}" not in answer.body
+            assert b"read_file" in answer.body
+            assert len(upstream.posts) == 2
+            assert upstream.posts[1].json["tools"]
+            assert [message["role"] for message in upstream.posts[1].json["messages"]] == ["user", "assistant", "user"]

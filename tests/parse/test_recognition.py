@@ -1,0 +1,111 @@
+"""What nobody taught (R23.1): calls are found, whatever the route teaches and however the stream is cut; answers that are none stay."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy.config import RouteOptions
+from proxy.events import BlockKind, Delta, Event, Open
+from proxy.formats.base import ToolFormat
+from proxy.formats.recognition import Mode
+from proxy.registry import registries
+from proxy.scanner import open_scanner
+from tests.corpus.answers import Answer, no_calls, printed_calls
+
+TAUGHT = ("sentinel", "hermes", "bare_json", "fenced_json", "auto", "qwen3_coder", "mistral", "pythonic", "harmony")
+
+NOT_RECOGNISED = ("family/beam/", "family/functionary/", "family/phi4_mini/behind_prose")
+"""Their markers are ordinary text, or mean something else elsewhere."""
+
+Read = tuple[list[tuple[str | None, Any]], str]
+
+
+@cache
+def format_of(name: str) -> ToolFormat:
+    return registries().formats.get(name)
+
+
+def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = "any") -> Read:
+    """The calls, and the visible text."""
+    options = RouteOptions(recognise=mode)
+    scanner = open_scanner(format_of(format), answer.tools, options=options, scanner=twin.CallScanner)
+    events: list[Event] = []
+    for at in range(0, len(answer.text), size):
+        events += scanner.feed(answer.text[at : at + size])
+    events += scanner.finish()
+    names: dict[int, str | None] = {}
+    texts: dict[int, str] = {}
+    visible = ""
+    for event in events:
+        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            names[event.block] = event.name
+            texts[event.block] = ""
+        elif isinstance(event, Delta) and event.block in names:
+            texts[event.block] += event.text
+        elif isinstance(event, Delta):
+            visible += event.text
+    return [(name, json.loads(texts[block] or "{}")) for block, name in names.items()], visible
+
+
+@pytest.mark.parametrize("format", TAUGHT)
+def test_what_is_no_call_stays_as_it_was(twin: ModuleType, format: str) -> None:
+    for answer in no_calls():
+        assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
+
+
+@pytest.mark.parametrize("format", TAUGHT)
+def test_what_is_a_call_is_found(twin: ModuleType, format: str) -> None:
+    for answer in printed_calls():
+        calls, text = read(twin, format, answer, 1 << 20)
+        if answer.id.startswith(NOT_RECOGNISED) and (calls, text) == read(twin, format, answer, 1 << 20, "taught"):
+            continue
+        if answer.mended:  # those of the form that is taught are mended later
+            assert [name for name, _ in calls] == [call.name for call in answer.calls], answer.id
+            continue
+        if answer.id == "repair-bracket" and format in ("bare_json",):
+            continue  # as taught it broke off
+        assert calls == [(call.name, call.arguments) for call in answer.calls], answer.id
+        if "think-" not in answer.id and "block-think" not in answer.id:
+            assert text.strip() == answer.text_left.strip(), answer.id
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("format", ["sentinel", "auto"])
+def test_cuts_mean_nothing(twin: ModuleType, format: str, size: int) -> None:
+    for answer in (*no_calls()[::3], *printed_calls()):
+        assert read(twin, format, answer, size) == read(twin, format, answer, 1 << 20), answer.id
+
+
+def test_prose_behind_one_ends_the_wait(twin: ModuleType) -> None:
+    """What can become a call no more goes out at once."""
+    scanner = open_scanner("sentinel", ["f"], options=RouteOptions(), scanner=twin.CallScanner)
+    for text, waits in (
+        ("Well", ""),
+        (":\n", "\n"),
+        ('{"name"', '\n{"name"'),
+        (': "f"}\n', '\n{"name": "f"}\n'),
+        ("so", ""),
+        (" `{", ""),
+        ("\n```py\n", "\n```py\n"),
+        ("x", ""),
+        ("\n``", "\n``"),
+        ("`", ""),  # the end of the fence
+        ("\n[{", ""),
+    ):
+        scanner.feed(text)
+        assert scanner.held == waits, text
+
+
+def test_every_word_that_is_no_tool_goes_out(twin: ModuleType) -> None:
+    scanner = open_scanner("sentinel", ["find", "fetch"], options=RouteOptions(), scanner=twin.CallScanner)
+    scanner.feed("f")
+    assert scanner.held == "f"
+    scanner.feed("i")
+    assert scanner.held == "fi"
+    scanner.feed("l")
+    assert scanner.held == ""
