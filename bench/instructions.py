@@ -49,19 +49,22 @@ class _NoJudge:
     """Never asked: no block of the work here ends."""
 
     strict = False
+    callable_names = ("get_weather", "search_files", "write_file")
 
 
-def _scan(format: str, deltas: Sequence[str]) -> int:
-    feed = _scanner(format).feed
+def _scan(format: str, deltas: Sequence[str], recognise: bool = False) -> int:
+    feed = _scanner(format, recognise).feed
     for delta in deltas:
         feed(delta)
     return len(deltas)
 
 
-def _scanner(format: str) -> CallScanner:
+def _scanner(format: str, recognise: bool = False) -> CallScanner:
     from proxy._fastparse import CallScanner
 
-    grammar = _format(format).grammar
+    from proxy.formats.recognition import recognising
+
+    grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
     return CallScanner(grammar, _NoJudge(), reasoning=tuple(tags))
 
@@ -84,6 +87,11 @@ def _long_call(format: str) -> list[str]:
 def prose() -> int:
     """Prose in deltas like tokens."""
     return _scan("sentinel:FORMAT", corpus.prose(DELTAS))
+
+
+def prose_recognised() -> int:
+    """The same, and calls that nobody taught are looked for."""
+    return _scan("sentinel:FORMAT", corpus.prose(DELTAS), recognise=True)
 
 
 def prose_auto() -> int:
@@ -146,7 +154,7 @@ def gate() -> int:
 
 
 WORK: Final[dict[str, Callable[[], int]]] = {
-    work.__name__: work for work in (prose, prose_auto, call, call_tagged, openers, frames, gate)
+    work.__name__: work for work in (prose, prose_recognised, prose_auto, call, call_tagged, openers, frames, gate)
 }
 
 

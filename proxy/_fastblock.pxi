@@ -75,7 +75,7 @@ cdef class BlockScanner(ProseScanner):
         self._inner = opener.inner
         self._followed = False
         if not self._untaught:
-            self._fresh = self._fresh and self._plan.quotes
+            self._fresh = self._fresh and self._quotes
             if opener.inner:
                 self._right = ""
             if self._live is not None:
@@ -610,7 +610,7 @@ cdef class BlockScanner(ProseScanner):
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._start)
             return self._size
-        if self._plan.quotes:
+        if self._quotes:
             return self._read_again(at)
         self._state = self._prose
         self._fresh = False

@@ -10,7 +10,7 @@ cdef enum:
 cdef class ProseScanner:
     cdef object _grammar, _reasoning, _choice, _open
     cdef _Plan _plan
-    cdef bint _opens
+    cdef bint _opens, _quotes
     cdef tuple _markers
     cdef Py_ssize_t _block_bytes, _limit
     cdef long long _next_block, _steps
@@ -140,7 +140,7 @@ cdef class ProseScanner:
             return []
         if self._state <= REASONING and PyBytes_GET_SIZE(self._held) == 0 and self._is_plain(p, size):
             self._steps += size
-            self._pass_line(p, size)
+            self._pass_plain(p, size)
             if not (self._blank or self._spilled or self._open is None):  # most deltas
                 text = self._go_through(p, size, text)
                 return [] if text is None else [new_delta(self._open, text)]
@@ -183,7 +183,7 @@ cdef class ProseScanner:
         if pending + size - end > self._limit:
             return False
         self._steps += size
-        self._pass_line(p, size)
+        self._pass_plain(p, size)
         if end > 0:
             self._fresh = self._fresh and self._stays_fresh(p, end)
             if pending:
@@ -283,14 +283,14 @@ cdef class ProseScanner:
         cdef int index
         cdef Py_ssize_t at
         cdef unsigned char *marks
-        if (self._fresh and self._opens) or is_active(&self._quoting):
+        cdef unsigned char found = 0
+        if self._fresh and self._opens:
             return False
         if size < BRIEF and self._first_count > 2:
             marks = self._plan.marks
             for at in range(size):
-                if marks[p[at]]:
-                    return False
-            return True
+                found |= marks[p[at]]
+            return not found
         for index in range(self._first_count):
             if memchr(p, self._firsts[index], size) != NULL:
                 return False
@@ -340,6 +340,7 @@ cdef class ProseScanner:
     cdef int _read_as(self, grammar) except -1:
         cdef int index
         self._plan = plan_of(grammar, self._reasoning, self._scan_calls)
+        self._quotes = self._plan.quotes
         self._opens = self._plan.answer is not None or self._plan.printed is not None
         self._limit = max(self._block_bytes, self._plan.longest)
         self._first_count = PyBytes_GET_SIZE(self._plan.firsts)
@@ -360,7 +361,8 @@ cdef class ProseScanner:
         cdef Py_ssize_t at = pos
         cdef bint cut = False
         cdef _Marker marker
-        self._quoted = pos
+        if self._quotes:
+            self._quoted = pos
         if self._fresh and self._opens and self._prose == TEXT:
             while at < size and CLASS[p[at]] & SPACE:
                 at += 1
@@ -434,21 +436,29 @@ cdef class ProseScanner:
         if at == pos:
             return 0
         self._refused = NONE
-        if self._plan.quotes and self._prose == TEXT:
-            self._quote(pos, at)
-        self._margin = is_margin(self._p, pos, at, self._margin)
+        if self._quotes:
+            if self._prose == TEXT:
+                self._quote(pos, at)
+            self._margin = is_margin(self._p, pos, at, self._margin)
         self._line_start = self._p[at - 1] == c"\n"
         whole = self._owner if pos == 0 and at == self._size and type(self._owner) is str else None
         return self._say(self._p + pos, at - pos, whole)
 
     cdef void _pass_text(self, Bytes p, Py_ssize_t size) noexcept:
-        if self._plan.quotes and self._prose == TEXT:
+        if self._quotes and self._prose == TEXT:
+            read_quoting(&self._quoting, p, 0, size, self._margin)
+        self._pass_line(p, size)
+
+    cdef inline void _pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
+        if self._quotes and is_active(&self._quoting) and self._prose == TEXT:
             read_quoting(&self._quoting, p, 0, size, self._margin)
         self._pass_line(p, size)
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
-        self._line_start = p[size - 1] == c"\n"
-        self._margin = is_margin(p, 0, size, self._margin)
+        cdef unsigned char last = p[size - 1]
+        self._line_start = last == c"\n"
+        if self._quotes:
+            self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
 
     cdef bint _anchored(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) noexcept:
         if marker.anchor == LINE:
@@ -605,7 +615,7 @@ cdef class ProseScanner:
         self._close()
         self._blank = self._touching = self._line_start = self._margin = True
         self._after = self._spilled = False
-        if self._prose == TEXT:
+        if self._quotes and self._prose == TEXT:
             end_line(&self._quoting)
         return 0
 

@@ -12,7 +12,7 @@ cdef struct Quoting:
 
 
 cdef inline bint is_active(Quoting *quoting) noexcept nogil:
-    return quoting.run or quoting.span or quoting.line
+    return (quoting.run | quoting.span | quoting.line) != 0
 
 
 cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:

@@ -133,7 +133,7 @@ class ProseScanner:
             return out
         if self._state <= REASONING and not self._held and self._is_plain(text):
             self._steps += len(text)
-            self._pass_line(text)
+            self._pass_plain(text)
             if self._blank or self._open < 0 or self._pending or (self._trims and text[-1] in SPACE):
                 self._say(text)
             else:  # most deltas: nothing to hold, nothing to give back
@@ -166,7 +166,7 @@ class ProseScanner:
         if len(self._pending) + len(waits) > self._limit:
             return None
         self._steps += len(text)
-        self._pass_line(text)
+        self._pass_plain(text)
         if said:
             self._fresh = self._fresh and self._stays_fresh(said)
             said = self._pending.decode() + said
@@ -223,8 +223,8 @@ class ProseScanner:
         return valid_text(text)
 
     def _is_plain(self, text: str) -> bool:
-        """No block and no tag can begin in it, and nothing that is quoted."""
-        if (self._fresh and self._opens) or self._quoting.active:
+        """No block and no tag can begin in it, and no quotation."""
+        if self._fresh and self._opens:
             return False
         for first in self._first_chars:  # noqa: SIM110  # `any` with a generator doubles the cost of a delta
             if first in text:
@@ -269,7 +269,8 @@ class ProseScanner:
         self._opens = self._plan.answer is not None or self._plan.printed is not None
         self._limit = max(self._block_bytes, self._plan.longest)
         literals = [marker.literal for markers in (self._plan.text, *self._plan.inside) for marker in markers]
-        self._first_chars = tuple(dict.fromkeys(literal.decode()[0] for literal in literals))
+        ticks = TICK.decode() if self._plan.quotes else ""
+        self._first_chars = tuple(dict.fromkeys((*(literal.decode()[0] for literal in literals), *ticks)))
         self._firsts = self._plan.firsts
         self._ahead = [-1] * len(self._firsts)
 
@@ -356,9 +357,10 @@ class ProseScanner:
             return
         buf = self._buf
         self._refused = NONE
-        if self._plan.quotes and self._prose == TEXT:
-            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
-        self._margin = self._is_margin(pos, at)
+        if self._plan.quotes:
+            if self._prose == TEXT:
+                self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+            self._margin = self._is_margin(pos, at)
         self._line_start = buf[at - 1] == _NEWLINE
         self._say(buf[pos:at].decode())
 
@@ -375,9 +377,18 @@ class ProseScanner:
             self._quoting.read(raw, 0, len(raw), self._margin)
         self._pass_line(raw.decode())
 
+    def _pass_plain(self, text: str) -> None:
+        """Text is said in which nothing begins."""
+        if self._plan.quotes and self._quoting.active and self._prose == TEXT:
+            raw = text.encode()
+            self._quoting.read(raw, 0, len(raw), self._margin)
+        self._pass_line(text)
+
     def _pass_line(self, text: str) -> None:
         """Where the text ends that is said."""
         self._line_start = text[-1] == "\n"
+        if not self._plan.quotes:
+            return
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
@@ -514,7 +525,7 @@ class ProseScanner:
         self._close()
         self._blank = self._touching = self._line_start = self._margin = True
         self._after = self._spilled = False
-        if self._prose == TEXT:
+        if self._plan.quotes and self._prose == TEXT:
             self._quoting.end_line()
 
     def _number(self) -> int:

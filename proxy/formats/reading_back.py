@@ -18,6 +18,7 @@ class _Recorder:
 
     strict = False
     unwrap = True
+    callable_names: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.fields: Fields = []

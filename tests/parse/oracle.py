@@ -394,6 +394,8 @@ class _Descent:
         self.printing = branch.field if shape.untaught and not shape.opener and branch.read != "braces" else None
         try:
             match branch.read:
+                case "list" | "call":
+                    end = code_end(text, at, listed=branch.read == "list")
                 case _ if in_code:
                     end = self.code(at)
                 case "braces":

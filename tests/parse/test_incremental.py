@@ -40,6 +40,7 @@ class Believer:
 
     strict = False
     unwrap = True
+    callable_names: tuple[str, ...] = ()
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         name = dict(pieces)["name"].strip()

@@ -299,7 +299,7 @@ GRAMMARS = {
             FENCED,
         )
     ),
-    "nothing taught": Grammar(shapes=(*MARKED, BARE, replace(FENCED, anchor="margin"))),
+    "nothing taught": Grammar(shapes=(*MARKED, BARE, replace(FENCED, anchor="answer"))),
 }
 
 PIECES = [
