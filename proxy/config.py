@@ -408,7 +408,8 @@ class RouteOptions:
         "`prompt`: inject and parse; `native`: the backend does tools.", default="prompt"
     )
     format: str = doc(
-        "Name of the tool-call format; `auto`: that of the model's family, by the model's name.", default="sentinel"
+        "Name of the tool-call format; `auto`: that of the model's family, by the model's name, else `hermes`.",
+        default="auto",
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
         "How earlier calls and results are written; `auto`, `sentinel`: in the form that the format teaches, whichever that is.",

@@ -15,6 +15,7 @@ from .backends.presets import AUTO, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAI
 from .checks import CONTROL_TOKEN
 from .config import RouteOptions
 from .errors import quote
+from .formats import auto
 from .formats.base import ToolFormat
 from .routing import Route
 from .targets.targets import Target
@@ -89,7 +90,7 @@ def _calls(route: Route, target: Target, *, named: bool) -> str:
         asked = route.config.upstream_model or _default(target) or route.config.model
         family, why = route.family(asked)
         tool_format = route.format if family is None else route.by_family(family)
-        name = tool_format.name
+        name = auto.TAUGHT if family is None else tool_format.name
     enforced = _enforced(route, tool_format)
     return f"{where} in {name} ({why}), {enforced}.{_hidden(target, tool_format)}"
 

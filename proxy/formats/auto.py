@@ -21,4 +21,7 @@ GRAMMAR: Final = recognising(
     "whole",
 )
 
+TAUGHT: Final = hermes.FORMAT.name
+"""What a model of an unknown family is taught."""
+
 FORMAT: Final = written("auto", GRAMMAR, hermes.LAYOUT, hermes.INSTRUCTIONS)

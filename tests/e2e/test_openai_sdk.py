@@ -139,7 +139,7 @@ CASES = {
     ),
     "an object as arguments": Case(
         text='<tool_call>{"name":"read_file","arguments":{"path": "a.txt"}}</tool_call>',
-        got=Got(None, (("read_file", '{"path":"a.txt"}'),), "tool_calls"),
+        got=Got(None, (("read_file", '{"path": "a.txt"}'),), "tool_calls"),  # as the model wrote it
         request={},
     ),
 }

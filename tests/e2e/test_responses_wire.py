@@ -312,7 +312,7 @@ RESULT = {"type": "function_call_output", "call_id": "call_9", "output": '{"foun
 async def test_history_for_a_server_of_texts(gateway: Gateway) -> None:
     """R5.7, to the letter."""
     async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+        server = await gateway(upstream_config(upstream.url, defaults={"format": "sentinel"}))
         of_whole(await ask(server, input=HISTORY, instructions="Be brief."))
         of_whole(await ask(server, input=[RESULT]))
     assert upstream.requests[0].json["messages"] == [
@@ -363,7 +363,7 @@ async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool)
     """Only `function_call_output` and `previous_response_id`, no tools: 200, as the live service answers."""
     first = native(*calling(0, *CALL_A[1:]), finish="tool_calls") if mode == "native" else Say(A)
     async with Upstream([first, Say("It says alpha.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode, "format": "sentinel"}))
         made = of_whole(await ask(server, input="What is in a.txt?", tools=[READ]))
         (call,) = made["output"]
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "alpha"}

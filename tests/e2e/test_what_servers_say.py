@@ -286,7 +286,7 @@ PYTHON_TAG = '{{ "<|python_tag|>" }}{"name": ..., "parameters": ...}'
         (ollama("qwen2.5:0.5b", "llama3.2:1b"), "llama3.2:1b", "llama3_json", None),
         (ollama("qwen2.5:0.5b", "llama3.2:1b"), "qwen2.5:0.5b", "hermes", None),
         (llamacpp(NAMELESS), "llama-3.1", "llama3_json", None),
-        (llamacpp(NAMELESS), "gpt-4o", "auto", "no name tells"),
+        (llamacpp(NAMELESS), "gpt-4o", "hermes", "no name tells"),
     ],
 )  # fmt: skip
 async def test_the_format_follows_the_model_that_is_served(
@@ -366,9 +366,9 @@ async def test_a_reload_keeps_what_is_known_and_says_it_again(tmp_path: Path) ->
         server.listing = llamacpp()
         settings: dict[str, Any] = {"backends": {"gpu": {"url": server.url}}}
         async with running(tmp_path, settings) as started:
-            await started.logged("Calls in sentinel")
+            await started.logged("Calls in ")
             server.listing = Answer([], hang=True)
-            started.write({**settings, "defaults": {"format": "auto"}})
+            started.write({**settings, "defaults": {"format": "hermes"}})
             started.signal(signal.SIGHUP)
             await started.logged("reloaded the configuration")
             async with (
@@ -476,6 +476,6 @@ async def test_the_real_llama_cpp(gateway: Gateway, caplog: pytest.LogCaptureFix
         (line,) = await lines(caplog, 1)
         assert "is llama.cpp" in line
         assert f'it serves "{engine.model}" (context ' in line
-        assert "Preset: llamacpp. Calls in sentinel (the default), enforced (gbnf)" in line
+        assert "Preset: llamacpp. Calls in hermes (no name tells the model's family), enforced (gbnf)" in line
         answer = await post(started, {"model": "gpt-4o", **CALL, "temperature": 0, "max_tokens": 120})
         assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"

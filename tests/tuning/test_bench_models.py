@@ -72,7 +72,7 @@ def test_what_was_answered_once_is_not_asked_again(
     _, second, _ = run(server, "--formats", "pythonic")
     assert len(server.bodies) == asked
     assert second == first
-    run(server, "--formats", "pythonic,hermes")
+    run(server, "--formats", "pythonic,bare_json")
     assert len(server.bodies) > asked, "what is new is asked"
 
 

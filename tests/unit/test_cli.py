@@ -139,7 +139,7 @@ routes:
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
         "  validation > conversation > output_format > reask > arguments > transformation > injection > forwarding",
-        "route * -> gpu: prompt, sentinel",
+        "route * -> gpu: prompt, auto",
         "  validation > transformation (skip) > forwarding",
     ]
 

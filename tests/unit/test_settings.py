@@ -426,7 +426,7 @@ def plugins() -> Registries:
     middlewares.register("loud", Loud)
     backends: Registry[Any] = Registry("backend", "g", {}, [])
     backends.register("openai_chat", make_backend)
-    formats: Registry[Any] = Registry("format", "g", {"sentinel": "os:sep", "hermes": "os:sep"}, [])
+    formats: Registry[Any] = Registry("format", "g", {"sentinel": "os:sep", "hermes": "os:sep", "auto": "os:sep"}, [])
     return Registries(middlewares, formats, backends)
 
 
