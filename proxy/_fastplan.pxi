@@ -53,7 +53,6 @@ cdef class _Step:
     cdef Bytes p
     cdef Py_ssize_t size, taken
     cdef int read, then
-    cdef bint last
     cdef str field
     cdef _Shape shape
 
@@ -65,7 +64,6 @@ cdef class _Step:
         self.read = step.read
         self.field = step.field
         self.then = step.then
-        self.last = step.last
         self.shape = shape
 
 

@@ -53,8 +53,7 @@ writes its end in another way, only if all that follows is as the template write
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of `shape`. `last`:
-    no other field can follow."""
+    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of `shape`."""
 
     literal: bytes
     taken: int
@@ -62,7 +61,6 @@ class Step:
     field: Field
     then: int
     shape: Shape
-    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +313,7 @@ def _closing(places: Sequence[Place]) -> set[int]:
 def _step(literal: str, taken: int, read: int, field: Field, then: int, shape: Shape) -> Step:
     if len(literal.encode()) > LITERAL_BYTES:
         raise ValueError(f"a literal is longer than {LITERAL_BYTES} bytes: {literal[:40]!r}...")
-    behind = () if then == END or then >= len(shape.places) else shape.places[then]
-    last = all(branch.read == "nothing" and branch.then == END for branch in behind)
-    return Step(literal.encode(), taken, read, field, then, shape, last)
+    return Step(literal.encode(), taken, read, field, then, shape)
 
 
 def _stop(steps: Sequence[Step], otherwise: Step | None, *, ends: bool = False) -> Stop:

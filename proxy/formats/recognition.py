@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from .._grammar import Branch, Grammar, Place, Shape
+from ..judging.json_calls import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from . import (
     deepseek,
     dsml,
@@ -84,33 +85,7 @@ FAMILIES: Final[tuple[ToolFormat, ...]] = (
 """The known families, but for those whose markers are ordinary text: nothing could be told from a call in what a model copies. Where
 two write the same, the first one is meant."""
 
-_KEYS: Final = (
-    "name",
-    "tool",
-    "tool_name",
-    "function",
-    "function_name",
-    "action",
-    "arguments",
-    "parameters",
-    "args",
-    "input",
-    "inputs",
-    "arguments_json",
-    "action_input",
-    "tool_arguments",
-    "tool_args",
-    "tool_input",
-    "params",
-    "function_call",
-    "tool_call",
-    "tool_calls",
-    "type",
-    "id",
-    "call_id",
-    "tool_call_id",
-    "index",
-)
+_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", *sorted(METADATA))))
 """With which of these an object begins that may be a call."""
 
 
