@@ -55,6 +55,8 @@ def read_json(text: str) -> Any:
         start = text.find('"', at)
         start = len(text) if start < 0 else start
         end = _end_of_string(text, start + 1)
+        if start < end == len(text):
+            raise ValueError("a string has no end")
         outside, inside = text[at:start], text[start : end + 1]
         if len(inside) > SLICE_CHARS:
             strings.append(_read_string(text, start + 1, end))

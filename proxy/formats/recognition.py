@@ -184,6 +184,7 @@ _FURTHER: Final = (
     replace(harmony.MESSAGE, family=harmony.FORMAT.name, untaught=True),
     _tagged("<tools>", "</tools>"),
     _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
+    _tagged("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
 )
 """Forms of no family."""
 

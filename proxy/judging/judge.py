@@ -26,6 +26,7 @@ from typing import Final, Literal
 from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
+from ..formats.recognition import BARE
 from ..formats.rendering import taught_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
 from .assembly import Assembly, assemble, begun, begun_member, member
@@ -206,8 +207,19 @@ class Judge:
         if why == "oversize":
             detail, reason = f"The model's tool call is larger than {self._limits.block_bytes} bytes.", "oversize"
         else:
+            again = self._read_as_untaught(shape, body)
+            if again is not None:
+                return again
             detail, reason = "The answer ended inside a tool call.", "unclosed"
         return self._refuse(self._unreadable(detail, reason, shape, "" if why == "oversize" else body))
+
+    def _read_as_untaught(self, shape: Shape, body: str) -> Verdict | None:
+        """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody had taught it."""
+        if shape.opener or self._live or self._options.recognise == "taught":
+            return None
+        printed = replace(shape, family=BARE, untaught=True)
+        verdict = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
+        return None if verdict is AS_TEXT else verdict
 
     def _refuse(self, rejected: _Rejected) -> Verdict:
         if rejected.counter is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from proxy.formats import longjson
@@ -52,6 +52,7 @@ def test_what_is_read_is_the_same(value: Any, spelled: Any) -> None:
 
 @short
 @given(value=values, at=st.integers(0, 200), more=st.sampled_from(["", '"', "\\", "\n", "{", "x"]))
+@example(value='::"😀😀', at=60, more="")  # a long string without its last quote
 def test_what_is_no_json_is_none(value: Any, at: int, more: str) -> None:
     text = json.dumps(value)
     broken = text[: at % (len(text) + 1)] + more
