@@ -5,7 +5,7 @@ Rule: what can be said of a grammar before any text is there is said here, error
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
@@ -260,7 +260,7 @@ def _begins(stop: Stop) -> bytes:
 def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
     """The places of a shape; a bracket behind a literal gets a place of its own, since whitespace may stand between."""
     places = list(shape.places)
-    closing = _closing(shape.places)
+    closing, over = _closing(shape.places), _over(shape.places)
     stops: list[Stop] = []
     for index, place in enumerate(places):  # grows while it is gone through
         steps: list[Step] = []
@@ -286,6 +286,7 @@ def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
             ):
                 raise ValueError(f"nothing says where the {branch.read} of {shape.opener!r} ends")
         stop = _merged([_stop(steps, otherwise, ends=any(branch.read == "end" for branch in place))])
+        stop = replace(stop, final=otherwise is None and _is_over(place, over))
         if index in closing:
             literals = [step.literal.decode() for step in steps]
             apart = [
@@ -300,13 +301,29 @@ def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
 
 def _closing(places: Sequence[Place]) -> set[int]:
     """The places where a block may end without a further field."""
+    return _grown(places, lambda place, found: any(b.read == "nothing" and b.then in (END, *found) for b in place))
+
+
+def _over(places: Sequence[Place]) -> set[int]:
+    """The places where nothing is left to come but closers, unless it is another call."""
+    return _grown(places, _is_over)
+
+
+def _is_over(place: Place, over: Collection[int]) -> bool:
+    return all(
+        branch.then in (END, *over) if branch.read == "nothing" else branch.field in ("call", "calls")
+        for branch in place
+        if branch.read != "end"
+    )
+
+
+def _grown(places: Sequence[Place], belongs: Callable[[Place, Collection[int]], bool]) -> set[int]:
+    """The least set of places that holds all that belong to it."""
     found: set[int] = set()
     before = -1
     while before < len(found):
         before = len(found)
-        for index, place in enumerate(places):
-            if any(branch.read == "nothing" and branch.then in (END, *found) for branch in place):
-                found.add(index)
+        found.update(index for index, place in enumerate(places) if belongs(place, found))
     return found
 
 
@@ -322,8 +339,7 @@ def _stop(steps: Sequence[Step], otherwise: Step | None, *, ends: bool = False) 
         otherwise,
         ends=ends or (not steps and otherwise is None),
         free=otherwise is not None and otherwise.read == NOTHING and otherwise.then == END,
-        final=otherwise is None
-        and all((step.then == END and step.read == NOTHING) or step.field in ("call", "calls") for step in steps),
+        final=False,
         more=any(step.field == "key" for step in steps),
     )
 

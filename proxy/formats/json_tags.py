@@ -51,7 +51,10 @@ GRANITE: Final = written(
             listed("<|tool_call|>"),
             listed("<tool_call>", "</tool_call>", optional=True),
             Shape(opener="<tool_call>", closer="</tool_call>"),
-            Shape(opener="<function_call>", body=((Branch(read="object", field="call", then=1),), (DONE,))),
+            Shape(
+                opener="<function_call>",
+                body=((Branch(read="object", field="call", then=1),), (Branch(literal="</function_call>"), DONE)),
+            ),
         )
     ),
     _list("<|tool_call|>"),

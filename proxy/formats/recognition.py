@@ -100,10 +100,21 @@ def _printed(base: int, *ends: Branch) -> tuple[Place, ...]:
 
 _END: Final = Branch(read="end")
 
+_STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>")
+"""A server should have left them out."""
+
+_CLOSER: Final = "</tool_call>"
+"""Of an opener that the model or the server left out."""
+
+
+def _ends(then: int, *further: str) -> tuple[Branch, ...]:
+    return (*(Branch(literal=literal, then=then) for literal in (*_STOP_TOKENS, *further)), _END)
+
 
 def _bare() -> tuple[Place, ...]:
-    first, *others = _printed(0, _END)
-    return ((*first, Branch(literal="functools", read="list", field="calls", then=1)), *others)
+    ends = _ends(2, _CLOSER)
+    first, *others = _printed(0, *ends)
+    return ((*first, Branch(literal="functools", read="list", field="calls", then=1)), *others, ends)
 
 
 _BARE: Final = Shape(
@@ -117,19 +128,14 @@ _BARE: Final = Shape(
 )
 """The whole answer is calls."""
 
-_BEHIND_PROSE: Final = replace(
-    _BARE,
-    anchor="margin",
-    body=(
-        (Branch(read="object", field="calls", then=1),),
-        (
-            *(Branch(literal=separator, then=0) for separator in ";,"),
-            _END,
-            Branch(read="object", field="calls", then=1),
-        ),
-    ),
-)
-"""Objects at the start of a line, up to the end of the answer."""
+
+def _behind_prose(*closers: str) -> Shape:
+    """Objects at the start of a line, up to the end of the answer."""
+    ends = _ends(2, *closers)
+    separators = (Branch(literal=separator, then=0) for separator in ";,")
+    call = Branch(read="object", field="calls", then=1)
+    return replace(_BARE, anchor="margin", body=((call,), (*separators, *ends, call), ends))
+
 
 _FENCED: Final = replace(
     _BARE,
@@ -183,6 +189,7 @@ _FURTHER: Final = (
     ),
     replace(harmony.MESSAGE, family=harmony.FORMAT.name, untaught=True),
     _tagged("<tools>", "</tools>"),
+    _tagged("<|python_start|>", "<|python_end|>"),
     _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
     _tagged("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
 )
@@ -253,11 +260,14 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     if mode == "taught":
         return grammar
     taught = tuple(shape for shape in grammar.shapes if not shape.untaught)
-    printed = (_BARE, _BEHIND_PROSE, _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    printed = (_BARE, _behind_prose(_CLOSER), _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    elsewhere = (
+        (_BARE, _behind_prose(), _FENCED) if mode == "any" else printed
+    )  # there the opener stands before it, and is text
     families = {
         family: replace(
             grammar,
-            shapes=(*(shape for shape in taught if shape.family in ("", family)), *shapes, *printed),
+            shapes=(*(shape for shape in taught if shape.family in ("", family)), *shapes, *elsewhere),
             families=None,
         )
         for family, shapes in _OF_FAMILIES.items()

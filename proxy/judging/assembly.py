@@ -22,7 +22,7 @@ from .._grammar import SPACE, Block, Field, Shape, ValueKind
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls, without_wrapping
-from .repair import RepairKind, parses, skip_space
+from .repair import RepairKind, parses, read_json, skip_space
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 from .written import Arguments, Settled, Unreadable, Written, object_text
@@ -109,7 +109,8 @@ class BracesArguments:
 
 @dataclass(slots=True)
 class PythonArguments:
-    """Keywords, and before them values that are named by the order of the tool's parameters."""
+    """Keywords, and before them values that are named by the order of the tool's parameters; or one object with all arguments, if it
+    can be none of them."""
 
     call: PythonCall
 
@@ -117,7 +118,10 @@ class PythonArguments:
         """See `Arguments`."""
         values = self.call.keywords
         if positional := self.call.positional:
-            names = ParameterTypes(parameters).names
+            known = ParameterTypes(parameters)
+            names = known.names
+            if not values and len(positional) == 1 and _holds_all(positional[0], known):
+                return Settled(positional[0])
             if len(positional) > len(names):
                 raise ValueError("it has arguments without a name")
             placed = dict(zip(names, positional, strict=False))
@@ -125,6 +129,14 @@ class PythonArguments:
                 raise ValueError(f"it has two values for {', '.join(sorted(twice))}")
             values = placed | values
         return Settled(object_text(values.items()))
+
+
+def _holds_all(value: str, known: ParameterTypes) -> bool:
+    """An object of known parameters stands where the first of them cannot be an object."""
+    if value[:1] != "{" or not known.names:
+        return False
+    keys, first = read_json(value).keys(), known.of(known.names[0])
+    return bool(keys) and keys <= set(known.names) and first is not None and "object" not in first
 
 
 @dataclass(slots=True)

@@ -344,10 +344,7 @@ class _Descent:
             raise Cut(ends=True, surely=self.value_ended == "surely")
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
-        final = other is None and all(
-            (branch.then == END and branch.read == "nothing") or branch.field in ("call", "calls")
-            for _, branch in options
-        )
+        final = other is None and all(self.over(shape, branch, set()) for shape, branch in options)
         raise Cut(whole=at if final else None)
 
     def openers_at(self, options: list[Option]) -> list[str]:
@@ -368,6 +365,16 @@ class _Descent:
             return True
         seen.add(branch.then)
         return any(self.closing(shape, option, seen) for option in shape.places[branch.then])
+
+    def over(self, shape: Shape, branch: Branch, seen: set[int]) -> bool:
+        """Whether nothing is left to come from here on but closers and further calls."""
+        if branch.read != "nothing":
+            return branch.read == "end" or branch.field in ("call", "calls")
+        if branch.then in seen:
+            return False
+        return branch.then == END or all(
+            self.over(shape, option, seen | {branch.then}) for option in shape.places[branch.then]
+        )
 
     def take(self, shape: Shape, branch: Branch, at: int) -> None:
         self.shape = shape
