@@ -21,9 +21,10 @@ from proxy.config import LimitsConfig, PromptConfig
 from proxy.formats.sentinel import FORMAT
 from proxy.model import ModelRequest
 from proxy.observability.logs import flush_logs, set_up_logging
-from proxy.observability.telemetry import ACCESS, AccessRecord, Metrics
+from proxy.observability.telemetry import ACCESS, Metrics
 from proxy.prompt import TextCache, content_key, segment
 from proxy.protocols.chat import ChatProtocol
+from proxy.record import AccessRecord
 from proxy.schema import SchemaCache, compile_schema
 from proxy.toolset import KnownTools
 from proxy.transcript import inject

@@ -33,8 +33,8 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats.rendering import result_text
 from proxy.middleware import Handler, Middleware
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from proxy.observability.observing import ObservedTool
 from proxy.protocols.responses_items import PROTOCOL as ITEMS_PROTOCOL
+from proxy.record import ObservedTool
 from proxy.reply import Batches, Reply
 from proxy.servertools.calls import CallState, Trail
 from proxy.servertools.folder import ServerTools, Tools
@@ -252,7 +252,7 @@ class Loop:
         return await asyncio.gather(*map(self._run, calls, self._trails))
 
     async def _run(self, use: ToolUse, trail: Trail) -> ToolResult:
-        with ObservedTool(self._exchange, use.name, use.call_id, use.arguments) as observed:
+        with ObservedTool(self._exchange.record, use.name, use.call_id, use.arguments) as observed:
             left = max(0.0, self._until - time.monotonic())
             result = await self._library.call(self._tools, use, left, trail.enter)
             observed.ended(trail.state.value, result.text)

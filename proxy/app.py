@@ -31,7 +31,6 @@ from .introduction import introduction
 from .lasting import LASTING, Lasting
 from .middleware import Guard, Middleware, compose, instantiate
 from .names import check_names
-from .observability.observing import Observe
 from .observability.telemetry import Metrics
 from .plain import PlainGuard
 from .protocols.base import WireProtocol
@@ -42,6 +41,7 @@ from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .receiving import INFLATED, Inflated, later
+from .record import Observe
 from .registry import MIDDLEWARES, Registries, registries
 from .routing import Route, Router
 from .servertools.folder import ServerTools

@@ -28,13 +28,13 @@ from .exchange import EXCHANGE, Exchange
 from .heads import REQUEST_ID, move_head, request_id
 from .hops import HEADER, HOPS, came_through
 from .middleware import Handler, end_replies
-from .observability.observing import Observe
-from .observability.telemetry import AccessRecord, Metrics
+from .observability.telemetry import Metrics
 from .offload import OFFLOAD_BYTES, offload
 from .plain import HttpFault, unread
 from .protocols.base import WireProtocol
 from .pulse import Pulse, Pulses
 from .receiving import Inflated, read_body, release
+from .record import AccessRecord, Observe, ReadRequest
 from .reply import Reply
 from .routing import Router
 from .sending import send, show_output
@@ -254,8 +254,10 @@ class Delivery:
         exchange = Exchange(
             ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key
         )
-        for observer in record.observers:
-            observer.read(exchange)
+        if record.observers:
+            seen = ReadRequest(self._protocol.name, route.config, route.options, exchange.owner, received)
+            for observer in record.observers:
+                observer.read(seen, record)
         return exchange
 
 

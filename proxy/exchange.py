@@ -15,8 +15,8 @@ from aiohttp import web
 
 from .errors import GatewayError
 from .model import Message, ModelRequest, ToolChoice, ToolSpec
-from .observability.telemetry import AccessRecord
 from .protocols.base import WriteOptions
+from .record import AccessRecord
 
 if TYPE_CHECKING:
     from .auth import ApiKey

@@ -30,9 +30,9 @@ from .events import Fault, Finish
 from .exchange import Exchange
 from .heads import send_whole
 from .lanes import Events, Raw, ShownLane, choose
-from .observability.telemetry import AccessRecord
 from .protocols.base import KEEPALIVE
 from .pulse import Pulse
+from .record import AccessRecord
 from .reply import Reply
 from .whole import Known, WholeReply, body_of, note_usage
 

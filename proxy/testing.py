@@ -33,7 +33,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from .backends.mock import MockBackend, MockSource
 from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RetryConfig, RouteOptions, StoreConfig
 from .model import ModelRequest
-from .observability.observing import BackendObserver
+from .record import BackendObserver
 from .registry import Registries, registries
 
 TAKING: Final = 5

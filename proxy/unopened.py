@@ -42,7 +42,7 @@ from .model import ModelRequest
 from .scanner import reasoning_tags
 
 if TYPE_CHECKING:
-    from .observability.telemetry import AccessRecord
+    from .record import AccessRecord
 
 K = TypeVar("K")
 V = TypeVar("V")

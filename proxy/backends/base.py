@@ -16,8 +16,8 @@ from typing import Protocol
 
 from ..events import Event, Folding
 from ..model import ModelReply, ModelRequest
-from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
+from ..record import BackendObserver
 from .private import Private
 
 

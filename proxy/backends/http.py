@@ -26,11 +26,11 @@ from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, unfold
 from ..hops import HEADER, HOPS
 from ..model import ModelReply, ModelRequest
-from ..observability.observing import BackendObserver
 from ..offload import is_large, offload
 from ..protocols.base import WireProtocol, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
+from ..record import BackendObserver
 from .asking import API_VERSION, PROBE_S, Asking
 from .base import fold_batches
 from .connections import Answer, Client, check_header, too_large

@@ -42,8 +42,8 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
-from ..observability.observing import BackendObserver
 from ..protocols.base import WireProtocol
+from ..record import BackendObserver
 from .base import fold_batches
 from .presets import capabilities
 from .private import NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from ..errors import BackendFault
-from ..observability.observing import BackendObserver
+from ..record import BackendObserver
 from .connections import Answer
 
 

@@ -29,17 +29,14 @@ from typing import Any, Final
 from aiohttp import web
 
 from .._version import __version__
-from ..backends.base import Backend
 from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private, private_of
-from ..config import CaptureConfig, GatewayConfig
+from ..config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from ..conversion import to_mapping
 from ..errors import GatewayError
-from ..exchange import Exchange
 from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
-from ..observability.observing import BackendObserver, ToolRun
-from ..observability.telemetry import AccessRecord
+from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from .covering import Covering, known_secrets
 from .files import Entry, Kind, write_capture
 
@@ -131,15 +128,14 @@ class Captures:
         """An `Observe`."""
         return Capture(self, request, request_id)
 
-    def settings_of(self, exchange: Exchange) -> dict[str, Any]:
+    def settings_of(self, route: RouteConfig, options: RouteOptions) -> dict[str, Any]:
         """What of the configuration decides about an answer, in the form of the file."""
-        route = exchange.route.config
         chain = self._config.chain if route.chain is None else route.chain
-        options = to_mapping(exchange.route.options)
-        options.pop("prompt", None)  # it decides what the model is asked, not what becomes of its answer
+        defaults = to_mapping(options)
+        defaults.pop("prompt", None)  # it decides what the model is asked, not what becomes of its answer
         return {
             "limits": to_mapping(self._config.limits),
-            "defaults": options,
+            "defaults": defaults,
             "chain": [entry.use for entry in chain],
             "upstream_model": route.upstream_model,
         }
@@ -191,19 +187,19 @@ class Capture:
             "headers": harmless(request.headers),
         }
 
-    def read(self, exchange: Exchange) -> None:
+    def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
-        self._owner = exchange.owner
-        self._head |= {"endpoint": exchange.protocol.name, "route": exchange.route.config.model}
-        self._head["config"] = self._captures.settings_of(exchange)
-        origin = exchange.received.origin
+        self._owner = read.owner
+        self._head |= {"endpoint": read.endpoint, "route": read.route.model}
+        self._head["config"] = self._captures.settings_of(read.route, read.options)
+        origin = read.request.origin
         if origin is not None:
             self.add("request", data=origin.body)
 
-    def backend_call(self, backend: Backend, request: ModelRequest) -> CaptureOfCall:
+    def backend_call(self, backend: str, request: ModelRequest) -> CaptureOfCall:
         """See `ExchangeObserver`."""
         self._calls += 1
-        self._head.setdefault("backend", self._captures.backend(backend.name))
+        self._head.setdefault("backend", self._captures.backend(backend))
         return CaptureOfCall(self, self._calls)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
-from ..errors import GatewayError
+from ..record import AccessRecord
 from .logs import log_fields
 from .metrics import Cells, Counter, Family, Gauge, Histogram
-from .observing import ExchangeObserver
 
 ACCESS: Final = logging.getLogger("toolwire.access")
 
@@ -100,96 +98,6 @@ FIELDS: Final = {
 """The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
 
 _TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
-
-
-class Counts(dict[str, int]):
-    """Numbers by name; 0 for what was not counted."""
-
-    def __missing__(self, name: str) -> int:
-        return 0
-
-
-class AccessRecord:
-    """What happened in one exchange. Counted and noted along the way, logged once at the end.
-
-    Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total is
-    the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment at which the
-    first backend was asked. `observers` look on: traces and captures, usually none.
-    """
-
-    __slots__ = (
-        "code",
-        "counts",
-        "error",
-        "failures",
-        "first_byte",
-        "labelled",
-        "notes",
-        "observers",
-        "prepared",
-        "queued",
-        "started",
-        "status",
-        "stream",
-        "waited",
-    )
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.first_byte: float | None = None
-        self.prepared: float | None = None
-        self.queued = 0.0
-        self.waited = 0.0
-        self.status = 0
-        self.stream = False
-        self.error: str | None = None
-        self.code: str | None = None
-        self.counts = Counts()
-        self.labelled: dict[tuple[str, str], int] = {}
-        self.failures: list[tuple[GatewayError, str]] = []
-        self.notes: dict[str, Any] = {}
-        self.observers: Sequence[ExchangeObserver] = ()
-
-    def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter, such as `calls` or `repaired`."""
-        self.counts[name] += by
-
-    def label(self, name: str, label: str) -> None:
-        """Say more about what was counted as `name`, for the metrics. There is a fixed list of labels."""
-        self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """What was noted and counted."""
-        forms = [label for name, label in self.labelled if name == "recognised"]
-        notes = {**self.notes, "form": ",".join(sorted(forms))} if forms else self.notes
-        return {**notes, **self.counts}
-
-    def backend_failed(self, error: GatewayError, backend: str) -> None:
-        """A call of this backend failed, whether or not that is the end of the exchange."""
-        self.count("backend_errors")
-        self.failures.append((error, backend))
-
-    def ended_by(self, error: GatewayError) -> None:
-        """The exchange ends with this error. One of a backend that broke off its answer is noticed here."""
-        self.error, self.code = error.type, error.code
-        if error.type == "upstream_error" and all(error is not known for known, _ in self.failures):
-            self.backend_failed(error, self.notes.get("backend", ""))
-
-    def note(self, key: str, value: Any) -> None:
-        """Remember a value for the log line; None says nothing. Never a prompt, an argument or a key."""
-        if value is not None:
-            self.notes[key] = value
-
-    def asks(self, now: float) -> None:
-        """A backend is about to be asked, at this moment of the monotonic clock."""
-        if self.prepared is None:
-            self.prepared = now
-
-    def wrote(self) -> None:
-        """The first byte of the answer is out."""
-        if self.first_byte is None:
-            self.first_byte = time.monotonic()
 
 
 class Metrics:

@@ -22,15 +22,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from yarl import URL
 
 from .._version import __version__
-from ..backends.base import Backend
 from ..capture.content import input_messages, output_messages, tool_definitions
 from ..config import BackendConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start, fold
-from ..exchange import Exchange
 from ..model import ModelRequest, Usage
-from .observing import COMPLETED, BackendObserver, ToolRun
-from .telemetry import AccessRecord
+from ..record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
 
 NAME: Final = "toolwire"
 
@@ -101,9 +98,9 @@ class Tracing:
         """An `Observe`."""
         return ExchangeTrace(self, request, request_id)
 
-    def of_backend(self, backend: Backend) -> Attributes:
-        """The attributes that all calls of this backend have."""
-        return self._backends.get(backend.name, {})
+    def of_backend(self, name: str) -> Attributes:
+        """The attributes that all calls of the backend of this name have."""
+        return self._backends.get(name, {})
 
 
 class ExchangeTrace:
@@ -132,14 +129,12 @@ class ExchangeTrace:
         self._context = set_span_in_context(self._span, Context())
         self._calls = 0
 
-    def read(self, exchange: Exchange) -> None:
+    def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
-        exchange.record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
-        self._span.set_attributes(
-            {"toolwire.endpoint": exchange.protocol.name, "toolwire.route": exchange.route.config.model}
-        )
+        record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
+        self._span.set_attributes({"toolwire.endpoint": read.endpoint, "toolwire.route": read.route.model})
 
-    def backend_call(self, backend: Backend, request: ModelRequest) -> BackendTrace:
+    def backend_call(self, backend: str, request: ModelRequest) -> BackendTrace:
         """See `ExchangeObserver`."""
         self._calls += 1
         return BackendTrace(self._tracing, self._context, backend, request, self._calls)
@@ -165,9 +160,7 @@ class ExchangeTrace:
 class BackendTrace(BackendObserver):
     """The span of one call of a backend."""
 
-    def __init__(
-        self, tracing: Tracing, parent: Context, backend: Backend, request: ModelRequest, attempt: int
-    ) -> None:
+    def __init__(self, tracing: Tracing, parent: Context, backend: str, request: ModelRequest, attempt: int) -> None:
         self._tracing = tracing
         self._streams = request.stream
         self._started = self._last = time.time_ns()
@@ -183,7 +176,7 @@ class BackendTrace(BackendObserver):
         attributes = {
             **self._common,
             **_of_request(request),
-            "toolwire.backend": backend.name,
+            "toolwire.backend": backend,
             "toolwire.call": attempt,
         }
         if tracing.content:

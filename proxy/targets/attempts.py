@@ -31,8 +31,8 @@ from ..backends.retry_after import retry_after_s
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
-from ..observability.observing import BackendObserver, observe_call
 from ..offload import is_large, offload
+from ..record import BackendObserver, observe_call
 from .beginning import Beginning
 from .enforcing import Relaxation, refusal_in_band
 from .targets import Member, is_failure
@@ -343,7 +343,7 @@ class Attempts:
 
     def _enter(self, member: Member, request: ModelRequest) -> None:
         if self._record.observers:
-            self._observer = observe_call(self._exchange, member.target.backend, request)
+            self._observer = observe_call(self._record, member.target.backend.name, request)
         self._asked = member
         self.asked = member.name, request
         self._tried.append(member)

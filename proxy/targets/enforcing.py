@@ -22,7 +22,7 @@ from ..formats.longjson import compact
 from ..model import Constraint
 
 if TYPE_CHECKING:
-    from ..observability.telemetry import AccessRecord
+    from ..record import AccessRecord
     from .targets import Member
 
 LOG: Final = logging.getLogger("toolwire.constrain")

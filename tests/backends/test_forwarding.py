@@ -17,8 +17,8 @@ from proxy.events import Delta, Finish, fold
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats import sentinel
 from proxy.model import Message, ModelRequest, Text, Usage
-from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.chat import ChatProtocol
+from proxy.record import AccessRecord
 from proxy.reply import Reply
 from proxy.routing import Route
 from proxy.targets.targets import Targets

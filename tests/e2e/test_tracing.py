@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
 from proxy.conversion import ConfigError
-from proxy.observability.observing import ObservedTool
+from proxy.record import ObservedTool
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 
@@ -274,9 +274,9 @@ def test_an_execution_that_was_left_is_cancelled() -> None:
             return Run()
 
     exchange: Any = SimpleNamespace(record=SimpleNamespace(observers=[Observer()]))
-    with pytest.raises(asyncio.CancelledError), ObservedTool(exchange, "slow", "call_1", "{}"):
+    with pytest.raises(asyncio.CancelledError), ObservedTool(exchange.record, "slow", "call_1", "{}"):
         raise asyncio.CancelledError
-    with ObservedTool(exchange, "clock", "call_2", "{}") as run:
+    with ObservedTool(exchange.record, "clock", "call_2", "{}") as run:
         run.ended("TOOL_COMPLETED", "12:00")
     assert told == ["cancelled", "TOOL_COMPLETED"]
 

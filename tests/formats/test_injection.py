@@ -18,10 +18,10 @@ from proxy.exchange import Exchange
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from proxy.observability.telemetry import AccessRecord
 from proxy.offload import OFFLOAD_BYTES
 from proxy.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
+from proxy.record import AccessRecord
 from proxy.routing import Route
 from proxy.targets.targets import Targets
 from proxy.toolset import ToolSet

@@ -15,8 +15,8 @@ from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, t
 from proxy.exchange import EXCHANGE, Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WireProtocol
+from proxy.record import AccessRecord
 from proxy.reply import Reply
 from proxy.routing import Route
 from proxy.schema import ToolSchemas, compile_schema

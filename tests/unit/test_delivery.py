@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from proxy.middleware import end_replies
-from proxy.observability.telemetry import AccessRecord
+from proxy.record import AccessRecord
 
 
 class Answer:

@@ -17,11 +17,11 @@ from proxy.exchange import Offer
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.lanes import Events, Gate, text_may_pass
 from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
-from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.responses_writer import ResponsesWriter
+from proxy.record import AccessRecord
 from proxy.scanning import ScanStage
 from proxy.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
 from proxy.testing import chunk, frame

@@ -17,7 +17,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from proxy.errors import BackendFault
 from proxy.observability.exposition import page
 from proxy.observability.metrics import CELLS, OTHER, SERIES_PER_FAMILY, Cells, Counter, Family, Gauge, Histogram
-from proxy.observability.telemetry import AccessRecord, Metrics
+from proxy.observability.telemetry import Metrics
+from proxy.record import AccessRecord
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

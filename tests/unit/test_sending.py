@@ -17,9 +17,9 @@ from proxy.backends.private import NOTHING
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
-from proxy.observability.observing import BackendObserver
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
+from proxy.record import BackendObserver
 from proxy.registry import registries
 from proxy.settings import load
 from proxy.testing import chunk, frame, read_frames

@@ -19,9 +19,9 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.exchange import Exchange
 from proxy.model import Message, ModelReply, ModelRequest, Text
-from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.base import WireProtocol
 from proxy.protocols.chat import ChatProtocol
+from proxy.record import AccessRecord
 from proxy.targets.attempts import Attempts
 from proxy.targets.health import Health
 from proxy.targets.targets import Member, Target, Targets, common

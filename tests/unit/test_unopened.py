@@ -34,7 +34,8 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.observability.telemetry import AccessRecord, Metrics
+from proxy.observability.telemetry import Metrics
+from proxy.record import AccessRecord
 from proxy.registry import registries
 from proxy.scanner import build_scanner
 from proxy.scanning import ScanStage

@@ -15,9 +15,9 @@ from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
 from proxy.exchange import Exchange
-from proxy.observability.telemetry import AccessRecord
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
+from proxy.record import AccessRecord
 from proxy.routing import Route
 from proxy.schema import ToolSchemas
 

@@ -1,0 +1,253 @@
+"""What happened in one exchange, and who looks on while it happens: traces (`proxy.observability.tracing`) and captures
+(`proxy.capture.recorder`).
+
+Rules:
+
+1. The record is written to by every layer, so it stands below all of them: it is told names and requests, never the exchange, a backend or
+   a route, and knows nothing of metrics.
+2. Observers are off unless configured; then a record has none, and nothing of them is called. They change nothing, they never wait, and they
+   raise nothing: what goes wrong in one is its own affair.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from .config import RouteConfig, RouteOptions
+from .errors import GatewayError
+from .events import Event
+from .model import ModelRequest
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+class Counts(dict[str, int]):
+    """Numbers by name; 0 for what was not counted."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+class AccessRecord:
+    """What happened in one exchange. Counted and noted along the way, logged once at the end.
+
+    Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total is
+    the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment at which the
+    first backend was asked. `observers` look on: traces and captures, usually none.
+    """
+
+    __slots__ = (
+        "code",
+        "counts",
+        "error",
+        "failures",
+        "first_byte",
+        "labelled",
+        "notes",
+        "observers",
+        "prepared",
+        "queued",
+        "started",
+        "status",
+        "stream",
+        "waited",
+    )
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.first_byte: float | None = None
+        self.prepared: float | None = None
+        self.queued = 0.0
+        self.waited = 0.0
+        self.status = 0
+        self.stream = False
+        self.error: str | None = None
+        self.code: str | None = None
+        self.counts = Counts()
+        self.labelled: dict[tuple[str, str], int] = {}
+        self.failures: list[tuple[GatewayError, str]] = []
+        self.notes: dict[str, Any] = {}
+        self.observers: Sequence[ExchangeObserver] = ()
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter, such as `calls` or `repaired`."""
+        self.counts[name] += by
+
+    def label(self, name: str, label: str) -> None:
+        """Say more about what was counted as `name`, for the metrics. There is a fixed list of labels."""
+        self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What was noted and counted."""
+        forms = [label for name, label in self.labelled if name == "recognised"]
+        notes = {**self.notes, "form": ",".join(sorted(forms))} if forms else self.notes
+        return {**notes, **self.counts}
+
+    def backend_failed(self, error: GatewayError, backend: str) -> None:
+        """A call of this backend failed, whether or not that is the end of the exchange."""
+        self.count("backend_errors")
+        self.failures.append((error, backend))
+
+    def ended_by(self, error: GatewayError) -> None:
+        """The exchange ends with this error. One of a backend that broke off its answer is noticed here."""
+        self.error, self.code = error.type, error.code
+        if error.type == "upstream_error" and all(error is not known for known, _ in self.failures):
+            self.backend_failed(error, self.notes.get("backend", ""))
+
+    def note(self, key: str, value: Any) -> None:
+        """Remember a value for the log line; None says nothing. Never a prompt, an argument or a key."""
+        if value is not None:
+            self.notes[key] = value
+
+    def asks(self, now: float) -> None:
+        """A backend is about to be asked, at this moment of the monotonic clock."""
+        if self.prepared is None:
+            self.prepared = now
+
+    def wrote(self) -> None:
+        """The first byte of the answer is out."""
+        if self.first_byte is None:
+            self.first_byte = time.monotonic()
+
+
+class BackendObserver:
+    """Sees one call of a backend, from before it is opened to its end. The methods do nothing: override what is wanted."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Further request headers, such as those of a trace."""
+        return {}
+
+    def sent(self, body: bytes) -> None:
+        """The body that goes to the server. Not called by backends without wire bytes."""
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head of the answer."""
+
+    def received(self, data: bytes) -> None:
+        """The next bytes of the answer's body, as they were read."""
+
+    def event(self, event: Event) -> None:
+        """An event of the answer. Not called where the answer's bytes go to the client unread."""
+
+    def failed(self, error: BaseException) -> None:
+        """The call could not be made, or the answer broke off."""
+
+    def closed(self) -> None:
+        """The call is over, perhaps for some time. The last method that is called."""
+
+
+COMPLETED: Final = "TOOL_COMPLETED"
+"""The state of an execution that went well."""
+
+
+class ToolRun(Protocol):
+    """One server-side execution while it runs."""
+
+    def ended(self, state: str, result: str) -> None:
+        """How it ended (a label of `tool_executions_total`), and what the model gets to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A request that was read: the client's wire format, where it goes, whose it is (a hash of the key; empty without keys), and what it asks."""
+
+    endpoint: str
+    route: RouteConfig
+    options: RouteOptions
+    owner: str
+    request: ModelRequest
+
+
+class ExchangeObserver(Protocol):
+    """Sees one exchange. `output`, if not None, gets every piece of the answer's body that goes to the client."""
+
+    output: Callable[[bytes], None] | None
+
+    def read(self, read: ReadRequest, record: AccessRecord) -> None:
+        """The request was read and has a route. Not called for a request that is refused before."""
+
+    def backend_call(self, backend: str, request: ModelRequest) -> BackendObserver:
+        """The backend of this name is about to be asked."""
+
+    def tool(self, name: str, call_id: str, arguments: str) -> ToolRun:
+        """A server-side execution begins."""
+
+    def ended(self, record: AccessRecord) -> None:
+        """The exchange is over. The last method that is called."""
+
+
+Observe = Callable[["web.Request", str], ExchangeObserver]
+"""Begins to observe the exchange of a request with this id, before anything of it was read."""
+
+
+class CompositeObserver(BackendObserver):
+    """More than one observer of a backend call."""
+
+    def __init__(self, observers: Sequence[BackendObserver]) -> None:
+        self._observers = observers
+
+    def headers(self) -> Mapping[str, str]:
+        """Those of all."""
+        return {name: value for observer in self._observers for name, value in observer.headers().items()}
+
+    def sent(self, body: bytes) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.sent(body)
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.answered(status, headers)
+
+    def received(self, data: bytes) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.received(data)
+
+    def event(self, event: Event) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.event(event)
+
+    def failed(self, error: BaseException) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.failed(error)
+
+    def closed(self) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.closed()
+
+
+def observe_call(record: AccessRecord, backend: str, request: ModelRequest) -> BackendObserver | None:
+    """Who sees this call of the backend of this name; None if nobody does. Whoever asked calls `closed` in the end."""
+    if not record.observers:
+        return None
+    observers = [observer.backend_call(backend, request) for observer in record.observers]
+    return observers[0] if len(observers) == 1 else CompositeObserver(observers)
+
+
+class ObservedTool:
+    """Around one server-side execution: `with ObservedTool(...) as run`, and in it `run.ended(state, result)`. An execution
+    that is left without that was `cancelled`."""
+
+    def __init__(self, record: AccessRecord, name: str, call_id: str, arguments: str) -> None:
+        self._runs = [observer.tool(name, call_id, arguments) for observer in record.observers]
+
+    def __enter__(self) -> ObservedTool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.ended("cancelled", "")
+
+    def ended(self, state: str, result: str) -> None:
+        """How it ended: a label of `tool_executions_total`, and what the model gets to read. Counts once."""
+        while self._runs:
+            self._runs.pop().ended(state, result)
