@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from .._grammar import Branch, Grammar, Place, Shape
-from ..judging.json_calls import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from . import (
     deepseek,
     dsml,
@@ -34,6 +33,7 @@ from . import (
     qwen,
 )
 from .base import ToolFormat
+from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from .shapes import elements, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]

@@ -4,7 +4,7 @@ Rules of this module:
 
 1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can be read in no
    way is an error.
-2. The name is the first string under a key of the shape, then under `NAMES`; or it is in an object under one of `WRAPPERS`, whose members
+2. The name is the first string under a key of the shape, then under `NAMES` (`formats/keys.py`); or it is in an object under one of `WRAPPERS`, whose members
    count as the call's own. If there is no tool of that name, the next one is tried.
 3. The arguments stand under a key of the shape; what stands beside that is ignored. Else under a key of `ARGUMENTS`. Null and `""` under
    such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside the name: then each of them is a property
@@ -25,33 +25,10 @@ from typing import Any, Final, Literal
 import orjson
 
 from .._grammar import SPACE, Shape, valid_text
+from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
 from .untyped import ParameterTypes
 from .written import Arguments, Settled, Unreadable, Written, object_text
-
-NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
-"""Keys of a call's name, besides the shape's."""
-
-ARGUMENTS: Final = (
-    "arguments",
-    "parameters",
-    "args",
-    "input",
-    "inputs",
-    "arguments_json",
-    "action_input",
-    "tool_arguments",
-    "tool_args",
-    "tool_input",
-    "params",
-)
-"""Keys of its arguments, besides the shape's."""
-
-WRAPPERS: Final = ("function", "function_call", "tool_call")
-"""Keys of an object that is the call itself."""
-
-METADATA: Final = frozenset(("id", "type", "call_id", "tool_call_id", "index"))
-"""Keys that say nothing about what is called, and with what."""
 
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 
