@@ -57,11 +57,14 @@ def _valid(call: Printed, schemas: Schemas) -> bool:
 _FENCE: Final = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.M | re.S)
 _THINKING: Final = re.compile(r"\A\s*(?:<think>)?(?:(?!<think>).)*?</think>", re.S)
 _INLINE: Final = re.compile(r"(?<!`)(`{1,2})(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.S)
+_ENDINGS: Final = re.compile(r"(?:\s*(?:</tool_call>|<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|</s>))+\s*\Z")
+"""What may stand behind a call that has no opener."""
 _BETWEEN: Final = re.compile(r"[\s;,]*")
 
 
 def _at_the_end(text: str, fences: list[re.Match[str]], schemas: Schemas) -> Iterator[Printed]:
     """An answer that is calls and nothing else; or a fence, or an object, that begins a line and ends the answer."""
+    text = _ENDINGS.sub("", text)
     whole = text.strip()
     if (fence := _FENCE.fullmatch(whole)) is not None:
         whole = fence["body"].strip()
@@ -108,8 +111,8 @@ Span = tuple[int, int, Printed]
 """A call and where it stands."""
 
 _BEFORE_OBJECT: Final = re.compile(
-    r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]"
-    r"|<\|(?:tool_call|python_tag|START_ACTION|tool_call_start|function_call)\|>|functools"
+    r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]|\[TOOL_REQUEST\]"
+    r"|<\|(?:tool_call|python_tag|python_start|START_ACTION|tool_call_start|function_call)\|>|functools"
     r"|<\|content_invoke_tool_json\|>|<\|im_start\|>assistant -> tool/function_call\n"
     r"|<\|action_start\|><\|plugin\|>|function call<\|role_sep\|>)\s*(?:```(?:json)?\s*)?(?=[{\[])"
 )

@@ -177,7 +177,19 @@ def _python_call(node: ast.expr, schemas: Schemas) -> Printed | None:
         return _python_call(node.args[0], schemas)
     if name not in schemas:
         return None
-    order = list(schemas[name].get("properties", {}))
+    properties = schemas[name].get("properties", {})
+    order = list(properties)
+    if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.Dict):
+        try:
+            value = ast.literal_eval(words(node.args[0]))
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            return None
+        if (
+            value
+            and value.keys() <= properties.keys()
+            and "object" not in str(properties[order[0]].get("type", "object"))
+        ):
+            return Printed(name, value)  # all arguments in one object
     if len(node.args) > len(order):
         return None
     given = {**dict(zip(order, node.args, strict=False)), **{k.arg: k.value for k in node.keywords if k.arg}}
