@@ -25,6 +25,7 @@ from proxy.judging.judge import PARSE_FAILURES, REPAIRS
 from proxy.judging.recognised import REASONS
 from proxy.observability.telemetry import FIELDS, OUTCOMES, REFUSED, Metrics
 from proxy.ratelimit.base import Kind
+from proxy.registry import CLIENT_PROTOCOLS
 from proxy.servertools.calls import CallState
 from proxy.unopened import OUTCOMES as UNOPENED
 
@@ -196,7 +197,7 @@ def errors() -> str:
 def telemetry() -> str:
     """The reference of the metrics and of the access line."""
     values: Mapping[str, Iterable[str]] = {
-        "endpoint": ("chat", "responses"),
+        "endpoint": CLIENT_PROTOCOLS,
         "stream": ("true", "false"),
         "outcome": OUTCOMES.values(),
         "cause": REFUSED,

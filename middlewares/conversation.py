@@ -29,11 +29,7 @@ from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply
 from proxy.offload import OFFLOAD_MESSAGES, is_large, offload
-from proxy.protocols.responses_ids import new_response_id, response_of
-from proxy.protocols.responses_items import PROTOCOL, input_items, own_items, whole_items
-from proxy.protocols.responses_reply import broken_off, finished
-from proxy.protocols.responses_request import read_messages
-from proxy.protocols.responses_resource import resource
+from proxy.protocols.base import TurnForm
 from proxy.reply import Reply
 from proxy.store.base import StoreUnavailable, Turn
 from proxy.stored import CONVERSATIONS, Conversations, away
@@ -47,21 +43,21 @@ MAX_REFERRED: Final = 256
 class Conversation(Middleware):
     """Loads what a request goes on from, and keeps what comes of it."""
 
-    def serves(self, protocol: str) -> bool:
-        """See `Middleware.serves`."""
-        return protocol == PROTOCOL
+    for_turns = True
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         conversations = request.app[CONVERSATIONS]
-        ancestors = await _load(exchange, conversations)
+        form = exchange.protocol.turns
+        assert form is not None  # `for_turns`
+        ancestors = await _load(exchange, form, conversations)
         exchange.conversation = exchange.request.messages
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         if conversations.keeps and exchange.body.get("store") is not False:
             large = is_large(exchange.received)
-            keeper = await offload(large, Keeper, exchange, conversations, response, ancestors)
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors)
             if await keeper.begin():
                 keeper.follow()
                 return response
@@ -69,7 +65,7 @@ class Conversation(Middleware):
         return response
 
 
-async def _load(exchange: Exchange, conversations: Conversations) -> tuple[str, ...]:
+async def _load(exchange: Exchange, form: TurnForm, conversations: Conversations) -> tuple[str, ...]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
     turns before, oldest first.
 
@@ -77,7 +73,7 @@ async def _load(exchange: Exchange, conversations: Conversations) -> tuple[str, 
     """
     body = exchange.body
     previous = body.get("previous_response_id")
-    now = await offload(is_large(exchange.received), lambda: list(whole_items(own_items(body))))
+    now = await offload(is_large(exchange.received), form.items, body)
     refers = any(item["type"] == "item_reference" for item in now)
     if previous is None and not refers:
         return ()
@@ -85,12 +81,13 @@ async def _load(exchange: Exchange, conversations: Conversations) -> tuple[str, 
         chain = () if previous is None else await _chain(previous, exchange.owner, conversations)
         earlier = [item for turn in chain for item in _items(turn)]
         if refers:
-            now = await _with_references(now, {item.get("id") for item in earlier}, exchange.owner, conversations)
+            said = {item.get("id") for item in earlier}
+            now = await _with_references(now, said, exchange.owner, form, conversations)
             exchange.body = {**body, "input": now}
     except StoreUnavailable as error:
         raise away(error) from error
     items = [*earlier, *now]
-    messages = await offload(len(items) > OFFLOAD_MESSAGES, read_messages, body, items)
+    messages = await offload(len(items) > OFFLOAD_MESSAGES, form.read_messages, body, items)
     exchange.request = replace(exchange.request, messages=messages)
     return tuple(turn.id for turn in chain)
 
@@ -112,13 +109,17 @@ def _items(turn: Turn) -> tuple[Mapping[str, Any], ...]:
 
 
 async def _with_references(
-    items: Iterable[Mapping[str, Any]], said: Container[str | None], owner: str, conversations: Conversations
+    items: Iterable[Mapping[str, Any]],
+    said: Container[str | None],
+    owner: str,
+    form: TurnForm,
+    conversations: Conversations,
 ) -> list[Mapping[str, Any]]:
     """`items` with every reference replaced by what it refers to: by nothing if that was `said` before, and left where it
     leads nowhere (it is ignored, R8.2)."""
     items = [item for item in items if item["type"] != "item_reference" or item.get("id") not in said]
     wanted = [item["id"] for item in items if item["type"] == "item_reference" and isinstance(item.get("id"), str)]
-    responses = {ident: None for ident in map(response_of, wanted) if ident is not None}
+    responses = {ident: None for ident in map(form.turn_of, wanted) if ident is not None}
     found: dict[str, Mapping[str, Any]] = {}
     for ident in islice(responses, MAX_REFERRED):
         turn = await conversations.get(ident, owner)
@@ -131,22 +132,28 @@ class Keeper:
     """Keeps one turn: before its first event, and before its last."""
 
     def __init__(
-        self, exchange: Exchange, conversations: Conversations, reply: Reply, ancestors: tuple[str, ...]
+        self,
+        exchange: Exchange,
+        form: TurnForm,
+        conversations: Conversations,
+        reply: Reply,
+        ancestors: tuple[str, ...],
     ) -> None:
         self._exchange = exchange
+        self._form = form
         self._conversations = conversations
         self._reply = reply
         self._folding = Folding()
         self._over = False
         now = time.time()
-        ident = new_response_id()
+        ident = form.new_id()
         self._options = exchange.write_options()
         self._turn = Turn(
             id=ident,
             owner=exchange.owner,
             ancestors=ancestors,
-            input=input_items(exchange.body, ident),
-            resource=resource(self._options, ident, "in_progress"),
+            input=form.listed(exchange.body, ident),
+            resource=form.begun(self._options, ident),
             created=now,
             expires=now + conversations.max_age_s,
         )
@@ -182,16 +189,16 @@ class Keeper:
         if not self._over:  # it broke off, or the client went away
             failure = self._exchange.failure
             status: Literal["failed", "cancelled"] = "cancelled" if failure is None else "failed"
-            conversations.later(self._put(broken_off(self._so_far(), self._options, status, failure)))
+            conversations.later(self._put(self._form.broken_off(self._so_far(), self._options, status, failure)))
         conversations.cancelled.discard(turn.id)
 
     def _final(self) -> dict[str, Any]:
         fault = self._folding.fault
         if fault is None:
-            return finished(self._so_far(), self._options)
+            return self._form.finished(self._so_far(), self._options)
         if self._turn.id in self._conversations.cancelled:
-            return broken_off(self._so_far(), self._options, "cancelled")
-        return broken_off(self._so_far(), self._options, "failed", fault.error)
+            return self._form.broken_off(self._so_far(), self._options, "cancelled")
+        return self._form.broken_off(self._so_far(), self._options, "failed", fault.error)
 
     def _so_far(self) -> ModelReply:
         if self._folding.start is None:

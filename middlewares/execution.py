@@ -4,7 +4,7 @@ Rules:
 
 1. The client sees one answer: one `Start`, one `Finish`, blocks numbered once, the texts of all rounds in their order with an empty
    line between, the usage of all rounds together. Calls of server-side tools and their results are not part of it, unless
-   `expose_server_tools` is set and its protocol has items for them (Responses).
+   `expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
 3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for its own end,
    because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is over.
@@ -28,12 +28,11 @@ from typing import Final, cast
 from aiohttp import web
 
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
-from proxy.events import Event, Fault, Finish, Opaque, Open
+from proxy.events import Event, Fault, Finish, Open
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats.rendering import result_text
 from proxy.middleware import Handler, Middleware
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from proxy.protocols.responses_items import PROTOCOL as ITEMS_PROTOCOL
 from proxy.record import ObservedTool
 from proxy.reply import Batches, Reply
 from proxy.servertools.calls import CallState, Trail
@@ -142,7 +141,8 @@ class Loop:
         self._first = first
         self._ask = ask
         self._limits = options.tool_loop
-        self._exposes = options.expose_server_tools and exchange.protocol.name == ITEMS_PROTOCOL
+        self._show = exchange.protocol.show_result if options.expose_server_tools else None
+        self._exposes = self._show is not None
         self._keeps = not self._exposes and keeps(exchange, conversations)
         self._names = frozenset(tool.name for tool in asked.tools if tool.server)
         self._all_ours = not any(tool.kind != "hosted" for tool in exchange.received.tools)
@@ -168,8 +168,10 @@ class Loop:
                 return  # a fault ended it
             limited = bool(answer.calls) and self._at_limit(len(answer.calls))
             results = await self._execute(answer.calls) if answer.calls and not limited else []
-            if self._exposes and answer.calls:
-                yield _outputs(answer.calls, results)
+            if self._show is not None and answer.calls:
+                # Every call that is shown has a result.
+                texts = [result_text(result) for result in results] or [NOT_RUN] * len(answer.calls)
+                yield list(map(self._show, answer.calls, texts))
             if limited or not answer.calls or answer.asks_client:
                 if answer.asks_client:
                     await self._keep(answer, results)
@@ -266,15 +268,3 @@ class Loop:
             trail.enter(state)
         if state is CallState.IDLE:
             self._trails = ()
-
-
-def _outputs(calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
-    """The results as items of the Responses API; every call that is shown has one."""
-    texts = [result_text(result) for result in results] or [NOT_RUN] * len(calls)
-    return [
-        Opaque(
-            ITEMS_PROTOCOL,
-            {"type": "function_call_output", "call_id": use.call_id, "output": text, "status": "completed"},
-        )
-        for use, text in zip(calls, texts, strict=True)
-    ]

@@ -76,9 +76,9 @@ class Forwarding(Middleware):
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
-        wire = None if backend.protocol is None else backend.protocol.name
+        forward = exchange.route.options.forward_unknown
         try:
-            return adapt(sent, takes, forward_unknown=exchange.route.options.forward_unknown, wire=wire)
+            return adapt(sent, takes, forward_unknown=forward, wire=backend.protocol)
         except ClientFault:
             fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
             raise

@@ -130,6 +130,7 @@ class Injection(Middleware):
             also=(*(tag.strip() for tags in thinking for tag in tags), *recognised),
             escapes=escapes,
             reminder=reminded,
+            wire=None if route.targets.protocol is None else route.targets.protocol.name,
         )
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)

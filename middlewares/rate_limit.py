@@ -43,7 +43,7 @@ class RateLimit(Middleware):
         if admission is None or not bounds:
             return await handler(request)
         booking = Booking(admission, bounds, exchange)
-        request[ADDED_HEADERS] = await booking.make()
+        request[ADDED_HEADERS] = {**request.get(ADDED_HEADERS, {}), **await booking.make()}
         if not gives_back(bounds):
             return await handler(request)
         try:

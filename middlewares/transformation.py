@@ -87,12 +87,13 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
 
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:
-    """Whether the answer comes in another protocol than the client's. Events without a wire form count as Chat, whose text they
-    are. Probabilities belong to the model's own tokens: an answer with them stays as it is."""
+    """Whether the answer comes in another protocol than the client's. Where it comes as events, without a wire form,
+    that is so for clients that know no thoughts in the middle of text. Probabilities belong to the model's own tokens:
+    an answer with them stays as it is."""
     if exchange.received.extra.get("logprobs"):
         return False
     wire = reply.source.protocol
-    return exchange.protocol.name != ("chat" if wire is None else wire.name)
+    return not exchange.protocol.inline_thinking if wire is None else wire.name != exchange.protocol.name
 
 
 def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:

@@ -39,8 +39,6 @@ _CONTENT: Final = frozenset(
     {"input_file", "input_image", "input_audio", "input_video", "file", "audio_url", "video_url"}
 )
 """Content parts that hold something to read, which must not be left out in silence."""
-NAME_CHARS: Final[Mapping[str, int]] = {"chat": 64}
-"""Longest name of a tool by protocol (R3.2); elsewhere 128."""
 
 
 def _asks_for_audio(value: Any) -> bool:
@@ -140,7 +138,7 @@ class Validation(Middleware):
             self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
         schemas = ToolSchemas()
         seen: dict[tuple[str | None, str], int] = {}
-        longest = NAME_CHARS.get(exchange.protocol.name, 128)
+        longest = exchange.protocol.name_chars
         for index, tool in enumerate(request.tools):
             if tool.kind == "hosted":
                 continue

@@ -23,7 +23,7 @@ from .checks import chain_of, effective_routes, has_limits
 from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
 from .cors import Cors
-from .delivery import API_KEY, Delivery, boundary
+from .delivery import API_KEY, CLIENTS, Delivery, boundary
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .heads import OWN_MIDDLEWARES, set_common
@@ -33,21 +33,18 @@ from .middleware import Guard, Middleware, compose, instantiate
 from .names import check_names
 from .observability.telemetry import Metrics
 from .plain import PlainGuard
-from .protocols.base import WireProtocol
-from .protocols.chat import ChatProtocol
-from .protocols.responses import ResponsesProtocol
 from .pulse import PULSES, Pulses
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .receiving import INFLATED, Inflated, later
 from .record import Observe
-from .registry import MIDDLEWARES, Registries, registries
+from .registry import MIDDLEWARES, Registries, load_attribute, registries
 from .routing import Route, Router
 from .servertools.folder import ServerTools
 from .settings import load, read_section
 from .store.opening import make_store
-from .stored import CONVERSATIONS, Conversations, add_routes
+from .stored import CONVERSATIONS, Conversations
 from .targets.health import HEALTH, Health
 from .targets.targets import Target, targets_of
 from .toolset import KnownTools
@@ -61,6 +58,9 @@ BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
+
+PREFIXES: Final = ("/v1", "")
+"""Before the paths of protocols."""
 
 WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
 """What aiohttp's server must not do with bodies: inflate them (see `proxy.receiving`), and read on what was refused."""
@@ -88,7 +88,7 @@ def create_app(
     check_names(config, plugins)
     metrics = metrics or Metrics()
     lasting = Lasting(None if before is None else before[LASTING])
-    protocols: tuple[WireProtocol, ...] = (ChatProtocol(), ResponsesProtocol())
+    clients = plugins.client_sides()
     backends = {
         name: plugins.backends.get(backend.kind)(name, backend, config.limits)
         for name, backend in config.backends.items()
@@ -113,7 +113,7 @@ def create_app(
                 targets=targets_of(route, targets),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
-                chains={protocol.name: compose(guards, protocol.name) for protocol in protocols},
+                chains={client.name: compose(guards, client) for client in clients.sides},
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(entry.use == "execution" for entry in chain) else None,
             )
@@ -121,16 +121,17 @@ def create_app(
     router = Router(routes)
 
     app = web.Application(
-        middlewares=[boundary(keys, protocols[0], own)],
+        middlewares=[boundary(keys, clients, own)],
         client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
         handler_args=WHOEVER_SERVES,
     )
     if config.cors.origins:
-        cors = Cors(config.cors, protocols[0])
+        cors = Cors(config.cors, clients)
         app.middlewares.insert(0, cors.middleware())
         app.on_response_prepare.append(cors.mark)
     app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
+    app[CLIENTS] = clients
     app[ROUTER] = router
     app[METRICS] = metrics
     app[LASTING] = lasting
@@ -158,19 +159,24 @@ def create_app(
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
-    app.on_startup.append(partial(_warm_up, protocols))
+    app.on_startup.append(_warm_up)
     observers = [*observe, *_configured_observers(app, config, lasting, metrics)]
     known = KnownTools()
     pulses = app[PULSES] = Pulses(config.server.keepalive_s)
     most = config.limits.inflated_bytes
     collecting = app[COLLECTING] = lasting.take(COLLECTING, None, Collecting)
     inflated = app[INFLATED] = lasting.take(INFLATED, most, partial(Inflated, most))
-    for protocol in protocols:
-        serve = Delivery(config, protocol, router, metrics, known, pulses, inflated, collecting, observers)
-        for prefix in ("/v1", ""):
-            app.router.add_post(prefix + protocol.path, serve.__call__, expect_handler=later)
-    add_routes(app.router)
-    for prefix in ("/v1", ""):
+    for client in clients.sides:
+        serve = Delivery(config, client, router, metrics, known, pulses, inflated, collecting, observers)
+        for prefix in PREFIXES:
+            app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
+            for more in client.routes:
+                handler = load_attribute(more.handler)
+                if more.method == "GET":
+                    app.router.add_get(prefix + more.path, handler)  # and `HEAD`
+                else:
+                    app.router.add_route(more.method, prefix + more.path, handler)
+    for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", _models)
         app.router.add_get(prefix + "/models/{id:.+}", _model)
     app.router.add_get("/health", _health)
@@ -258,8 +264,8 @@ class Chains:
                 await middleware.close()
 
 
-async def _warm_up(protocols: Sequence[WireProtocol], app: web.Application) -> None:
-    await warm_up(protocols, app[ROUTER].routes)
+async def _warm_up(app: web.Application) -> None:
+    await warm_up(app[CLIENTS].sides, app[ROUTER].routes)
 
 
 async def _running_backends(app: web.Application) -> AsyncIterator[None]:
@@ -314,10 +320,6 @@ async def _tools(request: web.Request) -> web.Response:
     return _json({"folder": None, "modules": []} if tools is None else tools.shown())
 
 
-def _model_object(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}
-
-
 async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:
     """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend knows. And
     the fault of a backend that could not say."""
@@ -343,7 +345,8 @@ async def _models(request: web.Request) -> web.Response:
     names, fault = await _model_names(request)
     if fault is not None and not names:  # an empty list would be a lie
         raise fault
-    return _json({"object": "list", "data": [_model_object(name) for name in names]})
+    client = request.app[CLIENTS].of(request.path, request.headers)
+    return web.Response(body=client.write_models(names), content_type="application/json")
 
 
 async def _model(request: web.Request) -> web.Response:
@@ -353,4 +356,5 @@ async def _model(request: web.Request) -> web.Response:
         raise fault or ClientFault(
             f"The model {quote(name)} does not exist here.", code="model_not_found", param="model"
         )
-    return _json(_model_object(name))
+    client = request.app[CLIENTS].of(request.path, request.headers)
+    return web.Response(body=client.write_model(name), content_type="application/json")

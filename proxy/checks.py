@@ -33,7 +33,7 @@ from .formats.families import format_for
 from .mistakes import Mistakes
 from .plainyaml import read_yaml
 from .prompt import check_template
-from .registry import Registries
+from .registry import SERVER_PROTOCOLS, Registries
 from .store.opening import described
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -58,9 +58,6 @@ LIMITING: Final = "rate_limit"
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
 """What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
-
-HTTP_KINDS: Final = ("openai_chat", "openai_completions")
-"""Kinds of backends that cannot do without `url`."""
 
 
 def check_values(config: GatewayConfig) -> None:
@@ -254,7 +251,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     for name, backend in config.backends.items():
         path = f"backends.{name}.url"
         if backend.url is None:
-            if backend.kind in HTTP_KINDS and not known.at(f"backends.{name}.kind"):
+            if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"
             continue
         try:

@@ -22,7 +22,7 @@ from .config import CorsConfig
 from .delivery import error_response
 from .errors import GatewayError, quote, sendable
 from .middleware import Handler
-from .protocols.base import WireProtocol
+from .protocols.sides import ClientSides
 
 METHODS: Final = "GET, POST, DELETE"
 EXPOSED: Final = ", ".join(
@@ -35,13 +35,13 @@ EXPOSED: Final = ", ".join(
 
 
 class Cors:
-    """Who may read answers. `errors` is the protocol whose envelope a refusal has."""
+    """Who may read answers. `clients` have the envelope of a refusal."""
 
-    def __init__(self, config: CorsConfig, errors: WireProtocol) -> None:
+    def __init__(self, config: CorsConfig, clients: ClientSides) -> None:
         self._origins = frozenset(config.origins)
         self._any = "*" in self._origins
         self._max_age = str(int(config.max_age_s))
-        self._errors = errors
+        self._clients = clients
 
     def middleware(self) -> Middleware:
         """Answers preflights. Belongs outside of whoever asks for a key."""
@@ -75,7 +75,7 @@ class Cors:
                 code="origin_not_allowed",
                 hint="The operator can list them in `cors.origins`.",
             )
-            return error_response(error, self._errors, "")
+            return error_response(error, self._clients.of(request.path, request.headers), "")
         headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": self._max_age}
         wanted = request.headers.get("Access-Control-Request-Headers")
         if wanted is not None:

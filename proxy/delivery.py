@@ -25,13 +25,14 @@ from .collecting import Collecting
 from .config import GatewayConfig
 from .errors import ClientFault, Defect, GatewayError
 from .exchange import EXCHANGE, Exchange
-from .heads import REQUEST_ID, move_head, request_id
+from .heads import ADDED_HEADERS, REQUEST_ID, move_head, request_id
 from .hops import HEADER, HOPS, came_through
 from .middleware import Handler, end_replies
 from .observability.telemetry import Metrics
 from .offload import OFFLOAD_BYTES, offload
 from .plain import HttpFault, unread
-from .protocols.base import WireProtocol
+from .protocols.base import ClientSide
+from .protocols.sides import ClientSides
 from .pulse import Pulse, Pulses
 from .receiving import Inflated, read_body, release
 from .record import AccessRecord, Observe, ReadRequest
@@ -46,6 +47,8 @@ OWNER: Final = web.RequestKey("toolwire.owner", str)
 """Whose key was presented, as a hash; empty without keys."""
 API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
+CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
+"""The protocols in which clients are served."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _NONE: Final = (None,)
@@ -53,10 +56,12 @@ _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
 
 
-def boundary(keys: Keys, errors: WireProtocol, own: str = "") -> Middleware:
-    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that concern no exchange.
+def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
+    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that
+    concern no exchange.
 
-    `errors` is the protocol whose envelope is used outside of an exchange. `own` is the name of this gateway among others (`proxy.hops`).
+    `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
+    told. `own` is the name of this gateway among others (`proxy.hops`).
     """
 
     @web.middleware
@@ -94,7 +99,7 @@ def boundary(keys: Keys, errors: WireProtocol, own: str = "") -> Middleware:
         finally:
             if hops is not None:
                 HOPS.reset(hops)
-        return error_response(fault, errors, ident)
+        return error_response(fault, clients.of(request.path, request.headers), ident)
 
     return outermost
 
@@ -104,7 +109,7 @@ def _ambiguous(name: str) -> ClientFault:
     return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
 
 
-def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> web.Response:
+def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
     """The HTTP form of an error."""
     response = web.Response(
         status=error.status,
@@ -112,6 +117,8 @@ def error_response(error: GatewayError, protocol: WireProtocol, ident: str) -> w
         content_type="application/json",
         headers=error.headers,
     )
+    if protocol.id_header is not None:
+        response.headers[protocol.id_header] = ident
     if error.headers.get("Connection") == "close":
         response.force_close()
     return response
@@ -123,7 +130,7 @@ class Delivery:
     def __init__(
         self,
         config: GatewayConfig,
-        protocol: WireProtocol,
+        protocol: ClientSide,
         router: Router,
         metrics: Metrics,
         known: KnownTools,
@@ -147,6 +154,8 @@ class Delivery:
         ident = request[REQUEST_ID]
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
+        if self._protocol.id_header is not None:
+            request[ADDED_HEADERS] = {self._protocol.id_header: ident}
         pulse = self._pulses.begin(request)
         self._metrics.inflight.inc()
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .auth import ApiKey
     from .formats.base import ToolFormat
     from .formats.restoring import Escapes
-    from .protocols.base import WireProtocol
+    from .protocols.base import ClientSide
     from .reply import Reply
     from .routing import Route
 
@@ -64,7 +64,7 @@ class Exchange:
     """
 
     id: str
-    protocol: WireProtocol
+    protocol: ClientSide
     route: Route
     received: ModelRequest
     request: ModelRequest

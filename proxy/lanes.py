@@ -1,16 +1,16 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
-- **raw**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out; what has an
-  audit is read on the side.
-- **gate**: the backend speaks Chat and no middleware wants to see text. As **events**, but the text of a frame that holds nothing
-  else goes from the frame's bytes to the scanner; in which no call can begin, that passes as bytes into the client's frame. Law:
-  byte for byte what events gives.
+- **raw**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
+  what has an audit is read on the side.
+- **gate**: the backend says text in the chunks of Chat and no middleware wants to see text. As **events**, but the text
+  of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
+  as bytes into the client's frame. Law: byte for byte what events gives.
 - **events**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in the
   client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this lane.
 
-Rules for all: a lane never waits, so that it can run inside the callback that reads; what it is fed gives one piece of output;
-a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event may have to wait
-(`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.sending`.
+Rules for all: a lane never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
+output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
+may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.sending`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from .errors import BackendFault, GatewayError
 from .events import BlockKind, Delta, Event, Fault, Finish, Kind, Opaque, Open
 from .exchange import Exchange
 from .fastparse import CallScanner, ChunkGate
-from .protocols.base import StreamReader, StreamWriter, TextWriter
-from .protocols.chat_reader import ChatReader
+from .protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from .protocols.numbers import choices_of
 from .relay import Relay
 from .reply import Reply
@@ -94,11 +93,15 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
     choices = choices_of(exchange.request.sampling.n)
     if not reply.stages and source.protocol.name == protocol.name:
         audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
-        return Raw(Relay(protocol, frame_bytes, source.private), writer, audit), True
+        return Raw(Relay(source.protocol, frame_bytes, source.private), writer, audit), True
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
-    if isinstance(reader, ChatReader) and _lets_write(writer) and text_may_pass(chain):
+    if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
         return Gate(reader, chain, writer, source.private, frame_bytes), True
     return Events(reader, chain, writer, source.private), True
+
+
+def _lets_read(reader: StreamReader) -> TypeGuard[ProseReader]:
+    return hasattr(type(reader), "open_prose")
 
 
 def _lets_write(writer: StreamWriter) -> TypeGuard[TextWriter]:
@@ -303,10 +306,10 @@ class Gate(Events):
     """Events, but prose passes by them: from the backend's frames into the client's, and in bulk to who watches."""
 
     def __init__(
-        self, reader: ChatReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
+        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
     ) -> None:
         super().__init__(reader, chain, writer, private)
-        self._chat = reader
+        self._prose = reader
         self._texts = writer
         self._gate = ChunkGate(self._slow, self._found, frame_bytes)
         if self._leaks is not None:
@@ -353,7 +356,7 @@ class Gate(Events):
 
     def _set(self) -> None:
         """Open the gate if it is known what more prose would come to now."""
-        prose = None if self.over else self._chat.open_prose
+        prose = None if self.over else self._prose.open_prose
         if prose is None or prose[1] is BlockKind.REFUSAL:
             self._gate.shut()
             return

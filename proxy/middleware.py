@@ -34,6 +34,7 @@ from .routing import Handler as Handler
 
 if TYPE_CHECKING:
     from .config import MiddlewareConfig
+    from .protocols.base import ClientSide
 
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
@@ -51,13 +52,15 @@ class NoOptions:
 class Middleware:
     """Base class with typed hooks; define only those you need.
 
-    `wants` says which events `on_event` must see. `Options` is a frozen dataclass; the mapping in the configuration is
-    checked against it when the configuration is loaded, and the instance is `self.options`. There is one instance per
-    entry of a chain and it serves many requests at once.
+    `wants` says which events `on_event` must see. `for_turns`: it has something to do only for protocols that leave
+    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `Options` is a frozen dataclass;
+    the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
+    `self.options`. There is one instance per entry of a chain and it serves many requests at once.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
     wants: ClassVar[Kind] = Kind.NONE
+    for_turns: ClassVar[bool] = False
     Options: ClassVar[type] = NoOptions
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
@@ -161,9 +164,11 @@ class Guard:
         self.reviews = kind.defines("review")
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
-    def serves(self, protocol: str) -> bool:
+    def serves(self, client: ClientSide) -> bool:
         """See `Middleware.serves`; other middlewares are for every protocol."""
-        return not isinstance(self.middleware, Middleware) or self.middleware.serves(protocol)
+        if not isinstance(self.middleware, Middleware):
+            return True
+        return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -348,14 +353,14 @@ async def end_replies(exchange: Exchange) -> None:
             await end_replies(exchange)
 
 
-def compose(chain: Sequence[Guard], protocol: str) -> Handler:
+def compose(chain: Sequence[Guard], client: ClientSide) -> Handler:
     """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself."""
 
     async def end(request: web.Request) -> web.StreamResponse:
         raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
     handler: Handler = end
-    serving = [guard for guard in chain if guard.serves(protocol)]
+    serving = [guard for guard in chain if guard.serves(client)]
     for hooked, guards in groupby(reversed(serving), key=lambda guard: guard.hooked):
         if hooked:
             handler = Hooks(list(guards)[::-1], handler)

@@ -46,6 +46,8 @@ def name_mistakes(
         make_store(config.store)
     with _noted(problems):
         make_ledger(config.rate_limits)
+    with _noted(problems):
+        plugins.client_sides()
     _servers(config, plugins, known, problems)
     with _noted(problems, "defaults.format"):
         plugins.formats.get(config.defaults.format)

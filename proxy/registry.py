@@ -2,7 +2,8 @@
 
 Rules of this module:
 
-1. Installing a plug-in enables nothing: a value is imported only when its name is looked up.
+1. Installing a plug-in enables nothing: a value is imported only when its name is looked up. But for client protocols,
+   which no name in a configuration asks for: those that are there are served.
 2. A name means one thing. Whoever claims a taken name is an error at start-up, used or not.
 3. No registry is global: `registries()` makes fresh ones, so two applications in a process never share a registration.
 """
@@ -10,8 +11,8 @@ Rules of this module:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
@@ -20,6 +21,8 @@ from .backends.base import Backend
 from .config import BackendConfig, LimitsConfig
 from .conversion import ConfigError, suggestion
 from .formats.base import ToolFormat
+from .protocols.base import ClientSide, ServerSide
+from .protocols.sides import ClientSides
 
 T = TypeVar("T")
 
@@ -114,11 +117,23 @@ FORMATS: Final[Mapping[str, str]] = {
     "qwen_xml": "proxy.formats.qwen:QWEN3_CODER",
 }
 
+CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
+    "chat": "proxy.protocols.chat:ChatProtocol",
+    "responses": "proxy.protocols.responses:ResponsesProtocol",
+}
+"""The first one's words are for clients that cannot be told apart."""
+
+SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
+    "openai_chat": "proxy.protocols.chat:ChatProtocol",
+    "openai_completions": "proxy.protocols.completions:CompletionsProtocol",
+    "openai_responses": "proxy.protocols.responses:ResponsesProtocol",
+}
+"""By kind of backend: each is one, over HTTP."""
+
 BACKENDS: Final[Mapping[str, str]] = {
-    "openai_chat": "proxy.backends.http:HttpBackend",
-    "openai_completions": "proxy.backends.http:HttpBackend",
     "mock": "proxy.backends.mock:MockBackend",
 }
+"""Kinds of backends besides."""
 
 
 @cache  # looks at every installed package, and an answer may begin with it (`open_scanner`)
@@ -191,19 +206,89 @@ class Registry(Generic[T]):
         return cast(T, value)
 
 
+class BackendRegistry(Registry[BackendFactory]):
+    """The kinds of backends: one for each server protocol, over HTTP, and others."""
+
+    def __init__(
+        self, servers: Registry[Callable[[], ServerSide]], plugins: Iterable[EntryPoint] | None = None
+    ) -> None:
+        self._servers = servers
+        super().__init__("backend", "toolwire.backends", BACKENDS, plugins)
+
+    def names(self) -> list[str]:
+        """All kinds, sorted."""
+        return sorted({*super().names(), *self._servers.names()})
+
+    def get(self, name: str) -> BackendFactory:
+        """Who makes backends of a kind. See `Registry.get`."""
+        if name in self._servers.names():
+            return partial(_over_http, self._servers.get(name))
+        return super().get(name)
+
+    def _claim(self, name: str, claimant: str) -> None:
+        if name in self._servers.names():
+            raise ConfigError(f"two backends are called {name!r}: a server protocol and {claimant}")
+        super()._claim(name, claimant)
+
+
+def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
+    from .backends.http import HttpBackend  # here: who has only other ones needs no client
+
+    return HttpBackend(name, config, limits, protocol())
+
+
+def _clients() -> Registry[Callable[[], ClientSide]]:
+    return Registry("client protocol", "toolwire.client_protocols", CLIENT_PROTOCOLS)
+
+
+def _servers() -> Registry[Callable[[], ServerSide]]:
+    return Registry("server protocol", "toolwire.server_protocols", SERVER_PROTOCOLS)
+
+
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `proxy.middleware.instantiate` takes."""
+    """The registries of one application. A middleware is whatever `proxy.middleware.instantiate` takes; a protocol is a
+    class, or whatever else gives one when it is called without arguments."""
 
     middlewares: Registry[Any]
     formats: Registry[ToolFormat]
     backends: Registry[BackendFactory]
+    clients: Registry[Callable[[], ClientSide]] = field(default_factory=_clients)
+    servers: Registry[Callable[[], ServerSide]] = field(default_factory=_servers)
+
+    def client_sides(self) -> ClientSides:
+        """One of each client protocol, the built-in ones first. Raises `ConfigError`."""
+        names = self.clients.names()
+        own = [name for name in CLIENT_PROTOCOLS if name in names]
+        try:
+            return ClientSides([self.clients.get(name)() for name in (*own, *(n for n in names if n not in own))])
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
 
 def registries() -> Registries:
     """Fresh registries with the built-ins and the installed entry points. Raises `ConfigError` on a name used twice."""
+    servers = _servers()
     return Registries(
         Registry("middleware", "toolwire.middlewares", MIDDLEWARES),
         Registry("format", "toolwire.formats", FORMATS),
-        Registry("backend", "toolwire.backends", BACKENDS),
+        BackendRegistry(servers),
+        _clients(),
+        servers,
     )
+
+
+def usual_client() -> ClientSide:
+    """Of the protocol in which a request is written where nobody says in which."""
+    return _clients().get(next(iter(CLIENT_PROTOCOLS)))()
+
+
+def usual_server(kind: str | None = None) -> ServerSide:
+    """What a backend of this kind speaks, built in or installed; None: of the kind of one that says none. Raises
+    `ConfigError`."""
+    return _servers().get(BackendConfig().kind if kind is None else kind)()
+
+
+def load_attribute(path: str) -> Any:
+    """What stands at a dotted path `package.module:attribute`. Raises `ConfigError`."""
+    return Registry[Any]("attribute", "", {}, ()).get(path)

@@ -6,7 +6,7 @@ Rules:
    broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
    it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with a secret.
-3. The end is known from the last frames alone: `[DONE]`, behind which nothing passes, or a finish reason.
+3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from .backends.refusals import cleaned
 from .errors import BackendFault, GatewayError
 from .events import Fault
 from .fastparse import SseFramer
-from .protocols.base import WireProtocol
+from .protocols.base import ServerSide
 from .protocols.wire import load
 from .targets.beginning import Beginning
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
-_DONE: Final = b"[DONE]"
-_FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _USUAL: Final = b'data: {"'
 """How nearly every stream begins."""
@@ -35,17 +33,18 @@ _TAIL_BYTES: Final = 1024
 
 
 class Relay:
-    """One stream of `protocol`.
+    """One stream of a server that speaks `protocol`.
 
     `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame beyond
     `frame_bytes` is a fault.
     """
 
-    def __init__(self, protocol: WireProtocol, frame_bytes: int, private: Private = NOTHING) -> None:
+    def __init__(self, protocol: ServerSide, frame_bytes: int, private: Private = NOTHING) -> None:
         self.spoke = False
         self.ended = False
         self.fault: GatewayError | None = None
         self._protocol = protocol
+        self._marks = protocol.end_marks
         self._private = private
         self._leaks = leaks_of(private)
         self._limit = frame_bytes
@@ -59,13 +58,15 @@ class Relay:
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
         if data and not self.spoke and not data.startswith(_USUAL):
-            self.fault = _strange(data)
+            self.fault = self._strange(data)
             if self.fault is not None:
                 return b""
         if b'"error"' in data or b"event: error" in data or b"event:error" in data:
             data = self._up_to_error(data)
-        if _DONE in data:
-            data = self._up_to_end(data)
+        for mark in self._marks:
+            if mark in data:
+                data = self._up_to_end(data)
+                break
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.spoke and self._is_all(data):
@@ -80,8 +81,8 @@ class Relay:
         out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
         if self.ended or self.fault is not None:
             return out
-        if _FINISHED.search(self._tail) is not None:
-            return out + b"data: [DONE]\n\n"
+        if (end := self._protocol.missing_end(self._tail)) is not None:
+            return out + end
         self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
         return out
 
@@ -103,7 +104,7 @@ class Relay:
 
     def _is_all(self, data: bytes) -> bool:
         """Whether nothing of an answer came before an error: then it can still become a status."""
-        return self.fault is not None and not Beginning().feed(data)
+        return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
 
     def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
         shown = leaks.frames(data)
@@ -114,11 +115,16 @@ class Relay:
 
     def _up_to_end(self, data: bytes) -> bytes:
         for frame in _FRAME.finditer(data):
-            if _DONE in frame[0] and any(is_done(payload) for _, payload in SseFramer(len(data)).feed(frame[0])):
+            if self._is_end(frame[0]):
                 self.ended = True
                 self.fault = None  # an error behind the end
                 return data[: frame.end()]
         return data
+
+    def _is_end(self, frame: bytes) -> bool:
+        return any(mark in frame for mark in self._marks) and any(
+            self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame)
+        )
 
     def _up_to_error(self, data: bytes) -> bytes:
         for frame in _FRAME.finditer(data):
@@ -138,28 +144,22 @@ class Relay:
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
         try:
-            for _, frame in frames:
-                if not is_done(frame):
+            for name, frame in frames:
+                if not self._protocol.is_end(name, frame):
                     load(frame)
         except ValueError:
             return False
         return bool(frames)
 
-
-def is_done(payload: bytes) -> bool:
-    """Whether the data of a frame is the end marker."""
-    return payload.strip() == _DONE
-
-
-def _strange(data: bytes) -> BackendFault | None:
-    """A server whose first words are no JSON does not speak this protocol."""
-    for _, frame in SseFramer(len(data)).feed(data):
-        if not is_done(frame):
-            try:
-                load(frame)
-            except ValueError:
-                return BackendFault(
-                    "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
-                )
-            break
-    return None
+    def _strange(self, data: bytes) -> BackendFault | None:
+        """A server whose first words are no JSON does not speak this protocol."""
+        for name, frame in SseFramer(len(data)).feed(data):
+            if not self._protocol.is_end(name, frame):
+                try:
+                    load(frame)
+                except ValueError:
+                    return BackendFault(
+                        "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
+                    )
+                break
+        return None

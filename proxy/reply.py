@@ -31,7 +31,7 @@ from .events import (
     unfold,
 )
 from .model import ModelReply
-from .protocols.base import WireProtocol
+from .protocols.base import ServerSide
 from .stages import Chain, MapFunction, MapStage, Owner, ReplyTest, Sequel, Settle, SettleFunction, Stage, Watch
 
 T = TypeVar("T")
@@ -295,7 +295,7 @@ async def _through(chain: Chain, batches: Batches) -> Batches:
 class Given:
     """A source whose events are known."""
 
-    protocol: WireProtocol | None = None
+    protocol: ServerSide | None = None
     private = NOTHING
     queued_s = 0.0
 

@@ -100,16 +100,6 @@ class Conversations:
 CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """Serve stored responses below `/v1/responses` and `/responses`."""
-    for prefix in ("/v1", ""):
-        one = prefix + "/responses/{id}"
-        router.add_get(one, read)
-        router.add_delete(one, delete)
-        router.add_get(one + "/input_items", list_input)
-        router.add_post(one + "/cancel", cancel)
-
-
 async def read(request: web.Request) -> web.Response:
     """The response as it is now."""
     return _json((await _turn(request)).resource)

@@ -69,11 +69,14 @@ def inject(
     also: tuple[str, ...] = (),
     escapes: Escapes | None = None,
     reminder: str = "",
+    wire: str | None = None,
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
-    An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was
-    escaped, so that it can be undone in the answer.
+    An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it
+    (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was escaped,
+    so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
+    knows.
     """
     history = _has_history(request.messages)
     if not segment and not history and not request.tools:
@@ -86,9 +89,9 @@ def inject(
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
         messages = placed(messages, segment, placement)
-    if reminder and _user_speaks_last(request.messages):
-        messages = _reminded(messages, reminder)
-    last = next((message for message in reversed(messages) if not is_silent(message)), None)
+    if reminder and _user_speaks_last(request.messages, wire):
+        messages = _reminded(messages, reminder, wire)
+    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return replace(
@@ -100,11 +103,12 @@ def inject(
     )
 
 
-def is_silent(message: Message) -> bool:
-    """Whether nothing that a message holds can be said to a model that only reads text (`proxy.backends.adapt.fit_parts`)."""
+def is_silent(message: Message, wire: str | None) -> bool:
+    """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
+    protocol `wire` (`proxy.backends.adapt.fit_parts`)."""
 
     def unsaid(part: Part) -> bool:
-        foreign = isinstance(part, Opaque) and part.protocol != "chat"
+        foreign = isinstance(part, Opaque) and part.protocol != wire
         return foreign or (isinstance(part, Reasoning) and not part.text)
 
     return bool(message.parts) and all(map(unsaid, message.parts))
@@ -121,16 +125,16 @@ def _has_history(messages: Iterable[Message]) -> bool:
 # --- the segment ----------------------------------------------------------------------------------------------------
 
 
-def _user_speaks_last(messages: Sequence[Message]) -> bool:
+def _user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
     """Whether the last message that says anything is the user's, and more than a tool's result."""
-    last = next((message for message in reversed(messages) if not is_silent(message)), None)
+    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
-def _reminded(messages: Sequence[Message], reminder: str) -> list[Message]:
+def _reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
     """The messages with a line at the end of the last one that says anything."""
     out = list(messages)
-    at = max(index for index, message in enumerate(out) if not is_silent(message))
+    at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
     out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
     return out
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from .config import LimitsConfig, PromptConfig, RouteOptions
 from .events import BlockKind, Close, Delta, Finish, Open, Start, fold
@@ -19,7 +19,7 @@ from .exchange import Offer
 from .formats.base import ToolFormat
 from .model import Text, ToolResult, ToolUse, Usage
 from .prompt import segment
-from .protocols.base import WireProtocol, WriteOptions
+from .protocols.base import ClientSide, ServerSide, WriteOptions
 from .routing import Route
 from .scanning import ScanStage
 from .schema import compile_schema
@@ -27,42 +27,29 @@ from .transcript import inject
 
 LOG: Final = logging.getLogger("toolwire")
 
-_PARAMETERS: Final = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
-_FUNCTION: Final = {"type": "function", "name": "look", "description": "Looks.", "parameters": _PARAMETERS}
-_SAID: Final[Mapping[str, Any]] = {
-    "chat": {"messages": [{"role": "user", "content": "Look."}]},
-    "responses": {"input": "Look."},
-}
-"""By protocol: how somebody says something."""
 
-
-async def warm_up(protocols: Iterable[WireProtocol], routes: Iterable[Route]) -> None:
+async def warm_up(clients: Iterable[ClientSide], routes: Iterable[Route]) -> None:
     """Have what these need. A failure is a plug-in's, or a mistake here: the first request will show it."""
-    await asyncio.to_thread(_rehearse_all, tuple(protocols), tuple(routes))
+    await asyncio.to_thread(_rehearse_all, tuple(clients), tuple(routes))
 
 
-def _rehearse_all(protocols: tuple[WireProtocol, ...], routes: tuple[Route, ...]) -> None:
+def _rehearse_all(clients: tuple[ClientSide, ...], routes: tuple[Route, ...]) -> None:
     for route in routes:
-        servers = route.targets.protocol
-        for protocol in protocols:
+        server = route.targets.protocol
+        for client in clients:
             try:
-                _rehearse(protocol.name, type(protocol), None if servers is None else type(servers), route.format)
+                _rehearse(type(client), None if server is None else type(server), route.format)
             except Exception as error:
-                LOG.debug("the rehearsal of %s in %s failed", protocol.name, route.format.name, exc_info=error)
+                LOG.debug("the rehearsal of %s in %s failed", client.name, route.format.name, exc_info=error)
 
 
 @lru_cache(maxsize=256)  # several applications of one process, as in tests, need it once
-def _rehearse(
-    name: str, client: type[WireProtocol], server: type[WireProtocol] | None, tool_format: ToolFormat
-) -> None:
+def _rehearse(client: type[ClientSide], server: type[ServerSide] | None, tool_format: ToolFormat) -> None:
     protocol = client()
-    said = _SAID.get(name)
-    if said is None:
-        return
     "localhost".encode("idna")  # as names of servers are looked up
-    compile_schema(_PARAMETERS)
-    body = {"model": "m", "stream": True, "tools": [_FUNCTION], **said}
+    body = {"model": "m", **protocol.example}
     request = protocol.read_request(body, b"")
+    compile_schema(request.tools[0].parameters)
     text = segment(request, tool_format, PromptConfig())
     call = ToolUse("call_1", "look", '{"at":"it"}')
     tool_format.render_result(ToolResult("call_1", (Text("There."),)))

@@ -25,7 +25,7 @@ from .events import unfold
 from .exchange import Exchange
 from .heads import USAGE_SOURCE
 from .model import ModelReply, Usage
-from .protocols.base import WireProtocol
+from .protocols.base import ServerSide
 from .reply import Batches, Given, Reply
 
 JSON: Final = "application/json"
@@ -108,6 +108,8 @@ def _passes(exchange: Exchange, reply: Reply) -> bool:
 
 async def _passed(exchange: Exchange, reply: Reply) -> bytes:
     """The bytes of a whole answer as they are."""
+    protocol = reply.source.protocol
+    assert protocol is not None
     body = await reply.wire_body()
     try:
         value = orjson.loads(body)
@@ -115,13 +117,13 @@ async def _passed(exchange: Exchange, reply: Reply) -> bytes:
         value = None
     if not isinstance(value, dict) or value.get("error"):
         try:
-            exchange.protocol.read_reply(body)
+            protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=reply.source.private) from None
     check_whole(reply.source.private, body)
     if reply.audits:
         with suppress(GatewayError):  # it may be odd and pass all the same
-            await reply.audited(exchange.protocol.read_reply(body))
+            await reply.audited(protocol.read_reply(body))
     return body
 
 
@@ -159,7 +161,7 @@ class Known(Given):
         *,
         answer: ModelReply | None = None,
         body: bytes | None = None,
-        protocol: WireProtocol | None = None,
+        protocol: ServerSide | None = None,
     ) -> None:
         super().__init__([])
         self.private = before.private

@@ -30,7 +30,7 @@ from ..model import (
     ToolSpec,
     ToolUse,
 )
-from ..protocols.base import WireProtocol
+from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from .base import Capabilities
 
@@ -56,9 +56,10 @@ def adapt(
     takes: Capabilities,
     *,
     forward_unknown: Literal["drop", "list", "all"] = "list",
-    wire: str | None = None,
+    wire: ServerSide | None = None,
 ) -> ModelRequest:
-    """`request` as this backend can take it. `wire` names its protocol, which takes what it does not model itself as it is.
+    """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
+    is.
 
     Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
     """
@@ -110,7 +111,7 @@ def _is_plain(message: Message) -> bool:
     return not parts or (len(parts) == 1 and type(parts[0]) is Text)
 
 
-def may_be_asked(request: ModelRequest, takes: Capabilities, wire: WireProtocol | None) -> Capabilities:
+def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
     """What a server that `takes` this may be asked for by `request`, as the client sent it.
 
     Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of it, and images, if
@@ -229,16 +230,17 @@ def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(out)
 
 
-def fit_parts(messages: tuple[Message, ...], wire: str | None) -> tuple[Message, ...]:
-    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9). Parts that the
-    protocol called `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a result they are text."""
+def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
+    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
+    Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
+    result they are text."""
     fitted = [_fit_parts(message, wire) for message in messages]
     if all(map(is_, fitted, messages)):
         return messages
     return tuple(message for message in fitted if message is not None)
 
 
-def _fit_parts(message: Message, wire: str | None) -> Message | None:
+def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
     if _is_plain(message):
         return message
     parts: list[Part] = []
@@ -253,10 +255,10 @@ def _fit_parts(message: Message, wire: str | None) -> Message | None:
     return message if same else replace(message, parts=tuple(parts))
 
 
-def _fit_result(result: ToolResult, wire: str | None) -> ToolResult:
+def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     parts: list[Part] = []
     for part in result.parts:
-        foreign = isinstance(part, Opaque) and part.protocol != wire
+        foreign = isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
         _add(parts, Text(dump(part.payload).decode()) if foreign and isinstance(part, Opaque) else part)
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
@@ -271,10 +273,10 @@ def _add(parts: list[Part], part: Part) -> None:
         parts.append(part)
 
 
-def _can_be_said(part: Part, wire: str | None) -> bool:
+def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
     if isinstance(part, Opaque):
-        return part.protocol == wire
-    return not isinstance(part, Reasoning) or bool(part.text) or wire == "responses"
+        return wire is not None and part.protocol == wire.name
+    return not isinstance(part, Reasoning) or bool(part.text) or (wire is not None and wire.bare_reasoning)
 
 
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..events import Event, Folding
 from ..model import ModelReply, ModelRequest
-from ..protocols.base import WireProtocol
+from ..protocols.base import ServerSide
 from ..record import BackendObserver
 from .private import Private
 
@@ -47,7 +47,7 @@ class Capabilities:
 class Source(Protocol):
     """An answer that is coming in."""
 
-    protocol: WireProtocol | None
+    protocol: ServerSide | None
     """Form of the wire bytes; None if there are none (in-process backends)."""
     private: Private
     """What no client may see: whoever reads the wire bytes sees to it."""
@@ -91,7 +91,7 @@ class Backend(Protocol):
 
     name: str
     capabilities: Capabilities
-    protocol: WireProtocol | None
+    protocol: ServerSide | None
 
     async def start(self) -> None:
         """Acquire resources. Called once, before the first `open`."""

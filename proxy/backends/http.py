@@ -27,7 +27,7 @@ from ..events import Event, Fault, Finish, unfold
 from ..hops import HEADER, HOPS
 from ..model import ModelReply, ModelRequest
 from ..offload import is_large, offload
-from ..protocols.base import WireProtocol, WriteOptions
+from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
@@ -49,20 +49,18 @@ REFUSAL_BYTES: Final = 64 * 1024
 
 
 class HttpBackend:
-    """A model server over HTTP. It speaks `protocol`; default: what the kind in `config` says.
+    """A model server over HTTP that speaks `protocol`.
 
     Raises `ValueError` for a configuration it cannot use.
     """
 
-    def __init__(
-        self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: WireProtocol | None = None
-    ) -> None:
+    def __init__(self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide) -> None:
         if config.url is None:
             raise ValueError(f"backend {name!r} needs a `url`")
-        self.wire = protocol or protocol_of(config.kind)
-        self.protocol: WireProtocol | None = self.wire
+        self.wire = protocol
+        self.protocol: ServerSide | None = protocol
         self.name = name
-        self.capabilities = self._by_config = capabilities(config)
+        self.capabilities = self._by_config = capabilities(config, images=protocol.images)
         self.base = base_url(config.url, self.wire.path)
         self.url = self.base.joinpath(self.wire.path.lstrip("/"))
         self.limits = limits
@@ -70,8 +68,7 @@ class HttpBackend:
         self.private = private_of(config)
         """What no client may see."""
         self._headers = {"Accept-Encoding": "identity", "User-Agent": f"toolwire/{__version__}"}
-        if config.api_key:
-            self._headers["Authorization"] = f"Bearer {config.api_key}"
+        self._headers.update(protocol.headers(config.api_key))
         self._headers.update(config.headers)
         self._client: Client | None = None
         self._prober: SessionClient | None = None
@@ -158,7 +155,7 @@ class HttpBackend:
     def learn(self, said: Identity | None) -> None:
         """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps them."""
         if self.capabilities is self._by_config:
-            self.capabilities = self._by_config = capabilities(self._config, said)
+            self.capabilities = self._by_config = capabilities(self._config, said, images=self.wire.images)
 
     @property
     def _asking(self) -> Asking:
@@ -179,14 +176,15 @@ class HttpBackend:
                         break
         except (BackendFault, TimeoutError):
             pass  # the status alone says enough
-        return read_refusal(answer.status, answer.headers, bytes(body[:REFUSAL_BYTES]), private=self.private)
+        said = bytes(body[:REFUSAL_BYTES])
+        return read_refusal(answer.status, answer.headers, said, private=self.private, read=self.wire.read_refusal)
 
 
 class HttpSource:
     """One answer coming in."""
 
     def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer) -> None:
-        self.protocol: WireProtocol | None = backend.wire
+        self.protocol: ServerSide | None = backend.wire
         self.private = backend.private
         self.queued_s = answer.queued_s
         self._wire = backend.wire
@@ -311,18 +309,3 @@ def is_stream(content_type: str, asked: bool) -> bool:
     if content_type == "text/event-stream":
         return True
     return asked and not content_type.endswith(("/json", "+json")) and content_type != "text/html"
-
-
-def protocol_of(kind: str) -> WireProtocol:
-    """The protocol of a built-in kind of HTTP backend. Imported on use: most gateways need one of them."""
-    match kind:
-        case "openai_chat":
-            from ..protocols.chat import ChatProtocol
-
-            return ChatProtocol()
-        case "openai_completions":
-            from ..protocols.completions import CompletionsProtocol
-
-            return CompletionsProtocol()
-        case _:
-            raise ValueError(f"the kind {kind!r} says no protocol: give one")

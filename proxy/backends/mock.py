@@ -42,7 +42,7 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
-from ..protocols.base import WireProtocol
+from ..protocols.base import ServerSide
 from ..record import BackendObserver
 from .base import fold_batches
 from .presets import capabilities
@@ -144,7 +144,7 @@ def _refuse_unknown(given: Mapping[str, Any], known: set[str], where: str) -> No
 class MockBackend:
     """The scripted backend. `config.script` is a script, or the path of a YAML or JSON file with one."""
 
-    protocol: WireProtocol | None = None
+    protocol: ServerSide | None = None
 
     def __init__(self, name: str, config: BackendConfig, limits: LimitsConfig) -> None:
         self.name = name
@@ -201,7 +201,7 @@ class MockBackend:
 class MockSource:
     """One scripted answer."""
 
-    protocol: WireProtocol | None = None
+    protocol: ServerSide | None = None
     private = NOTHING
     queued_s = 0.0
 

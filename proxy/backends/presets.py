@@ -138,9 +138,9 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
     return "openai" if host == OPENAI_HOST else "generic"
 
 
-def capabilities(config: BackendConfig, said: Identity | None = None) -> Capabilities:
+def capabilities(config: BackendConfig, said: Identity | None = None, *, images: bool = True) -> Capabilities:
     """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it is, which counts
-    where the configuration names no preset.
+    where the configuration names no preset. `images`: its protocol has a place for them.
 
     Raises `ValueError` for an unknown preset or constraint.
     """
@@ -159,7 +159,7 @@ def capabilities(config: BackendConfig, said: Identity | None = None) -> Capabil
     if config.images is None and config.preset == AUTO and said is not None and said.images is not None:
         own["images"] = said.images
     elif config.images is None:
-        own["images_unknown"] = not preset.images and config.kind != "openai_completions"
+        own["images_unknown"] = not preset.images and images
     else:
         own["images"] = config.images == "true"
         own["drop_images"] = config.images == "drop"

@@ -6,14 +6,13 @@ Rules: the server's own message is kept, shortened, without addresses, keys and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ..hops import loop
+from ..protocols import openai
 from .private import ADDRESS, NOTHING, Private
 from .retry_after import as_header
 
@@ -31,8 +30,6 @@ _TOO_LONG: Final = re.compile(
     r"context|longer than the model'?s context|context the overflow|prompt is too long",
     re.IGNORECASE,
 )
-_TOO_LONG_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_KNOWN_CODES: Final = _TOO_LONG_CODES | {"model_not_found"}
 
 _NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 """What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
@@ -54,9 +51,17 @@ _BORDERS: Final = " \t\r\n\"'{}[](),:"
 _PYTHON_ERROR: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Warning)|[\w.]+Exit): (?P<text>.+)$")
 
 
-def read_refusal(status: int, headers: Mapping[str, str], body: bytes, *, private: Private = NOTHING) -> GatewayError:
-    """The error for a model server's answer whose status is not 200. `body` is what was read of it."""
-    text, code = read_message(body)
+def read_refusal(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    private: Private = NOTHING,
+    read: Callable[[bytes], tuple[str, str | None]] = openai.read_refusal,
+) -> GatewayError:
+    """The error for a model server's answer whose status is not 200. `body` is what was read of it, `read` how the
+    server's protocol reads it (`ServerSide.read_refusal`)."""
+    text, code = read(body)
     error = _refusal(status, headers, clean(text, private=private), code)
     error.upstream_status, error.transient = status, status in TRANSIENT
     return error
@@ -66,7 +71,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     said = f": {text}" if text else "."
     match status:
         case 400 | 422:
-            too_long = code in _TOO_LONG_CODES or _TOO_LONG.search(text) is not None
+            too_long = code == "context_length_exceeded" or _TOO_LONG.search(text) is not None
             return ClientFault(
                 text or f"The model server refused the request with status {status}.",
                 code="context_length_exceeded" if too_long else "upstream_rejected",
@@ -106,28 +111,6 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             )
         case _:
             return BackendFault(f"The model server answered {status}{said}")
-
-
-def read_message(body: bytes) -> tuple[str, str | None]:
-    """The message and the code in an error body: OpenAI's envelope, `{"error": "..."}`, `{"message": ...}`, `{"detail":
-    ...}`, or short plain text. Empty if there is none."""
-    try:
-        parsed: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        text = body.decode("utf-8", "replace").strip()
-        return ("" if text.startswith("<") else text), None
-    code: str | None = None
-    if isinstance(parsed, dict):
-        error = parsed.get("error", parsed)
-        if isinstance(error, dict):
-            words = [error.get("code"), error.get("type")]
-            code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
-            if error.get("param") == "model":
-                code = code or "model_not_found"
-            parsed = error.get("message") or error.get("detail") or ""
-        else:
-            parsed = error
-    return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
 
 
 def clean(text: str, *, private: Private = NOTHING) -> str:

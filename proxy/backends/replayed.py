@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 from ..capture.files import Call
 from ..config import BackendConfig, LimitsConfig
 from ..errors import CODES, BackendFault, GatewayError
+from ..protocols.base import ServerSide
 from .connections import disconnected, too_large
 from .http import HttpBackend
 
@@ -18,8 +19,10 @@ NOWHERE = "http://recorded.invalid"
 class ReplayedBackend(HttpBackend):
     """Answers with these calls, one after the other; the last one for ever. Connects to nothing."""
 
-    def __init__(self, name: str, config: BackendConfig, limits: LimitsConfig, calls: Sequence[Call]) -> None:
-        super().__init__(name, config, limits)
+    def __init__(
+        self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide, calls: Sequence[Call]
+    ) -> None:
+        super().__init__(name, config, limits, protocol)
         self._calls = tuple(calls)
 
     async def start(self) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from ..config import LimitsConfig
 from ..events import BlockKind, Delta, Event, Fault, Open
 from ..protocols.base import StreamReader
-from ..protocols.chat import ChatProtocol
+from ..registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int
 """How something is cut: as it was recorded (frame by frame; text: line by line), into pieces like tokens, byte by byte, not
@@ -83,9 +83,9 @@ def _tokens(text: str, seed: int) -> Iterator[str]:
         place = end
 
 
-def chat_reader() -> StreamReader:
-    """A reader of Chat chunks with the usual limits."""
-    return ChatProtocol().reader(frame_bytes=LimitsConfig().frame_bytes)
+def reader_of(kind: str | None = None) -> StreamReader:
+    """A reader, with the usual limits, of what backends of this kind send; None: of the usual kind."""
+    return usual_server(kind).reader(frame_bytes=LimitsConfig().frame_bytes)
 
 
 def deltas(recording: bytes) -> list[str]:
@@ -103,7 +103,7 @@ def deltas(recording: bytes) -> list[str]:
         if not found:
             raise RecordingError("the recording is empty")
         return found
-    reader = chat_reader()
+    reader = reader_of()
     events: list[Event] = []
     for piece in cut(recording, "recorded"):
         events += reader.feed(piece)

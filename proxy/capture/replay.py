@@ -27,7 +27,7 @@ from ..events import (
 )
 from ..fastparse import CallScanner
 from ..scanner import open_scanner
-from .recording import Chunks, chat_reader, is_sse, pieces_of
+from .recording import Chunks, is_sse, pieces_of, reader_of
 
 CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
 """The chunkings that must all give the same (rule 2 of `proxy.events`)."""
@@ -91,10 +91,10 @@ class Summary:
                 event.call_id = None
         return out
 
-    def compare(self, recording: Recording, format: str) -> None:
+    def compare(self, recording: Recording, format: str, kind: str | None = None) -> None:
         """Replay in other chunkings."""
         mine = self.outcome()
-        self.different = [c for c in CUTS if summary(recording, format=format, chunks=c).outcome() != mine]
+        self.different = [c for c in CUTS if summary(recording, format=format, chunks=c, kind=kind).outcome() != mine]
 
 
 def _out_of_order(events: Sequence[Event]) -> str | None:
@@ -111,11 +111,14 @@ def _out_of_order(events: Sequence[Event]) -> str | None:
     return None
 
 
-def replay(recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Iterator[Step]:
-    """The steps, one for each piece and one for the end. Raises `ConfigError` if there is no such format."""
+def replay(
+    recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
+) -> Iterator[Step]:
+    """The steps, one for each piece and one for the end. A stream is one of a backend of this `kind`; None: of the
+    usual one. Raises `ConfigError` if there is no such format."""
     scanner = open_scanner(format)
     begin = recording if isinstance(recording, bytes) else b"".join(recording)
-    source = FrameScanner(scanner) if is_sse(begin) else scanner
+    source = FrameScanner(scanner, kind) if is_sse(begin) else scanner
     for piece in pieces_of(recording, chunks):
         events = tuple(source.feed(piece))
         yield Step(piece, scanner.state, scanner.held, events)
@@ -123,10 +126,12 @@ def replay(recording: Recording, *, format: str = "sentinel", chunks: Chunks = "
     yield Step(None, scanner.state, scanner.held, events)
 
 
-def summary(recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded") -> Summary:
+def summary(
+    recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
+) -> Summary:
     """What a replay amounts to. Raises `ConfigError` if there is no such format."""
     found = Summary()
-    for step in replay(recording, format=format, chunks=chunks):
+    for step in replay(recording, format=format, chunks=chunks, kind=kind):
         found.feed(step)
     return found
 
@@ -134,9 +139,9 @@ def summary(recording: Recording, *, format: str = "sentinel", chunks: Chunks = 
 class FrameScanner:
     """Frames in: what the reader takes for visible text of the first choice goes to the scanner, in its place."""
 
-    def __init__(self, scanner: CallScanner) -> None:
+    def __init__(self, scanner: CallScanner, kind: str | None = None) -> None:
         self._scanner = scanner
-        self._reader = chat_reader()
+        self._reader = reader_of(kind)
         self._texts: set[int] = set()
 
     def feed(self, data: bytes) -> list[Event]:
@@ -176,10 +181,18 @@ def _renumbered(event: Event) -> Event:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def show(recording: Recording, *, format: str, chunks: Chunks, found: Summary, width: int = 100) -> Iterator[str]:
+def show(
+    recording: Recording,
+    *,
+    format: str,
+    chunks: Chunks,
+    found: Summary,
+    kind: str | None = None,
+    width: int = 100,
+) -> Iterator[str]:
     """The steps as lines of text, the calls, and whether other chunkings agree. Fills `found`."""
     yield f"{'step':>5}  {'state':<9} {'held':>6}  bytes in"
-    for number, step in enumerate(replay(recording, format=format, chunks=chunks), 1):
+    for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
         found.feed(step)
         yield f"{number:>5}  {step.state:<9} {len(step.held.encode()):>6}  {_given(step.given, width)}"
         for event in step.events:
@@ -189,16 +202,18 @@ def show(recording: Recording, *, format: str, chunks: Chunks, found: Summary, w
     yield f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
     if found.broken:
         yield f"the events are out of order: {found.broken}"
-    found.compare(recording, format)
+    found.compare(recording, format, kind)
     same = [str(chunks) for chunks in CUTS if chunks not in found.different]
     yield f"the same, cut otherwise: {', '.join(same)}"
     if found.different:
         yield f"DIFFERENT, cut otherwise: {', '.join(map(str, found.different))}"
 
 
-def show_json(recording: Recording, *, format: str, chunks: Chunks, found: Summary) -> Iterator[str]:
+def show_json(
+    recording: Recording, *, format: str, chunks: Chunks, found: Summary, kind: str | None = None
+) -> Iterator[str]:
     """The same as lines of JSON: one for each step, and one with the calls. Fills `found`."""
-    for number, step in enumerate(replay(recording, format=format, chunks=chunks), 1):
+    for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
         found.feed(step)
         yield _json(
             {
@@ -209,7 +224,7 @@ def show_json(recording: Recording, *, format: str, chunks: Chunks, found: Summa
                 "events": [_plain(event) for event in step.events],
             }
         )
-    found.compare(recording, format)
+    found.compare(recording, format, kind)
     calls = [{"name": name, "arguments": arguments} for name, arguments in found.calls]
     yield _json({"calls": calls, "out_of_order": found.broken, "cut": CUTS, "different_when_cut": found.different})
 

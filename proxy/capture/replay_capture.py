@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..protocols.chat import ChatProtocol
+from ..protocols.base import ServerSide
+from ..registry import usual_server
 from .files import Call, Captured
 from .recording import Chunks, RecordingError
 from .replay import Recording, Summary, show, show_json
@@ -39,14 +40,15 @@ def show_capture(
     if not as_json:
         yield f"request {head['request_id']} at {head['time']}, toolwire {head['toolwire']}, scanner {head['scanner']}"
         yield f"{head['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
+    kind = head.get("backend", {}).get("kind")
     for number, call in enumerate(calls, 1):
         if not as_json:
             yield f"call {number}: {_told(call)}"
-        recording = readable(call)
+        recording = readable(call, usual_server(kind))
         if recording:
             found = Summary()
             outcome.summaries.append(found)
-            yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found)
+            yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
     yield from _reproduced(captured, outcome, as_json)
 
 
@@ -70,16 +72,16 @@ def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator
         yield f"  again     {now!r}"
 
 
-def readable(call: Call) -> Recording:
-    """What of an answer the scanner reads: the reads of a stream, or the text of a whole answer."""
+def readable(call: Call, protocol: ServerSide) -> Recording:
+    """What of an answer in this protocol the scanner reads: the reads of a stream, or the text of a whole answer."""
     if call.status != 200 or not call.reads:
         return b""
     if call.headers.get("content-type", "").startswith("text/event-stream"):
         pieces: Sequence[bytes] = call.reads
         return pieces
     try:
-        return ChatProtocol().read_reply(b"".join(call.reads)).text.encode(errors="surrogatepass")
-    except Exception:  # it is no Chat answer: then its bytes are shown
+        return protocol.read_reply(b"".join(call.reads)).text.encode(errors="surrogatepass")
+    except Exception:  # it is no answer: then its bytes are shown
         return b"".join(call.reads)
 
 

@@ -15,7 +15,6 @@ import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
 from ..backends.replayed import NOWHERE, ReplayedBackend, replayable
-from ..checks import HTTP_KINDS
 from ..config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ..registry import registries
 from .covering import Covering
@@ -85,8 +84,9 @@ async def reproduced(captured: Captured) -> Reproduction:
     if not body or "config" not in captured.head:
         raise RecordingError("the request was refused before it was read")
     settings, backend = captured.head["config"], dict(captured.head.get("backend", {}))
-    kind = backend.pop("kind", HTTP_KINDS[0])
-    if kind not in HTTP_KINDS:
+    plugins = registries()
+    kind = backend.pop("kind", BackendConfig().kind)
+    if kind not in plugins.servers.names():
         raise RecordingError(f"answers of a backend of the kind {kind!r} have no bytes to run again")
     if _resumes(body):
         raise RecordingError("the request goes on from a stored response")
@@ -94,10 +94,10 @@ async def reproduced(captured: Captured) -> Reproduction:
     chain, left_out = _chain(settings["chain"])
     if any(entry.kind == "tool" for entry in captured.entries):
         left_out += ("server-side tools",)
-    plugins = registries()
+    protocol = plugins.servers.get(kind)
 
     def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> ReplayedBackend:
-        return ReplayedBackend(name, replace(config, kind=kind), limits, calls)
+        return ReplayedBackend(name, replace(config, kind=kind), limits, protocol(), calls)
 
     plugins.backends.register("replayed", replayed)
     app = create_app(

@@ -1,24 +1,29 @@
 """What a protocol is: one wire form of requests and answers, read and written in one place.
 
+It has two halves, which meet in the model: `ClientSide` is how clients speak to the gateway, `ServerSide` how the
+gateway speaks to model servers. A protocol may have one of them only. Both are found by name (`proxy.registry`);
+nothing outside of this folder knows one by its name (docs/adr/0024).
+
 Rules:
 
-1. A protocol never opens a socket, never imports aiohttp or asyncio, and keeps no state outside its readers and writers.
+1. A protocol never opens a socket, never imports aiohttp or asyncio, and keeps no state outside its readers and
+   writers.
 2. Readers are total: a wire frame they do not know becomes `Opaque`, never nothing. Bytes may be cut anywhere.
-3. Law: writing then reading is identity for all that the protocol can express; what it cannot is listed in the docstring
-   of its module.
+3. Law: writing then reading is identity for all that the protocol can express; what it cannot is listed in the
+   docstring of its module.
 4. One owner per counter: indices, sequence numbers and wire ids are allocated by the writer and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from ..config import ResponsesConfig
 from ..errors import GatewayError
-from ..events import Event
-from ..model import Message, ModelReply, ModelRequest
+from ..events import BlockKind, Event
+from ..model import Message, ModelReply, ModelRequest, ToolUse
 from .numbers import MAX_CHOICES
 
 KEEPALIVE: Final = b": keep-alive\n\n"
@@ -87,36 +92,171 @@ class TextWriter(StreamWriter, Protocol):
         """So many frames, with this text in all, were written by `text_frame`."""
 
 
-class WireProtocol(Protocol):
-    """One wire form."""
+class ProseReader(StreamReader, Protocol):
+    """A `StreamReader` that lets somebody else read plain text: its frames of text are chat completion chunks, which
+    `ChunkGate` knows."""
+
+    @property
+    def open_prose(self) -> tuple[int, BlockKind] | None:
+        """The block, and its kind, to which a frame adds that holds nothing but text; None if such a frame would do
+        more."""
+
+
+class TurnForm(Protocol):
+    """How a protocol whose clients leave their history to the server (R12) names and shows the turns of a conversation.
+    `body` is always a client's parsed JSON, an item one entry of what it said or got, a resource what a client gets to
+    see of a turn."""
+
+    def items(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What a request says, entry by entry."""
+
+    def read_messages(self, body: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+        """The messages of the conversation that `items` are, as `body` asks for it to go on."""
+
+    def new_id(self) -> str:
+        """A fresh id for a turn."""
+
+    def turn_of(self, item_id: str) -> str | None:
+        """The id of the turn in which an item is; None if its id does not lead there."""
+
+    def listed(self, body: Mapping[str, Any], ident: str) -> tuple[Mapping[str, Any], ...]:
+        """The items of the request that began the turn `ident`, as they are kept and listed."""
+
+    def begun(self, options: WriteOptions, ident: str) -> dict[str, Any]:
+        """The resource of a turn that is being answered."""
+
+    def finished(self, reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
+        """That of one that was."""
+
+    def broken_off(
+        self,
+        reply: ModelReply,
+        options: WriteOptions,
+        status: Literal["failed", "cancelled"],
+        error: GatewayError | None = None,
+    ) -> dict[str, Any]:
+        """That of one that got no further than `reply`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A further path of a protocol, below the base URL: `GET`, `/responses/{id}`. `handler` is the dotted path of an
+    aiohttp handler, `package.module:function`: protocols know nothing of aiohttp."""
+
+    method: str
+    path: str
+    handler: str
+
+
+class ClientSide(Protocol):
+    """A protocol towards clients: requests in, answers out. What has a value here need not be said by who inherits."""
 
     name: str
-    """Short name, `chat`."""
+    """Short name, `chat`. A server side of the same name has the same wire form: between the two bytes may pass as they
+    are."""
     path: str
-    """Path below the base URL, `/chat/completions`."""
+    """Where requests are posted, below the base URL: `/chat/completions`. Errors at this path and below it have this
+    envelope."""
     content_type: str
     """Of a streamed answer."""
-    whole_history: bool
+    example: Mapping[str, Any]
+    """A request for a stream, as a client sends it but for `model`, with one tool: `look`, which takes a text `at`."""
+    whole_history: bool = True
     """A request holds its whole conversation, so a result without its call is a mistake (R2.8; not so R8.4)."""
+    name_chars: int = 128
+    """Longest name of a tool (R3.2)."""
+    inline_thinking: bool = False
+    """Its clients know thoughts in the middle of text, as models write them."""
+    client_header: str | None = None
+    """A header that no other clients send, in small letters: says whose words they get where no path says it."""
+    id_header: str | None = None
+    """A further header in which its clients look for the request id."""
+    routes: tuple[Route, ...] = ()
+    """Further paths that it serves."""
+    turns: TurnForm | None = None
+    """Its conversations, if it leaves them to the server."""
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Checks the shape; raises `ClientFault` with `param`."""
 
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """A writer for one streamed answer."""
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """The body of a whole answer."""
+
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+        """What such a body says: a middleware may have put another one in its place. Raises `GatewayError` if it is
+        none."""
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """The body of an HTTP error answer."""
+
+    def write_models(self, names: Sequence[str]) -> bytes:
+        """The body of the list of models."""
+
+    def write_model(self, name: str) -> bytes:
+        """The body of one model."""
+
+    def keeps_call_ids(self, options: WriteOptions) -> bool:
+        """Whether a client gives calls back with the ids that they were given here, and not with the wire's own."""
+        return True
+
+    @property
+    def show_result(self) -> Callable[[ToolUse, str], Event] | None:
+        """Makes the event by which an answer shows the result, a text, of a call that the gateway ran; None if it has
+        no place for it."""
+        return None
+
+
+class ServerSide(Protocol):
+    """A protocol towards model servers: requests out, answers in. What has a value here need not be said by who
+    inherits."""
+
+    name: str
+    """See `ClientSide.name`."""
+    path: str
+    """Where requests are posted, below the server's base URL: `/chat/completions`."""
+    end_marks: tuple[bytes, ...]
+    """Each last frame of a stream has one of these in its bytes, and few others have: only these are shown to
+    `is_end`."""
+    images: bool = True
+    """A request has a place for images."""
+    bare_reasoning: bool = False
+    """A request has a place for reasoning without text, of which only its server knows what it means."""
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """What every request carries; the key among it, if there is one."""
+
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object that asks for the same. `extra` fields are included as they are."""
+        """The JSON object that asks for the same. `extra` fields are included as they are. Raises `ClientFault` for
+        what it cannot say and must not leave out."""
+
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+        """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many
+        `choices`."""
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault` `upstream_invalid_response`, also for more than so many `choices`, or the error
         that the body holds."""
 
-    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """The body of a whole answer."""
-
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
-        """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many `choices`."""
-
     def writer(self, options: WriteOptions) -> StreamWriter:
-        """A writer for one streamed answer."""
+        """Writes a stream that `reader` reads: for a server that gives a whole answer in place of one."""
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """The body of an HTTP error answer."""
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """A body that `read_reply` reads: for a server that streams what was not to be."""
+
+    def says_nothing(self, name: str | None, data: bytes) -> bool:
+        """Whether a frame with this event name and data has nothing of an answer, and no error. Servers send such
+        before they have computed anything, so another one may still be asked."""
+
+    def is_end(self, name: str | None, data: bytes) -> bool:
+        """Whether a frame with this event name and data is the last one of a stream: nothing behind it counts."""
+
+    def missing_end(self, tail: bytes) -> bytes | None:
+        """The bytes of a stream are over, without an end. What is to be added to them if all was said, as `tail`, the
+        last of them, shows; None if it broke off."""
+
+    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
+        """The message in the body of an error, empty if there is none, and its code (of `errors.CODES`) if it says more
+        than the status does: `context_length_exceeded`, `model_not_found`."""

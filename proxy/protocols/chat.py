@@ -1,7 +1,7 @@
 """OpenAI Chat Completions, read and written, towards clients and towards backends.
 
-`ChatProtocol` is the `WireProtocol`; each method is one pure function or one small state machine of a module beside this
-one, usable without the server (R4.6):
+`ChatProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
+state machine of a module beside this one, usable without the server (R4.6):
 
     from proxy.protocols.chat import ChatProtocol
     chat = ChatProtocol()
@@ -16,35 +16,75 @@ one, usable without the server (R4.6):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest
-from .base import StreamReader, StreamWriter, WriteOptions
+from . import openai
+from .base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
 from .chat_reader import ChatReader
 from .chat_reply import read_reply, write_reply
 from .chat_request import code_of, read_request, write_request
 from .chat_writer import ChatWriter
 from .numbers import MAX_CHOICES
 from .shape import Shape
-from .wire import dump
+from .wire import load
+
+DONE: Final = b"[DONE]"
+_FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 
 
-class ChatProtocol:
+class ChatProtocol(ClientSide, ServerSide):
     """The chat wire form. Holds nothing but the compiled request schema, which is made on first use."""
 
     name = "chat"
     path = "/chat/completions"
     content_type = "text/event-stream; charset=utf-8"
-    whole_history = True
+    example: Mapping[str, Any] = {
+        "messages": [{"role": "user", "content": "Look."}],
+        "tools": [openai.TOOL],
+        "stream": True,
+    }
+    name_chars = 64
+    inline_thinking = True
+    end_marks = (DONE,)
 
     def __init__(self) -> None:
         self._shape = Shape("chat_request", code_of)
 
+    # --- towards clients --------------------------------------------------------------------------------------------
+
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R2, R3.1)."""
         return read_request(body, raw, self._shape)
+
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """A writer for one streamed answer (R7.5 to R7.10)."""
+        return ChatWriter(options)
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """The body of a whole answer (R7.1 to R7.4)."""
+        return write_reply(reply, options)
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """OpenAI's error envelope (R13.1)."""
+        return openai.write_error(error)
+
+    def write_models(self, names: Sequence[str]) -> bytes:
+        """OpenAI's list of models."""
+        return openai.write_models(names)
+
+    def write_model(self, name: str) -> bytes:
+        """One entry of that list."""
+        return openai.write_model(name)
+
+    # --- towards servers --------------------------------------------------------------------------------------------
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The key as bearer token."""
+        return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a chat backend, tools in the nested shape."""
@@ -54,18 +94,51 @@ class ChatProtocol:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
         return read_reply(body, choices)
 
-    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """The body of a whole answer (R7.1 to R7.4)."""
-        return write_reply(reply, options)
-
     def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer."""
         return ChatReader(frame_bytes, choices)
 
-    def writer(self, options: WriteOptions) -> StreamWriter:
-        """A writer for one streamed answer (R7.5 to R7.10)."""
-        return ChatWriter(options)
+    def says_nothing(self, name: str | None, data: bytes) -> bool:
+        """A role, or empty text."""
+        return says_nothing(name, data)
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """OpenAI's error envelope (R13.1). The request id is in the headers only."""
-        return dump(error.envelope())
+    def is_end(self, name: str | None, data: bytes) -> bool:
+        """`[DONE]`."""
+        return is_done(data)
+
+    def missing_end(self, tail: bytes) -> bytes | None:
+        """Some servers leave out `[DONE]`: a finish reason says as much."""
+        return missing_end(tail)
+
+    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
+        """OpenAI's error envelope, and what servers write in its place."""
+        return openai.read_refusal(body)
+
+
+def is_done(data: bytes) -> bool:
+    """Whether the data of a frame are the end marker."""
+    return data.strip() == DONE
+
+
+def missing_end(tail: bytes) -> bytes | None:
+    """See `ServerSide.missing_end`."""
+    return b"data: [DONE]\n\n" if _FINISHED.search(tail) is not None else None
+
+
+def says_nothing(name: str | None, data: bytes) -> bool:
+    """See `ServerSide.says_nothing`."""
+    try:
+        value = load(data)
+    except ValueError:
+        return False
+    if name is not None or not isinstance(value, dict) or value.get("error") or value.get("object") == "error":
+        return False
+    choices = value.get("choices")
+    return isinstance(choices, list) and all(map(_is_silent, choices))
+
+
+def _is_silent(choice: Any) -> bool:
+    if not isinstance(choice, dict) or choice.get("finish_reason") or choice.get("text"):
+        return False
+    delta = choice.get("delta") or {}
+    return isinstance(delta, dict) and not any(value for key, value in delta.items() if key != "role")

@@ -1,7 +1,7 @@
 """The older text protocol (`/completions`), spoken towards backends that know no roles.
 
-It serves no clients: nothing asks for `/v1/completions` at the gateway, so reading requests and writing answers raise
-`Defect`. Towards a backend a conversation becomes one text:
+It serves no clients: nothing asks for `/v1/completions` at the gateway. Towards a backend a conversation becomes one
+text:
 
     System: You are helpful.
 
@@ -9,22 +9,25 @@ It serves no clients: nothing asks for `/v1/completions` at the gateway, so read
 
     Assistant:
 
-One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model. If
-the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not already
-written as text by the route's format take the bracket form of R5.7, so none is lost. Reasoning of earlier turns is left
-out. Nothing a message says is escaped: a text model has no markup that could be protected.
+One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model.
+If the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not
+already written as text by the route's format take the bracket form of R5.7, so none is lost. Reasoning of earlier turns
+is left out. Nothing a message says is escaped: a text model has no markup that could be protected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from ..errors import ClientFault, Defect, GatewayError
+from ..errors import ClientFault
 from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
-from .base import StreamReader, StreamWriter, WriteOptions
+from . import openai
+from .base import ServerSide, StreamReader, StreamWriter, WriteOptions
+from .chat import DONE, is_done, missing_end, says_nothing
 from .chat_reader import ChatReader
-from .chat_reply import read_reply
+from .chat_reply import read_reply, write_reply
+from .chat_writer import ChatWriter
 from .numbers import MAX_CHOICES
 from .wire import dump
 
@@ -40,13 +43,18 @@ _MAX_STOPS: Final = 4
 """The protocol takes at most four stop texts."""
 
 
-class CompletionsProtocol:
-    """The text wire form, backend side."""
+class CompletionsProtocol(ServerSide):
+    """The text wire form. Its answers are read as those of chat are, whose frames differ only in holding a delta in
+    place of `text`: so what it has to write itself it writes as chat."""
 
     name = "completions"
     path = "/completions"
-    content_type = "text/event-stream; charset=utf-8"
-    whole_history = True
+    end_marks = (DONE,)
+    images = False
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The key as bearer token."""
+        return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images. What
@@ -81,24 +89,29 @@ class CompletionsProtocol:
         """A reader for one streamed answer; the frames are those of chat but for `text` in place of a delta."""
         return ChatReader(frame_bytes, choices)
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """OpenAI's error envelope."""
-        return dump(error.envelope())
-
-    def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        """Raises `Defect`: this protocol serves no clients."""
-        self._refuse()
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """Writes a stream that `reader` reads."""
+        return ChatWriter(options)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """Raises `Defect`: this protocol serves no clients."""
-        self._refuse()
+        """A body that `read_reply` reads."""
+        return write_reply(reply, options)
 
-    def writer(self, options: WriteOptions) -> StreamWriter:
-        """Raises `Defect`: this protocol serves no clients."""
-        self._refuse()
+    def says_nothing(self, name: str | None, data: bytes) -> bool:
+        """Empty text."""
+        return says_nothing(name, data)
 
-    def _refuse(self) -> NoReturn:
-        raise Defect("The completions protocol is spoken to model servers only.")
+    def is_end(self, name: str | None, data: bytes) -> bool:
+        """`[DONE]`."""
+        return is_done(data)
+
+    def missing_end(self, tail: bytes) -> bytes | None:
+        """Some servers leave out `[DONE]`: a finish reason says as much."""
+        return missing_end(tail)
+
+    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
+        """OpenAI's error envelope, and what servers write in its place."""
+        return openai.read_refusal(body)
 
 
 def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:

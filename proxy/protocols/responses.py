@@ -1,44 +1,101 @@
 """OpenAI Responses, read and written, towards clients and towards backends.
 
-`ResponsesProtocol` is the `WireProtocol`; each method is one pure function or one small state machine of a module beside this
-one, usable without the server (R4.6).
+`ResponsesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
+state machine of a module beside this one, usable without the server (R4.6).
 
-`responses_request.py` requests · `responses_items.py` items of a conversation · `responses_resource.py` the response object ·
-`responses_reply.py` whole answers and their items · `responses_reader.py` streams in · `responses_writer.py` streams out, with
-`responses_output.py` for the items in them. What the protocol cannot express stands in their docstrings.
+`responses_request.py` requests · `responses_items.py` items of a conversation · `responses_resource.py` the response
+object · `responses_reply.py` whole answers and their items · `responses_reader.py` streams in · `responses_writer.py`
+streams out, with `responses_output.py` for the items in them · `responses_turns.py` conversations that the gateway
+remembers. What the protocol cannot express stands in their docstrings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..errors import GatewayError
-from ..model import ModelReply, ModelRequest
-from .base import StreamReader, StreamWriter, WriteOptions
+from ..events import Opaque
+from ..model import ModelReply, ModelRequest, ToolUse
+from . import openai
+from .base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from .numbers import MAX_CHOICES
+from .responses_items import PROTOCOL
 from .responses_reader import ResponsesReader
 from .responses_reply import read_reply, write_reply
 from .responses_request import code_of, read_request, write_request
+from .responses_turns import ResponsesTurns
 from .responses_writer import ResponsesWriter
 from .shape import Shape
-from .wire import dump
+from .wire import load
+
+ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
+"""The types of frames that end a stream."""
+
+_ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 
-class ResponsesProtocol:
+class ResponsesProtocol(ClientSide, ServerSide):
     """The Responses wire form. Holds nothing but the compiled request schema, which is made on first use."""
 
-    name = "responses"
+    name = PROTOCOL
     path = "/responses"
     content_type = "text/event-stream; charset=utf-8"
+    example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
+    routes = (
+        Route("GET", "/responses/{id}", "proxy.stored:read"),
+        Route("DELETE", "/responses/{id}", "proxy.stored:delete"),
+        Route("GET", "/responses/{id}/input_items", "proxy.stored:list_input"),
+        Route("POST", "/responses/{id}/cancel", "proxy.stored:cancel"),
+    )
+    turns = ResponsesTurns()
+    end_marks = tuple(end.encode() for end in ENDS)
+    bare_reasoning = True
 
     def __init__(self) -> None:
         self._shape = Shape("responses_request", code_of)
 
+    # --- towards clients --------------------------------------------------------------------------------------------
+
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R8.1 to R8.4)."""
         return read_request(body, raw, self._shape)
+
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """A writer for one streamed answer (R8.7 to R8.12)."""
+        return ResponsesWriter(options)
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """The body of a whole answer (R8.5)."""
+        return write_reply(reply, options)
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """OpenAI's error envelope (R13.1)."""
+        return openai.write_error(error)
+
+    def write_models(self, names: Sequence[str]) -> bytes:
+        """OpenAI's list of models."""
+        return openai.write_models(names)
+
+    def write_model(self, name: str) -> bytes:
+        """One entry of that list."""
+        return openai.write_model(name)
+
+    def keeps_call_ids(self, options: WriteOptions) -> bool:
+        """Not where the ids on the wire are sequential."""
+        return options.responses.ids == "random"
+
+    def show_result(self, use: ToolUse, text: str) -> Opaque:
+        """The item of a call's result."""
+        item = {"type": "function_call_output", "call_id": use.call_id, "output": text, "status": "completed"}
+        return Opaque(PROTOCOL, item)
+
+    # --- towards servers --------------------------------------------------------------------------------------------
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The key as bearer token."""
+        return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a Responses backend."""
@@ -48,18 +105,34 @@ class ResponsesProtocol:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
         return read_reply(body)
 
-    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """The body of a whole answer (R8.5)."""
-        return write_reply(reply, options)
-
     def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer."""
         return ResponsesReader(frame_bytes)
 
-    def writer(self, options: WriteOptions) -> StreamWriter:
-        """A writer for one streamed answer (R8.7 to R8.12)."""
-        return ResponsesWriter(options)
+    def says_nothing(self, name: str | None, data: bytes) -> bool:
+        """What announces a response."""
+        return _type_of(name, data) in _ANNOUNCED
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """OpenAI's error envelope (R13.1). The request id is in the headers only."""
-        return dump(error.envelope())
+    def is_end(self, name: str | None, data: bytes) -> bool:
+        """The event that holds the whole response, however it ended."""
+        return _type_of(name, data) in ENDS
+
+    def missing_end(self, tail: bytes) -> bytes | None:
+        """Nothing else says that all was said."""
+        return None
+
+    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
+        """OpenAI's error envelope, and what servers write in its place."""
+        return openai.read_refusal(body)
+
+
+def _type_of(name: str | None, data: bytes) -> str | None:
+    """The type of a frame; none of one that is an error, or no JSON object."""
+    try:
+        value = load(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("error"):
+        return None
+    kind = value.get("type", name)
+    return kind if isinstance(kind, str) else None

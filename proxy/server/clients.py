@@ -1,16 +1,17 @@
-"""The connections of clients: how many there may be, how long each phase may take, and what is said to those that overstep.
+"""The connections of clients: how many there may be, how long each phase may take, and what is said to those that
+overstep.
 
-aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of connections, the
-size of a whole head, the time for it, clients that do not take their answer, and answers in the gateway's own form. The time for
-a body is kept where bodies are read (`proxy.receiving`).
+aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of
+connections, the size of a whole head, the time for it, clients that do not take their answer, and answers in the
+gateway's own form. The time for a body is kept where bodies are read (`proxy.receiving`).
 
 Rules of this module:
 
-1. An answer to what is not a request yet is the OpenAI error envelope: no path says which protocol was meant. After it, and after
-   an answer to a request whose body has not come, nothing more is taken for a request, and the connection stays for `LINGER_S`, so
-   that the answer is not lost to a reset.
-2. A client is stuck when the system has taken nothing of what was written for it for `server.write_stall_s`. It is cut off;
-   its exchange ends as that of a client that went away.
+1. An answer to what is not a request yet has the usual error envelope: no path says which protocol was meant. After it,
+   and after an answer to a request whose body has not come, nothing more is taken for a request, and the connection
+   stays for `LINGER_S`, so that the answer is not lost to a reset.
+2. A client is stuck when the system has taken nothing of what was written for it for `server.write_stall_s`. It is cut
+   off; its exchange ends as that of a client that went away.
 3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
 4. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
    `proxy.pulse` to find out.
@@ -23,6 +24,7 @@ import logging
 import math
 import socket
 import time
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -40,6 +42,9 @@ from .farewell import LINGER_S, Refusal, answer, malformed
 from .parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
+
+WriteError = Callable[[GatewayError, web.BaseRequest | None, str], bytes]
+"""The body of an error answer to a request, or to what is none, with this id."""
 
 PATROL_S: Final = 1.0
 """How often all connections are looked at, at least; four times as often as the shortest limit passes."""
@@ -70,6 +75,7 @@ class ClientServer(web.Server):
         self._full_said = -math.inf
         self._full_unsaid = 0
         self._timer: asyncio.TimerHandle | None = None
+        self.write_error: WriteError = usual
 
     def configure(self, server: ServerConfig, limits: LimitsConfig) -> None:
         """Bounds for the connections that come, and times for all."""
@@ -96,7 +102,7 @@ class ClientServer(web.Server):
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
         ident = self._note_full()
         full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
-        return self._farewell(answer(full, ident))
+        return self._farewell(answer(full, self.write_error(full, None, ident), ident))
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """Close all connections."""
@@ -123,11 +129,14 @@ class ClientServer(web.Server):
         transport: asyncio.Transport,
         cause: str,
         why: GatewayError,
+        request: web.BaseRequest | None = None,
         ident: str | None = None,
     ) -> None:
-        """Answer a connection on which there is no request, and be done with it. `ident` is the request id, if one is known."""
+        """Answer a connection on which there is no request, or such a `request`, and be done with it. `ident` is the
+        request id, if one is known."""
         connection.forget()
-        self._part(transport, answer(why, self.note_refused(cause, transport, ident)))
+        ident = self.note_refused(cause, transport, ident)
+        self._part(transport, answer(why, self.write_error(why, request, ident), ident))
 
     def leave(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Be done with a connection whose last answer has been written, although its client goes on sending."""
@@ -314,14 +323,21 @@ class ClientConnection(SlicingHandler):
         if isinstance(exc, HttpProcessingError | GatewayError):
             fault = malformed(exc) if isinstance(exc, HttpProcessingError) else exc
             cause = "head_too_large" if fault.code == "headers_too_large" else "malformed"
-            self._clients.refuse(self, self._socket, cause, fault, ident)
+            self._clients.refuse(self, self._socket, cause, fault, request, ident)
             raise ConnectionError(fault.message)
         LOG.error("%s %s failed (%s)", request.method, request.path, ident, exc_info=exc)
         fault = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
-        response = web.Response(status=fault.status, body=dump(fault.envelope()), content_type="application/json")
+        response = web.Response(
+            status=fault.status, body=self._clients.write_error(fault, request, ident), content_type="application/json"
+        )
         response.headers["X-Request-Id"] = ident
         response.force_close()
         return response
+
+
+def usual(fault: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
+    """The usual envelope, whatever was asked."""
+    return dump(fault.envelope())
 
 
 def check_head(request: web.BaseRequest) -> None:

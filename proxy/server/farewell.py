@@ -9,7 +9,6 @@ from typing import Final, cast
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from ..errors import ClientFault, GatewayError
-from ..protocols.wire import dump
 
 LINGER_S: Final = 2.0
 """How long a client that was refused is given to read why."""
@@ -64,9 +63,8 @@ class Refusal(asyncio.Protocol):
         self._transport.abort()
 
 
-def answer(fault: GatewayError, ident: str) -> bytes:
-    """The last answer of a connection, to what is no request or was not taken for one: the OpenAI error envelope."""
-    body = dump(fault.envelope())
+def answer(fault: GatewayError, body: bytes, ident: str) -> bytes:
+    """The last answer of a connection, to what is no request or was not taken for one. `body` says the error."""
     fields = {
         **fault.headers,
         "Content-Type": "application/json",

@@ -23,13 +23,14 @@ from aiohttp.http import HttpVersion11
 from ..checks import check_values, conversations
 from ..config import GatewayConfig
 from ..conversion import ConfigError
+from ..delivery import CLIENTS
 from ..errors import GatewayError
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pulse import PULSES, Pulses
 from ..targets.health import HEALTH
 from .circles import leading_back
-from .clients import ClientServer, check_head
+from .clients import ClientServer, check_head, usual
 from .descriptors import log_room
 from .dispatch import Dispatch
 
@@ -78,6 +79,7 @@ class Host:
         self.server = ClientServer(
             self._answer, metrics.connections, metrics.refused, request_factory=self._request, handler_cancellation=True
         )
+        self.server.write_error = self._write_error
         self._make = create
         self._metrics = metrics
         self._speaks = speaks
@@ -91,6 +93,14 @@ class Host:
         self.config = config
         self.server.configure(config.server, config.limits)
         self._current = generation
+
+    def _write_error(self, error: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
+        """The body of an error answer, in the words of the protocol that was asked, as far as that is known."""
+        path, headers = ("", {}) if request is None else (request.path, request.headers)
+        clients = self._current.app.get(CLIENTS)
+        if clients is None:
+            return usual(error, request, ident)
+        return clients.of(path, headers).write_error(error, ident)
 
     def _create(self, config: GatewayConfig, before: web.Application | None) -> web.Application:
         app = self._make(config, self._metrics, before)

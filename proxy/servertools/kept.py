@@ -24,7 +24,7 @@ from typing import Final
 from ..exchange import Exchange
 from ..judging.ids import new_call_id
 from ..model import Message, Part, Text, ToolResult, ToolUse
-from ..protocols.responses_items import read_items, write_items
+from ..protocols.stored_form import read_messages, write_messages
 from ..store.base import StoreUnavailable, Turn
 from ..stored import Conversations
 
@@ -63,8 +63,7 @@ class Rounds:
 def keeps(exchange: Exchange, conversations: Conversations) -> bool:
     """Rule 1, as far as it is known beforehand."""
     asked = exchange.body.get("store") is not False
-    findable = exchange.protocol.name != "responses" or exchange.route.options.responses.ids == "random"
-    return conversations.keeps and asked and findable
+    return conversations.keeps and asked and exchange.protocol.keeps_call_ids(exchange.write_options())
 
 
 async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: Rounds) -> None:
@@ -78,8 +77,8 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
         id=f"kept_{call_id}",
         owner=exchange.owner,
         ancestors=(),
-        input=tuple(write_items(silent)),
-        resource={"status": "kept", "output": write_items(beside) if rounds.uses else []},
+        input=tuple(write_messages(silent)),
+        resource={"status": "kept", "output": write_messages(beside) if rounds.uses else []},
         created=now,
         expires=now + conversations.max_age_s,
     )
@@ -107,8 +106,8 @@ async def restored(
         if turn is None:
             out.append(message)
             continue
-        out += read_items(turn.input)
-        beside = read_items(turn.resource["output"])
+        out += read_messages(turn.input)
+        beside = read_messages(turn.resource["output"])
         out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
         out += beside[1:]
     return tuple(out)

@@ -93,8 +93,10 @@ class Attempts:
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """See `Source.pump`. What says nothing of an answer is kept until something does (rule 1)."""
+        protocol = self.protocol
+        assert protocol is not None
         while True:
-            beginning = Beginning()
+            beginning = Beginning(protocol.says_nothing)
 
             def begin(data: bytes, beginning: Beginning = beginning) -> None:
                 if said := beginning.feed(data):
@@ -207,7 +209,8 @@ class Attempts:
         """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
         body = refusal_in_band(data) if self._is_careful else None
         if body is not None:
-            raise read_refusal(400, {}, body, private=self.private)
+            assert self.protocol is not None
+            raise read_refusal(400, {}, body, private=self.private, read=self.protocol.read_refusal)
 
     def _relaxes(self, fault: GatewayError) -> bool:
         """Whether the same server is asked again with less. Then that try does not count."""

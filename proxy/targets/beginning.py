@@ -1,28 +1,26 @@
 """The beginning of a streamed answer, until something of it has come: so long another server may give it just as well.
 
-Frames that say nothing are comments, a role, empty text, and the events with which a response announces itself. A server sends them before it has
-computed anything; whoever passed them on could not ask again.
+Frames that say nothing are comments, and what the server's protocol has for announcing itself: a role, empty text. A
+server sends them before it has computed anything; whoever passed them on could not ask again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from ..fastparse import FrameTooLarge, SseFramer
-from ..protocols.wire import load
 
 MOST_BYTES: Final = 16 * 1024
 """A beginning of more is one, whatever it says."""
 
-_ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
-
 
 class Beginning:
-    """Keeps the bytes of an answer until they say something. `over`: they have."""
+    """Keeps the bytes of an answer until they say something. `over`: they have. `says_nothing`: see `ServerSide`."""
 
-    def __init__(self) -> None:
+    def __init__(self, says_nothing: Callable[[str | None, bytes], bool]) -> None:
         self.over = False
+        self._says_nothing = says_nothing
         self._framer = SseFramer(MOST_BYTES)
         self._held = bytearray()
 
@@ -44,30 +42,9 @@ class Beginning:
         return self._looked_at(self._framer.finish())
 
     def _looked_at(self, frames: Iterable[tuple[str | None, bytes]]) -> bytes:
-        silent = all(name is None and says_nothing(frame) for name, frame in frames)
+        silent = all(self._says_nothing(name, frame) for name, frame in frames)
         return b"" if silent and len(self._held) <= MOST_BYTES else self._all()
 
     def _all(self) -> bytes:
         self.over = True
         return self.held
-
-
-def says_nothing(frame: bytes) -> bool:
-    """Whether the data of a frame hold nothing of an answer, and no error."""
-    try:
-        value = load(frame)
-    except ValueError:
-        return False
-    if not isinstance(value, dict) or value.get("error") or value.get("object") == "error":
-        return False
-    if value.get("type") in _ANNOUNCED:
-        return True
-    choices = value.get("choices")
-    return isinstance(choices, list) and all(map(_is_silent, choices))
-
-
-def _is_silent(choice: Any) -> bool:
-    if not isinstance(choice, dict) or choice.get("finish_reason") or choice.get("text"):
-        return False
-    delta = choice.get("delta") or {}
-    return isinstance(delta, dict) and not any(value for key, value in delta.items() if key != "role")

@@ -25,7 +25,7 @@ from ..conversion import ConfigError, suggestion
 from ..errors import ClientFault
 from ..formats.longjson import compact
 from ..plainyaml import parse_yaml
-from ..protocols.chat import ChatProtocol
+from ..registry import usual_client
 from ..schema import validate_tool_name, validate_tool_schema
 from .matching import problem
 
@@ -130,7 +130,7 @@ class _Reader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
         self._ids: dict[str, int] = {}
-        self._protocol = ChatProtocol()
+        self._protocol = usual_client()
         self._shared = {
             name: self._tool({"name": name, **tool}, f"tools.{name}")
             for name, tool in (document.get("tools") or {}).items()

@@ -12,6 +12,7 @@ from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import GatewayError
 from proxy.events import Event, Fault, check
 from proxy.model import Message, ModelRequest, Text
+from proxy.registry import usual_server
 from proxy.testing import Upstream
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -45,7 +46,7 @@ async def connect(server: Upstream, client: str) -> AsyncIterator[Connect]:
     async def start(limits: LimitsConfig | None = None, **config: Any) -> HttpBackend:
         config.setdefault("url", server.url)
         config.setdefault("trust_env", client == "session")
-        backend = HttpBackend("up", BackendConfig(**config), limits or LimitsConfig())
+        backend = HttpBackend("up", BackendConfig(**config), limits or LimitsConfig(), usual_server(config.get("kind")))
         started.append(backend)
         await backend.start()
         return backend

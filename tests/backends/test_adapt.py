@@ -27,6 +27,8 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
+from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.responses import ResponsesProtocol
 
 
 def say(role: Any, text: str, **more: Any) -> Message:
@@ -142,18 +144,20 @@ UNKNOWN = Opaque("responses", {"type": "later_item"})
     ],
 )
 def test_what_the_server_has_no_form_for_is_no_turn(given: list[Message], sent: list[tuple[str, str]]) -> None:
-    assert shape(adapt(ask(*given), Capabilities(), wire="chat")) == sent
+    assert shape(adapt(ask(*given), Capabilities(), wire=ChatProtocol())) == sent
 
 
 def test_what_the_server_knows_stays_as_it_is() -> None:
     request = ask(say("user", "u"), Message("assistant", (UNKNOWN, Text("a"))), say("user", "v"))
-    kept = adapt(request, Capabilities(), wire="responses").messages
+    kept = adapt(request, Capabilities(), wire=ResponsesProtocol()).messages
     assert all(a is b for a, b in zip(kept, request.messages, strict=True))
 
 
 def test_what_is_unknown_in_a_result_is_its_text() -> None:
     request = ask(Message("tool", (ToolResult("c", (Text("a "), Opaque("responses", {"b": 1}))),)), say("user", "u"))
-    assert adapt(request, Capabilities(), wire="chat").messages[0].parts == (ToolResult("c", (Text('a {"b":1}'),)),)
+    assert adapt(request, Capabilities(), wire=ChatProtocol()).messages[0].parts == (
+        ToolResult("c", (Text('a {"b":1}'),)),
+    )
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("drop", {}), ("list", {"top_k": 5}), ("all", {"top_k": 5, "wild": 1})])

@@ -9,10 +9,13 @@ import orjson
 import pytest
 
 from proxy.backends.http import HttpBackend, base_url
-from proxy.config import BackendConfig, LimitsConfig, Timeouts
+from proxy.checks import check_values
+from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
+from proxy.conversion import ConfigError
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import Fault, Finish, fold
 from proxy.model import Usage
+from proxy.registry import usual_server
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
 
@@ -43,11 +46,14 @@ def test_what_is_no_url_is_refused(given: str) -> None:
         base_url(given, "/chat/completions")
 
 
-def test_a_backend_needs_a_url_and_a_protocol() -> None:
+def test_a_backend_needs_a_url() -> None:
     with pytest.raises(ValueError, match="url"):
-        HttpBackend("b", BackendConfig(), LimitsConfig())
-    with pytest.raises(ValueError, match="protocol"):
-        HttpBackend("b", BackendConfig(kind="mine", url="http://h"), LimitsConfig())
+        HttpBackend("b", BackendConfig(), LimitsConfig(), usual_server())
+
+
+def test_a_kind_of_server_without_a_url_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"backends\.b\.url: required for the kind 'openai_responses'"):
+        check_values(GatewayConfig(backends={"b": BackendConfig(kind="openai_responses")}))
 
 
 async def test_the_request_on_the_wire(server: Upstream, connect: Connect) -> None:
@@ -535,7 +541,7 @@ async def test_a_list_of_models_that_comes_in_pieces(server: Upstream, connect: 
 
 
 async def test_a_backend_must_be_started() -> None:
-    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:1"), LimitsConfig())
+    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:1"), LimitsConfig(), usual_server())
     await backend.close()
     with pytest.raises(RuntimeError, match="not started"):
         await backend.open(ask(), request_id="r")

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from proxy.backends.private import Private
-from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, read_message, read_refusal
+from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 from proxy.errors import BackendFault, ClientFault
+from proxy.protocols import openai
 
 
 def said(message: str, **more: object) -> bytes:
@@ -62,7 +63,7 @@ def test_a_model_that_the_server_does_not_have(body: bytes) -> None:
     error = read_refusal(404, {}, body)
     assert isinstance(error, ClientFault)
     assert (error.status, error.code, error.param, error.transient) == (404, "model_not_found", "model", False)
-    assert read_message(body)[0] in error.message
+    assert openai.read_refusal(body)[0] in error.message
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_context_length(body: bytes) -> None:
     ],
 )
 def test_read_message(body: bytes, message: str) -> None:
-    assert read_message(body)[0] == message
+    assert openai.read_refusal(body)[0] == message
 
 
 @pytest.mark.parametrize(

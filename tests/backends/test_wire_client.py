@@ -18,6 +18,7 @@ from proxy.backends.wire_answer import WireAnswer
 from proxy.backends.wire_client import WireClient
 from proxy.config import BackendConfig, LimitsConfig, Pool, Timeouts
 from proxy.errors import BackendFault
+from proxy.registry import usual_server
 from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
@@ -385,7 +386,7 @@ async def test_without_httptools_the_session_serves(monkeypatch: pytest.MonkeyPa
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "httptools", None)
     async with Peer() as peer:
-        backend = HttpBackend("up", BackendConfig(url=str(peer.url)), LimitsConfig())
+        backend = HttpBackend("up", BackendConfig(url=str(peer.url)), LimitsConfig(), usual_server())
         await backend.start()
         assert isinstance(backend._client, SessionClient)
         await backend.close()

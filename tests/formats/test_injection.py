@@ -34,6 +34,8 @@ REQUIRED = ToolChoice("required")
 class Model:
     """A backend of which only the profile matters."""
 
+    protocol = None
+
     def __init__(self, constrain: str) -> None:
         self.capabilities = Capabilities(constrain=constrain)
 

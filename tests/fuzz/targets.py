@@ -27,7 +27,7 @@ from proxy.events import Event, Fault, Finish, Start, check, normalise
 from proxy.formats.base import ToolFormat
 from proxy.judging.repair import parses, repair_json
 from proxy.protocols import wire
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ClientSide, ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.responses import ResponsesProtocol
@@ -254,7 +254,7 @@ def lanes(data: bytes) -> None:
 def readers(data: bytes) -> None:
     """Readers of model servers' streams: any bytes give a stream by the grammar of events, the same for any split."""
     tape = Tape(data)
-    protocol: WireProtocol = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
+    protocol: ServerSide = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
     seed, bound = tape.byte(), tape.pick([1 << 20, 400])
     wire = tape.wire(WIRE)
     found = []
@@ -323,7 +323,7 @@ KEYS: Final = [
 ]  # fmt: skip
 
 
-def _request(protocol: WireProtocol, valid_ones: list[dict[str, Any]], data: bytes) -> None:
+def _request(protocol: ClientSide, valid_ones: list[dict[str, Any]], data: bytes) -> None:
     tape = Tape(data)
     raw = dump(tape.mutated(tape.pick(valid_ones), LEAVES, KEYS, 12))
     if tape.flag():  # bytes changed as well
@@ -445,7 +445,7 @@ def repair(data: bytes) -> None:
 def reply(data: bytes) -> None:
     """A whole answer of a model server: read, or an error that says whose fault it is."""
     tape = Tape(data)
-    protocol: WireProtocol = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
+    protocol: ServerSide = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
     start = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "usage": {"prompt_tokens": 1},
              "choices": [{"index": 0, "message": {"role": "assistant", "content": "x", "tool_calls": [CALL]},
                           "text": "x", "finish_reason": "stop", "logprobs": None}]}  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxy import open_scanner
 from proxy.errors import GatewayError
 from proxy.events import Event, Fault, Finish, Start, check
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.relay import Relay
@@ -93,7 +93,7 @@ def wires(draw: st.DrawFn) -> list[bytes]:
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 @settings(max_examples=200, deadline=None)
 @given(wire=wires())
-def test_readers_take_anything(protocol: WireProtocol, wire: list[bytes]) -> None:
+def test_readers_take_anything(protocol: ServerSide, wire: list[bytes]) -> None:
     reader = protocol.reader(frame_bytes=2000)
     events: list[Event] = [event for data in wire for event in reader.feed(data)]
     events += reader.finish()
@@ -116,7 +116,7 @@ def test_a_relay_takes_anything_and_invents_nothing(wire: list[bytes]) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 @settings(max_examples=100, deadline=None)
 @given(body=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_whole_answers_are_read_or_refused(protocol: WireProtocol, body: bytes) -> None:
+def test_whole_answers_are_read_or_refused(protocol: ServerSide, body: bytes) -> None:
     try:
         assert protocol.read_reply(body).choices
     except GatewayError as error:

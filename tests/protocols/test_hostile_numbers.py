@@ -18,7 +18,7 @@ import pytest
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError, check, fold, unfold
 from proxy.model import ModelReply
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ServerSide
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.drafts import CallDrafts
@@ -120,13 +120,13 @@ def _responses_whole() -> list[dict[str, Any]]:
     ]
 
 
-STREAMS: dict[str, tuple[WireProtocol, list[dict[str, Any]]]] = {
+STREAMS: dict[str, tuple[ServerSide, list[dict[str, Any]]]] = {
     "chat": (CHAT, CHAT_STREAM),
     "completions": (TEXT, TEXT_STREAM),
     **{path.stem: (CHAT, _golden(path.name)) for path in sorted(GOLDEN.glob("chat-*.sse"))},
     **{path.stem: (RESPONSES, _golden(path.name)) for path in sorted(GOLDEN.glob("responses-*.sse"))},
 }
-WHOLES: list[tuple[WireProtocol, dict[str, Any]]] = [
+WHOLES: list[tuple[ServerSide, dict[str, Any]]] = [
     *((CHAT, body) for body in CHAT_WHOLE),
     *((TEXT, body) for body in CHAT_WHOLE),
     *((RESPONSES, body) for body in _responses_whole()),

@@ -15,7 +15,7 @@ from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, t
 from proxy.exchange import EXCHANGE, Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ClientSide
 from proxy.record import AccessRecord
 from proxy.reply import Reply
 from proxy.routing import Route
@@ -45,7 +45,7 @@ def exchange(
     request = ModelRequest("m", (), tools or (READ, STRICT, FREE), choice or ToolChoice(), parallel_tool_calls=parallel)
     made = Exchange(
         id="req-1",
-        protocol=cast(WireProtocol, None),
+        protocol=cast(ClientSide, None),
         route=Route(
             config=RouteConfig(),
             options=RouteOptions(**options),

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.targets.beginning import MOST_BYTES, Beginning, says_nothing
+from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.responses import ResponsesProtocol
+from proxy.targets.beginning import MOST_BYTES, Beginning
 from proxy.testing import chunk, frame
 
 ROLE = chunk({"role": "assistant", "content": ""})
+CHAT, RESPONSES = ChatProtocol(), ResponsesProtocol()
 SILENT: list[Any] = [
     ROLE,
     chunk({"role": "assistant"}),
@@ -49,19 +52,23 @@ SPEAKING: list[Any] = [
 ]
 
 
+def says_nothing(name: str | None, data: bytes) -> bool:
+    return CHAT.says_nothing(name, data) or RESPONSES.says_nothing(name, data)
+
+
 @pytest.mark.parametrize("value", SILENT)
 def test_what_says_nothing(value: Any) -> None:
-    assert says_nothing(orjson.dumps(value))
+    assert says_nothing(None, orjson.dumps(value))
 
 
 @pytest.mark.parametrize("value", SPEAKING)
 def test_what_says_something(value: Any) -> None:
-    assert not says_nothing(orjson.dumps(value))
+    assert not says_nothing(None, orjson.dumps(value))
 
 
 @pytest.mark.parametrize("frame", [b"[DONE]", b"no json", b""])
 def test_what_is_no_chunk_says_something(frame: bytes) -> None:
-    assert not says_nothing(frame)
+    assert not says_nothing(None, frame)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_what_is_no_chunk_says_something(frame: bytes) -> None:
 def test_all_comes_with_the_first_that_says_something(last: bytes, silent: list[bytes], cuts: list[int]) -> None:
     data = b"".join(silent) + last
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    beginning = Beginning()
+    beginning = Beginning(says_nothing)
     got = [beginning.feed(data[start:end]) for start, end in pairwise(places)]
     assert b"".join(got) == data
     assert beginning.over
@@ -83,10 +90,10 @@ def test_all_comes_with_the_first_that_says_something(last: bytes, silent: list[
 
 def test_a_last_frame_needs_no_blank_line() -> None:
     for end in (b"data: [DONE]", b"data: [DONE]\n", frame(chunk({"content": "a"})).rstrip()):
-        beginning = Beginning()
+        beginning = Beginning(says_nothing)
         assert beginning.feed(frame(ROLE) + end) == b""
         assert beginning.finish() == frame(ROLE) + end
-    beginning = Beginning()
+    beginning = Beginning(says_nothing)
     assert beginning.feed(frame(ROLE)) == b""
     assert beginning.finish() == b""
     assert not beginning.over
@@ -94,7 +101,7 @@ def test_a_last_frame_needs_no_blank_line() -> None:
 
 @pytest.mark.parametrize("endless", [b": hello\n\n", frame(ROLE), b": " + b"x" * 99])
 def test_not_much_is_kept(endless: bytes) -> None:
-    beginning = Beginning()
+    beginning = Beginning(says_nothing)
     fed = 0
     while not beginning.feed(endless):
         fed += len(endless)

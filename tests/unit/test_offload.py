@@ -135,7 +135,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         "middlewares.forwarding.adapt",
         "proxy.backends.http.dump_in_pieces",
         "proxy.usage._text_pieces",
-        "middlewares.conversation.input_items",
+        "proxy.protocols.responses_turns.input_items",
         "proxy.store.memory.encoded",
         "proxy.store.encoding.dump_in_pieces",
     ):

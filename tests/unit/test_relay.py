@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.responses import ResponsesProtocol
 from proxy.relay import Relay
 from proxy.testing import chunk, frame
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = frame(chunk({"content": 'an "error" in words, [DONE], data: [DONE]'}))
 LAST = frame(chunk({}, "stop"))
 DONE = b"data: [DONE]\n\n"
@@ -19,9 +23,9 @@ ERROR = frame({"error": {"message": "no memory at http://10.0.0.1:8000", "code":
 COMMENT = b": hello\n\n"
 
 
-def relayed(data: bytes, cuts: list[int] | None = None) -> tuple[bytes, Relay]:
+def relayed(data: bytes, cuts: list[int] | None = None, protocol: ServerSide | None = None) -> tuple[bytes, Relay]:
     """What goes out of these bytes, read in these pieces, the end included."""
-    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    relay = Relay(protocol or ChatProtocol(), frame_bytes=4096 if protocol is None else 1 << 16)
     out = b""
     points = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts or ())})
     for start, end in pairwise(points):
@@ -69,6 +73,18 @@ def test_a_last_frame_without_its_blank_line_counts_if_it_is_whole() -> None:
     assert relayed(TEXT + LAST.rstrip())[0] == TEXT + LAST + DONE
     out, relay = relayed(TEXT + LAST[:-20])
     assert out == TEXT
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_disconnected"
+
+
+@pytest.mark.parametrize("name", ["all-kinds", "incomplete"])
+@settings(max_examples=20)
+@given(cuts=st.lists(st.integers(0, 100_000), max_size=8))
+def test_the_protocol_says_what_an_end_is(name: str, cuts: list[int]) -> None:
+    stream = (GOLDEN / f"responses-{name}.sse").read_bytes()
+    out, relay = relayed(stream + frame("[DONE]"), cuts, ResponsesProtocol())
+    assert (out, relay.fault, relay.ended, relay.spoke) == (stream, None, True, True)
+    out, relay = relayed(stream[:-9], cuts, ResponsesProtocol())
     assert relay.fault is not None
     assert relay.fault.code == "upstream_disconnected"
 

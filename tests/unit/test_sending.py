@@ -17,7 +17,7 @@ from proxy.backends.private import NOTHING
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import BackendObserver
 from proxy.registry import registries
@@ -38,7 +38,7 @@ class Wire:
     queued_s = 0.0
 
     def __init__(self, reads: list[bytes]) -> None:
-        self.protocol: WireProtocol | None = ChatProtocol()
+        self.protocol: ServerSide | None = ChatProtocol()
         self.reads = reads
         self.given = 0
         self.paused = asyncio.Event()

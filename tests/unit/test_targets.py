@@ -19,7 +19,7 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.exchange import Exchange
 from proxy.model import Message, ModelReply, ModelRequest, Text
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.targets.attempts import Attempts
@@ -38,7 +38,7 @@ class Fake:
 
     name: str
     plan: list[Any] = field(default_factory=list)
-    protocol: WireProtocol | None = None
+    protocol: ServerSide | None = None
     capabilities: Capabilities = field(default_factory=Capabilities)
     asked: int = 0
     hangs: asyncio.Event = field(default_factory=asyncio.Event)

@@ -123,6 +123,7 @@ def test_name_rules_of_the_route_and_the_protocol() -> None:
 
     class Responses(ChatProtocol):
         name = "responses"
+        name_chars = 128
 
     Case(protocol=Responses()).passes(tools=[flat("x" * 128)])
     assert Case(protocol=Responses()).fault(tools=[flat("x" * 129)]) == (SCHEMA, "tools[0].name")

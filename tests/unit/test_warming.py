@@ -10,7 +10,7 @@ import fastjsonschema
 import pytest
 
 from proxy.protocols import shape
-from proxy.protocols.base import WireProtocol
+from proxy.protocols.base import ClientSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol
 from proxy.registry import registries
@@ -18,13 +18,13 @@ from proxy.testing import Say, Upstream
 from proxy.warming import _rehearse
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 
-CLIENTS: list[type[WireProtocol]] = [ChatProtocol, ResponsesProtocol]
+CLIENTS: list[type[ClientSide]] = [ChatProtocol, ResponsesProtocol]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", sorted(registries().formats.names()))
-def test_every_format_can_be_rehearsed(client: type[WireProtocol], name: str) -> None:
-    _rehearse.__wrapped__(client.name, client, ChatProtocol, registries().formats.get(name))
+def test_every_format_can_be_rehearsed(client: type[ClientSide], name: str) -> None:
+    _rehearse.__wrapped__(client, ChatProtocol, registries().formats.get(name))
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses"])

@@ -1,0 +1,70 @@
+"""What OpenAI's protocols share, whatever they ask for: keys, errors, the list of models, a tool in an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from ..errors import GatewayError
+from .wire import dump
+
+PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+TOOL: Final[Mapping[str, Any]] = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks.",
+    "parameters": PARAMETERS,
+}
+"""That of `ClientSide.example`."""
+
+_TOO_LONG: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_KNOWN_CODES: Final = _TOO_LONG | {"model_not_found"}
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """See `ServerSide.headers`."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def write_error(error: GatewayError) -> bytes:
+    """The error envelope (R13.1). The request id is in the headers only."""
+    return dump(error.envelope())
+
+
+def read_refusal(body: bytes) -> tuple[str, str | None]:
+    """See `ServerSide.read_refusal`: OpenAI's envelope, `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, or
+    short plain text."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace").strip()
+        return ("" if text.startswith("<") else text), None
+    code: str | None = None
+    if isinstance(parsed, dict):
+        error = parsed.get("error", parsed)
+        if isinstance(error, dict):
+            words = [error.get("code"), error.get("type")]
+            code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
+            code = "context_length_exceeded" if code in _TOO_LONG else code
+            if error.get("param") == "model":
+                code = code or "model_not_found"
+            parsed = error.get("message") or error.get("detail") or ""
+        else:
+            parsed = error
+    return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
+
+
+def write_models(names: Sequence[str]) -> bytes:
+    """See `ClientSide.write_models`."""
+    return orjson.dumps({"object": "list", "data": [_model(name) for name in names]})
+
+
+def write_model(name: str) -> bytes:
+    """See `ClientSide.write_model`."""
+    return orjson.dumps(_model(name))
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}

@@ -1,0 +1,324 @@
+"""A protocol that comes as a plug-in (`tests/protocols/tiny.py`) has all that the built-in ones have, and nothing in the gateway knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy import registry
+from proxy.conversion import ConfigError
+from proxy.errors import BackendFault
+from proxy.events import Fault, Finish, Open, check, fold, unfold
+from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from proxy.protocols.base import WriteOptions
+from proxy.registry import Registries, registries
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.edge import running
+from tests.protocols.tiny import TinyProtocol
+
+TINY = "/v1/tiny"
+SAY = [{"who": "user", "text": "hi"}]
+TOOL = {"name": "read", "takes": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}
+WIRE = TinyProtocol()
+OPTIONS = WriteOptions(request=ModelRequest("m", ()), created=1)
+CALLING = ModelReply(
+    "", "m", 1, (ReplyChoice((Text("Reading."), ToolUse("c1", "read", '{"path":"a"}')), "stop"),), Usage(3, 2)
+)
+SSE = {"Content-Type": "text/event-stream"}
+JSON = {"Content-Type": "application/json"}
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plug-in, as its package would be found."""
+    found = registry._installed
+    groups = ("toolwire.client_protocols", "toolwire.server_protocols")
+
+    def entry_points(group: str) -> tuple[EntryPoint, ...]:
+        mine = (EntryPoint("tiny", "tests.protocols.tiny:TinyProtocol", group),) if group in groups else ()
+        return (*found(group), *mine)
+
+    monkeypatch.setattr(registry, "_installed", entry_points)
+
+
+def frames(answer: WireAnswer) -> list[Any]:
+    return [orjson.loads(line[6:]) for line in answer.body.split(b"\n") if line.startswith(b"data: ")]
+
+
+def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
+    """A tiny server; a contrary one streams what is not to be, and the other way round."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream", False) is not contrary:
+            return Answer([WIRE.writer(OPTIONS).feed(unfold(reply))], headers=SSE)
+        return Answer([WIRE.write_reply(reply, OPTIONS)], headers=JSON, framing="length")
+
+    return answer
+
+
+async def before_chat(turn: Any, body: dict[str, Any], **more: Any) -> tuple[WireAnswer, Upstream]:
+    """What a tiny client gets in front of a server that speaks Chat."""
+    async with Upstream([turn]) as up, serving(upstream_config(up.url)) as server:
+        return await post(server, body, path=TINY, **more), up
+
+
+async def behind(turn: Any, body: dict[str, Any], path: str) -> tuple[WireAnswer, Upstream]:
+    """What a client gets in front of a tiny server that does tools itself."""
+    async with Upstream([turn]) as up:
+        config = upstream_config(up.url, backend={"kind": "tiny", "api_key": "k1"}, defaults={"mode": "native"})
+        async with serving(config) as server:
+            return await post(server, body, path=path), up
+
+
+# --- its clients ----------------------------------------------------------------------------------------------------
+
+
+@both
+async def test_a_client_gets_calls_out_of_text(stream: bool) -> None:
+    turn = Say("Reading. ", block("read", {"path": "a"}), usage=(7, 5))
+    answer, up = await before_chat(turn, {"say": SAY, "tools": [TOOL], "stream": stream})
+    assert answer.status == 200
+    assert answer.headers["X-Tiny-Id"] == answer.headers["X-Request-Id"]
+    sent = up.requests[0].json
+    assert "tools" not in sent
+    assert "read" in sent["messages"][0]["content"]
+    if stream:
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        *said, call, end = frames(answer)
+        text = "".join(frame["text"] for frame in said)
+        calls = [call["call"]]
+    else:
+        end = answer.json()
+        text, calls = end["text"], end["calls"]
+    assert text.strip() == "Reading."
+    assert [(call["name"], call["args"]) for call in calls] == [("read", {"path": "a"})]
+    assert (end["end"], end["cost"]) == ("stop", [7, 5])
+
+
+@both
+async def test_a_conversation_goes_on(stream: bool) -> None:
+    say = [
+        *SAY,
+        {"who": "model", "text": "", "calls": [{"id": "c1", "name": "read", "args": {"path": "a"}}]},
+        {"who": "tool", "of": "c1", "text": "It says b."},
+    ]
+    answer, up = await before_chat(Say("b"), {"say": say, "tools": [TOOL], "stream": stream})
+    assert answer.status == 200
+    assert "It says b." in up.requests[0].json["messages"][-1]["content"]
+
+
+@both
+async def test_errors_of_the_server_are_in_its_words(stream: bool) -> None:
+    answer, _ = await before_chat(Refuse(500, "no memory"), {"say": SAY, "stream": stream})
+    assert answer.status == 502
+    assert answer.json()["error"]["code"] == "upstream_error"
+    assert "no memory" in answer.json()["error"]["said"]
+
+
+async def test_a_stream_that_breaks_off_says_so_in_its_words() -> None:
+    answer, _ = await before_chat(Say("Hel", cut=True), {"say": SAY, "stream": True})
+    text, fault = frames(answer)
+    assert text == {"text": "Hel"}
+    assert fault["error"]["code"] == "upstream_disconnected"
+
+
+FAULTS: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
+    "no JSON": ("POST", TINY, {"data": b"{", "headers": JSON}, 400, "invalid_json"),
+    "no model": ("POST", TINY, {"json": {"say": SAY}}, 400, "missing_required_parameter"),
+    "shape": ("POST", TINY, {"json": {"model": "m", "say": 1}}, 400, "invalid_value"),
+    "type": ("POST", TINY, {"data": b"x"}, 415, "unsupported_media_type"),
+    "too large": ("POST", TINY, {"json": {"model": "m", "say": "x" * 9000}}, 413, "request_too_large"),
+    "no such model": ("POST", TINY, {"json": {"model": "other", "say": SAY}}, 404, "model_not_found"),
+    "method": ("GET", TINY, {}, 405, "method_not_allowed"),
+    "below": ("POST", f"{TINY}/count", {}, 404, "not_found"),
+    "without a version": ("DELETE", "/tiny", {}, 405, "method_not_allowed"),
+    "by its header": ("GET", "/v1/nothing", {"headers": {"X-Tiny-Version": "1"}}, 404, "not_found"),
+    "the name": ("POST", TINY, {"json": {"model": "m", "say": SAY, "tools": [{**TOOL, "name": "ü"}]}}, 400, "invalid_tool_schema"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAULTS)
+async def test_its_path_says_whose_words_an_error_has(case: str) -> None:
+    method, path, more, status, code = FAULTS[case]
+    config = read_config(
+        {
+            "backends": {"mock": {"kind": "mock", "script": ["hi"]}},
+            "limits": {"body_bytes": 4096},
+            "routes": [{"model": "m", "backend": "mock"}],
+        }
+    )
+    async with serving(config) as server, aiohttp.ClientSession() as session:
+        async with session.request(method, server.make_url(path), **more) as response:
+            told = orjson.loads(await response.read())
+            assert response.status == status
+            ident, given = response.headers["X-Tiny-Id"], response.headers["X-Request-Id"]
+        async with session.get(server.make_url(CHAT)) as response:
+            others = orjson.loads(await response.read())
+    assert (set(told["error"]), told["error"]["code"]) == ({"code", "said"}, code)
+    assert ident == given
+    assert set(others["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_so_has_a_wrong_key() -> None:
+    async with serving(read_config({"backends": {"mock": {"kind": "mock"}}, "auth": {"keys": ["right"]}})) as server:
+        answer = await post(server, {"say": SAY}, path=TINY, headers={"x-api-key": "wrong"})
+        others = await post(server, {"messages": USER}, headers={"x-api-key": "wrong"})
+    assert (answer.status, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert set(answer.json()["error"]) == {"code", "said"}
+    assert "said" not in others.json()["error"]
+
+
+@pytest.mark.parametrize(("path", "words"), [(TINY, "said"), ("/v1/responses", "message"), ("/", "message")])
+async def test_so_has_what_is_refused_before_there_is_a_handler(path: str, words: str) -> None:
+    async with running(read_config({"backends": {"mock": {"kind": "mock"}}})) as gateway:
+        told = await gateway.said(b"POST %b HTTP/1.1\r\nHost: h\r\nExpect: miracles\r\n\r\n" % path.encode())
+    assert told.startswith(b"HTTP/1.1 417")
+    assert words in orjson.loads(told.partition(b"\r\n\r\n")[2])["error"]
+
+
+async def test_a_header_of_its_clients_says_whose_list_of_models_it_is() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock"}}, "routes": [{"model": "m", "backend": "mock"}]})
+    async with serving(config) as server, aiohttp.ClientSession(headers={"x-tiny-version": "1"}) as session:
+        async with session.get(server.make_url("/v1/models")) as response:
+            assert orjson.loads(await response.read()) == {"names": ["m"]}
+        async with session.get(server.make_url("/v1/models/m")) as response:
+            assert orjson.loads(await response.read()) == {"name": "m"}
+
+
+# --- its servers ----------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
+async def test_a_chat_client_in_front_of_its_server(stream: bool, contrary: bool) -> None:
+    body = {"messages": USER, "tools": [function("read", path="string")], "stream": stream}
+    answer, up = await behind(speaking(CALLING, contrary=contrary), body, CHAT)
+    (asked,) = up.requests
+    assert (asked.path, asked.headers["x-tiny-key"], asked.headers["x-tiny-version"]) == (TINY, "k1", "1")
+    assert "authorization" not in asked.headers
+    assert (asked.json["say"], [tool["name"] for tool in asked.json["tools"]]) == (SAY, ["read"])
+    if not stream:
+        choice = answer.json()["choices"][0]
+        message = choice["message"]
+        assert (message["content"], choice["finish_reason"]) == ("Reading.", "tool_calls")
+        assert message["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path":"a"}'}
+        assert answer.json()["usage"]["total_tokens"] == 5
+        return
+    *said, done = answer.frames()
+    choices = [frame["choices"][0] for frame in said if frame["choices"]]
+    assert (done, choices[-1]["finish_reason"]) == ("[DONE]", "tool_calls")
+    assert "".join(choice["delta"].get("content") or "" for choice in choices) == "Reading."
+    calls = [call for choice in choices for call in choice["delta"].get("tool_calls") or ()]
+    assert "".join(call["function"].get("arguments", "") for call in calls) == '{"path":"a"}'
+
+
+@both
+async def test_its_bytes_pass_to_its_own_client(stream: bool) -> None:
+    body = {"say": SAY, "tools": [TOOL], "stream": stream, "odd": [1]}
+    turn = speaking(CALLING)
+    answer, up = await behind(turn, body, TINY)
+    (asked,) = up.requests
+    assert asked.json == {"model": "m", **body}
+    assert [answer.body] == list(turn(asked).steps)
+
+
+async def test_a_healthy_stream_ends_where_it_says_so() -> None:
+    data = WIRE.writer(OPTIONS).feed(unfold(CALLING))
+    answer, _ = await behind(
+        Answer([data, b'data: {"text":"late"}\n\n'], headers=SSE), {"say": SAY, "stream": True}, TINY
+    )
+    assert answer.body == data
+    answer, _ = await behind(Answer([data[:40]], headers=SSE), {"say": SAY, "stream": True}, TINY)
+    assert frames(answer)[-1]["error"]["code"] == "upstream_disconnected"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHAT, {"messages": USER}), (TINY, {"say": SAY}), ("/v1/responses", {"input": "hi"})]
+)
+@both
+async def test_its_refusals_are_understood(path: str, body: dict[str, Any], stream: bool) -> None:
+    refusal = Refuse(404, body=b'{"error":{"code":"who","said":"never heard of it"}}')
+    answer, _ = await behind(refusal, {**body, "stream": stream}, path)
+    told = answer.json()["error"]
+    assert (answer.status, told["code"]) == (404, "model_not_found")
+    assert "never heard of it" in told["said" if path == TINY else "message"]
+
+
+async def test_what_says_nothing_is_nothing_yet() -> None:
+    """Another try is made as long as nothing of an answer came."""
+    async with Upstream([Answer([b'data: {"text":""}\n\n'], headers=SSE, cut=True), speaking(CALLING)]) as up:
+        defaults = {"mode": "native", "retry": {"attempts": 2, "backoff_s": 0}}
+        async with serving(upstream_config(up.url, backend={"kind": "tiny"}, defaults=defaults)) as server:
+            answer = await post(server, {"messages": USER, "stream": True})
+    assert len(up.requests) == 2
+    assert answer.frames()[-1] == "[DONE]"
+
+
+@both
+async def test_a_responses_client_in_front_of_its_server(stream: bool) -> None:
+    tool = {"type": "function", **function("read", path="string")["function"]}
+    answer, _ = await behind(speaking(CALLING), {"input": "hi", "tools": [tool], "stream": stream}, "/v1/responses")
+    shown = answer.json() if not stream else frames(answer)[-1]["response"]
+    assert [item["type"] for item in shown["output"]] == ["message", "function_call"]
+
+
+# --- as a plug-in ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_program_may_register_it_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    plugins = registries()
+    assert "tiny" not in plugins.clients.names()
+    plugins.clients.register("tiny", TinyProtocol)
+    plugins.servers.register("tiny", TinyProtocol)
+    async with Upstream([speaking(CALLING)]) as up:
+        config = upstream_config(up.url, backend={"kind": "tiny"}, defaults={"mode": "native"})
+        async with serving(config, plugins) as server:
+            answer = await post(server, {"say": SAY}, path=TINY)
+    assert answer.json()["text"] == "Reading."
+
+
+class Impostor(TinyProtocol):
+    path = "/chat/completions"
+
+
+@pytest.mark.parametrize(("side", "told"), [(TinyProtocol, "name"), (Impostor, "path")])
+def test_two_may_not_share_a_name_or_a_path(side: type[TinyProtocol], told: str) -> None:
+    plugins = registries()
+    plugins.clients.register("another", side if told == "name" else type("Other", (side,), {"name": "other"}))
+    with pytest.raises(ConfigError, match=f"same {told}"):
+        plugins.client_sides()
+
+
+def test_a_kind_of_backend_is_one_thing() -> None:
+    plugins: Registries = registries()
+    assert "tiny" in plugins.backends.names()
+    with pytest.raises(ConfigError, match="two backends are called 'tiny'"):
+        plugins.backends.register("tiny", lambda name, config, limits: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ConfigError, match="did you mean 'openai_chat'"):
+        plugins.backends.get("openai_chap")
+
+
+# --- its own laws ---------------------------------------------------------------------------------------------------
+
+
+def test_what_it_writes_it_reads() -> None:
+    wire = WIRE.writer(OPTIONS).feed(unfold(CALLING))
+    for size in (1, 7, len(wire)):
+        reader = WIRE.reader(frame_bytes=4096)
+        events = [event for at in range(0, len(wire), size) for event in reader.feed(wire[at : at + size])]
+        check(events)
+        assert fold(events).choices == CALLING.choices
+    assert WIRE.read_reply(WIRE.write_reply(CALLING, OPTIONS)).choices == CALLING.choices
+    assert isinstance(WIRE.reader(frame_bytes=9).feed(b"data: 0123456789\n\n")[-1], Fault)
+    with pytest.raises(BackendFault):
+        WIRE.read_reply(b"[]")
+    assert {Open, Finish} <= {type(event) for event in unfold(CALLING)}

@@ -1,0 +1,92 @@
+"""Nothing outside of `proxy/protocols` knows a protocol by its name: what differs between them, they say themselves (docs/adr/0024).
+
+The names stand in one table, that of `proxy.registry`.
+"""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
+from tests.unit.test_imports import ROOT, everything, read
+
+SHARED = {"proxy.protocols." + name for name in ("base", "numbers", "openai", "shape", "sides", "stored_form", "wire")}
+"""Modules that are no single protocol's."""
+
+TYPED = {"proxy.toolapi"}
+"""Helpers for programs that work with OpenAI's types, whatever the gateway serves."""
+
+NAMES = {*CLIENT_PROTOCOLS, *SERVER_PROTOCOLS, "completions"}
+
+
+def own(module: str) -> bool:
+    return module.startswith("proxy.protocols.") and module not in SHARED
+
+
+def imported(module: str, file: str, source: str, modules: frozenset[str]) -> Iterator[str]:
+    """Imports of what belongs to one protocol."""
+    for step in read(module, file, source, modules):
+        if own(step.module):
+            yield f"{step.place}: {module} imports {step.module}"
+
+
+def compared(file: str, source: str) -> Iterator[str]:
+    """Comparisons with the name of one, and tables with one for a key."""
+    for node in ast.walk(ast.parse(source)):
+        inside: list[ast.AST | None] = []
+        match node:
+            case ast.Compare():
+                inside = [node.left, *node.comparators]
+            case ast.Dict():
+                inside = [*node.keys]
+            case ast.MatchValue():
+                inside = [node.value]
+            case ast.Call(func=ast.Attribute(attr="get" | "register"), args=[first, *_]):
+                inside = [first]
+        for found in (leaf for top in inside if top is not None for leaf in ast.walk(top)):
+            if isinstance(found, ast.Constant) and found.value in NAMES:
+                yield f"{file}:{found.lineno}: {found.value!r}"
+
+
+def sources() -> Iterator[tuple[str, str, str]]:
+    for module in everything():
+        if not module.startswith("proxy.protocols") and module not in {*TYPED, "proxy.registry"}:
+            path = ROOT / (module.replace(".", "/") + ".py")
+            path = path if path.exists() else ROOT / module.replace(".", "/") / "__init__.py"
+            yield module, str(path.relative_to(ROOT)), path.read_text("utf-8")
+
+
+def test_nobody_imports_what_is_one_protocols() -> None:
+    modules = frozenset(everything())
+    assert [line for module, file, source in sources() for line in imported(module, file, source, modules)] == []
+
+
+def test_nobody_asks_for_a_protocols_name() -> None:
+    assert [line for _, file, source in sources() for line in compared(file, source)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from .protocols.chat import ChatProtocol",
+        "def f():\n    from .protocols import responses_items",
+        "if TYPE_CHECKING:\n    from .protocols.chat_reader import ChatReader",
+    ],
+)
+def test_an_import_is_noticed(source: str) -> None:
+    assert list(imported("proxy.x", "proxy/x.py", source, frozenset(everything())))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'x = exchange.protocol.name == "responses"',
+        'x = name in ("chat", "completions")',
+        'LONGEST = {"chat": 64}',
+        'match kind:\n    case "openai_chat":\n        pass',
+        'x = LONGEST.get("chat", 128)',
+    ],
+)
+def test_a_name_is_noticed(source: str) -> None:
+    assert list(compared("x.py", source))
