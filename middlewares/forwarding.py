@@ -58,7 +58,16 @@ class Forwarding(Middleware):
         record = exchange.record
         constraint = asked.constraint
         relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
-        source = Attempts(exchange, prepare, key, relaxation)
+        source = Attempts(
+            route.targets,
+            route.options.retry,
+            prepare,
+            record=record,
+            request_id=exchange.id,
+            large=is_large(asked),
+            key=key,
+            relaxation=relaxation,
+        )
         before = time.monotonic()
         record.asks(before)
         try:

@@ -21,24 +21,22 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from ..backends.base import Source
 from ..backends.connections import disconnected, timed_out
 from ..backends.leaks import check_reply, leaks_of
 from ..backends.refusals import hidden, read_refusal
 from ..backends.retry_after import retry_after_s
+from ..config import RetryConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
-from ..offload import is_large, offload
-from ..record import BackendObserver, observe_call
+from ..offload import offload
+from ..record import AccessRecord, BackendObserver, observe_call
 from .beginning import Beginning
 from .enforcing import Relaxation, refusal_in_band
-from .targets import Member, is_failure
-
-if TYPE_CHECKING:
-    from ..exchange import Exchange
+from .targets import Member, Targets, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")
@@ -48,10 +46,11 @@ Prepare = Callable[[Member], tuple[ModelRequest, bytes | None]]
 
 
 class Attempts:
-    """The answer to the request of `exchange`, by whichever server of its route gives one: a `Source`, once `open` has returned.
+    """The answer to one request, by whichever server of a route gives one: a `Source`, once `open` has returned.
     Must be closed then.
 
-    `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`. `relaxation`: what a server need not enforce.
+    `targets` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`: that takes long enough for a
+    thread of its own. `record` and `request_id` are those of the exchange. `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`. `relaxation`: what a server need not enforce.
     """
 
     # How it is before the first try; so that this costs a request nothing.
@@ -67,13 +66,23 @@ class Attempts:
     """The server that was asked last, and what it was sent."""
 
     def __init__(
-        self, exchange: Exchange, prepare: Prepare, key: bytes = b"", relaxation: Relaxation | None = None
+        self,
+        targets: Targets,
+        retry: RetryConfig,
+        prepare: Prepare,
+        *,
+        record: AccessRecord,
+        request_id: str,
+        large: bool = False,
+        key: bytes = b"",
+        relaxation: Relaxation | None = None,
     ) -> None:
-        self._targets = exchange.route.targets
-        self._retry = exchange.route.options.retry
-        self._exchange = exchange
-        self._record = exchange.record
+        self._targets = targets
+        self._retry = retry
+        self._record = record
+        self._request_id = request_id
         self._prepare = prepare
+        self._large = large
         self._key = key
         self._relaxation = relaxation
         self.protocol = self._targets.protocol
@@ -238,14 +247,14 @@ class Attempts:
     async def _ask(self, member: Member) -> None:
         """Ask `member`, and whoever is next if it does not accept."""
         while True:
-            if is_large(self._exchange.request):
+            if self._large:
                 request, body = await offload(True, self._prepare, member)
             else:
                 request, body = self._prepare(member)
             self._enter(member, request)
             try:
                 opening = member.target.backend.open(
-                    request, request_id=self._exchange.id, body=body, observer=self._observer
+                    request, request_id=self._request_id, body=body, observer=self._observer
                 )
                 self._source = await self._within(opening)
                 self.queued_s += self._source.queued_s
@@ -320,7 +329,7 @@ class Attempts:
             record.note("retry_wait_ms", round(self._paused_s * 1000, 2))
         LOG.warning(
             "request %s: try %d failed at %r: %s: %s; next after %.2f s: %r",
-            self._exchange.id,
+            self._request_id,
             len(self._tried),
             self._tried[-1].name,
             fault.code,

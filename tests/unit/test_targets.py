@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,10 +13,9 @@ from hypothesis import strategies as st
 
 from proxy.backends.base import Backend, Capabilities, Source
 from proxy.backends.presets import PRESETS
-from proxy.config import BackendConfig, BreakerConfig, RetryConfig, RouteOptions, Timeouts
+from proxy.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
-from proxy.exchange import Exchange
 from proxy.model import Message, ModelReply, ModelRequest, Text
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
@@ -89,11 +87,8 @@ def target(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any
 
 
 def attempts(targets: Targets, **retry: Any) -> Attempts:
-    options = RouteOptions(retry=RetryConfig(**{"backoff_s": 0.0, **retry}))
-    exchange = SimpleNamespace(
-        id="r", record=AccessRecord(), route=SimpleNamespace(targets=targets, options=options), request=REQUEST
-    )
-    return Attempts(cast(Exchange, exchange), lambda member: (REQUEST, None))
+    retries = RetryConfig(**{"backoff_s": 0.0, **retry})
+    return Attempts(targets, retries, lambda member: (REQUEST, None), record=AccessRecord(), request_id="r")
 
 
 async def answer(source: Attempts) -> list[Event]:
