@@ -38,7 +38,7 @@ ADVICE: Mapping[str, str] = {
     "missing_required_parameter": "Add the field that `param` names.",
     "invalid_type": "Send the field that `param` names with the type that the message asks for.",
     "invalid_value": "Send a value from the range or list in the message.",
-    "invalid_tool_schema": "Mend the tool at the path in `param`; `proxy.validate_tool_schema` checks a schema offline.",
+    "invalid_tool_schema": "Mend the tool at the path in `param`; `toolwire.validate_tool_schema` checks a schema offline.",
     "invalid_tool_choice": "Use `auto`, `none`, `required`, or name a tool that is in `tools` of the same request.",
     "invalid_tool_call_id": "Send each assistant message with its `tool_calls` before the results, with the same ids.",
     "invalid_message_order": "Put tool messages right after the assistant message whose calls they answer.",

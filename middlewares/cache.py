@@ -86,7 +86,7 @@ class Cache(Middleware):
         kept = None if "no-cache" in wishes else self._kept.get(key)
         if kept is not None and kept.until > time.monotonic() and kept.serves(asked):
             exchange.record.note("cache", "hit")
-            start = Start("", kept.start.model, exchange.created, kept.start.extra)
+            start = Start("", kept.start.model, exchange.created, kept.start.extra, kept.start.usage)
             known = Reply.of([start, *kept.events])
             known.headers["x-cache"] = "hit"
             return known
@@ -126,7 +126,7 @@ class _Keeping:
         match event:
             case Delta():
                 self._weight += len(event.text.encode("utf-8", "surrogatepass"))
-                self._fit = event.extra is None
+                self._fit = not event.extra or "logprobs" not in event.extra
             case Close():
                 self._fit = event.status == "complete"
             case Finish():

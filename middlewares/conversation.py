@@ -172,10 +172,10 @@ class Keeper:
 
     def _named(self, event: Event) -> Event:
         if isinstance(event, Start):
-            return Start(self._turn.id, event.model, event.created, event.extra)
+            return Start(self._turn.id, event.model, event.created, event.extra, event.usage)
         if isinstance(event, Finish):
             extra = {**event.extra, "completed_at": int(time.time())}
-            return Finish(event.reason, event.usage, event.others, extra)
+            return Finish(event.reason, event.usage, event.others, extra, event.choices)
         return event
 
     async def _settle(self, last: Event) -> Event:

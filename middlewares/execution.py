@@ -207,7 +207,7 @@ class Loop:
     def _end(self, finish: Finish, limited: bool) -> Finish:
         """The end of the whole answer."""
         if not limited:
-            return Finish(finish.reason, self._joint.usage, extra=finish.extra)
+            return Finish(finish.reason, self._joint.usage, extra=finish.extra, choices=finish.choices)
         self._exchange.record.note("tool_loop", "limit")
         LOG.warning("request %s: a limit of `tool_loop` ended the answer", self._exchange.id)
         if not self._first.prepared:

@@ -16,7 +16,7 @@ from aiohttp import web
 from proxy.backends.adapt import adapt, fit_images, may_be_asked
 from proxy.backends.base import Backend
 from proxy.errors import ClientFault, quote
-from proxy.events import Delta, Event, Finish, Open
+from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.exchange import EXCHANGE, Exchange
 from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply, ModelRequest, Text, Usage
@@ -178,4 +178,4 @@ class Counter:
             await self._estimator.count("".join(self._written)),
             estimated=True,
         )
-        return Finish(last.reason, usage, last.others, last.extra)
+        return changed(last, usage=usage)

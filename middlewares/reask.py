@@ -25,7 +25,7 @@ from typing import Final
 
 from proxy.config import RouteOptions
 from proxy.errors import GatewayError, ModelFault
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start
+from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
 from proxy.exchange import Exchange
 from proxy.middleware import Ask, Middleware
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
@@ -184,7 +184,7 @@ def _with_usage(events: list[Event], usage: Usage | None) -> list[Event]:
     """The events; if they end the answer, with what all attempts have used."""
     last = events[-1] if events else None
     if isinstance(last, Finish):
-        return [*events[:-1], Finish(last.reason, usage, last.others, last.extra)]
+        return [*events[:-1], changed(last, usage=usage)]
     return events
 
 

@@ -401,14 +401,14 @@ class Paths:
         path = self._place(self._body.get("tools"), tool, "tools") or self._place(
             self._body.get("functions"), tool, "functions"
         )
-        inner = tool.extra.get(tool.kind)
-        if tool.extra.get(field) is None and isinstance(inner, Mapping):
+        inner = tool.received.get(tool.kind)
+        if tool.received.get(field) is None and isinstance(inner, Mapping):
             return f"{path or f'tools[{index}]'}.{tool.kind}.{field}"
         return f"{path or f'tools[{index}]'}.{field}"
 
     def _place(self, items: Any, tool: ToolSpec, path: str) -> str | None:
         for number, item in enumerate(items if isinstance(items, list) else ()):
-            if item is tool.extra:
+            if item is tool.received:
                 return f"{path}[{number}]"
             if isinstance(item, Mapping) and item.get("type") == "namespace":
                 inside = self._place(item.get("tools"), tool, f"{path}[{number}].tools")

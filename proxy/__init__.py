@@ -1,7 +1,8 @@
 """toolwire: exact, structured tool calls from models that only write text.
 
-The public names of the package. They are loaded when first used, so that `import proxy` does nothing else: a program that
-only scans text never imports the server.
+The public names of the package, which the package `toolwire` gives as well: what middlewares receive and return, what starts the server, and
+the scanner. They are loaded when first used, so that `import proxy` does nothing else: a program that only scans text never imports the
+server. OpenAI's own tool objects, some of which have the same names, are in `proxy.openai_types`.
 """
 
 from __future__ import annotations
@@ -13,100 +14,127 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .app import create_app
-    from .config import GatewayConfig
+    from .config import GatewayConfig, MiddlewareConfig, RouteOptions
     from .errors import BackendFault, ClientFault, GatewayError, ModelFault
+    from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, fold, unfold
     from .exchange import EXCHANGE, Exchange
-    from .middleware import Middleware
+    from .middleware import Handler, Middleware
+    from .model import (
+        FinishReason,
+        Image,
+        Message,
+        ModelReply,
+        ModelRequest,
+        Part,
+        Reasoning,
+        Refusal,
+        ReplyChoice,
+        Sampling,
+        Text,
+        ToolChoice,
+        ToolResult,
+        ToolSpec,
+        ToolUse,
+        Usage,
+    )
     from .reply import Reply
     from .scanner import open_scanner
     from .schema import validate_tool_name, validate_tool_schema
     from .settings import load
-    from .toolapi import (
-        ChatRequest,
-        ChatResponse,
-        Choice,
-        Delta,
-        FunctionDefinition,
-        Message,
-        ToolCall,
-        ToolCallAccumulator,
-        ToolCallDelta,
-        ToolCallFunction,
-        ToolCallFunctionDelta,
-        ToolChoice,
-        ToolDefinition,
-        ToolResult,
-        ToolResultContent,
-        Usage,
-        decode,
-        encode,
-    )
+    from .testing import run_chain
 
 _HOME = {
     "app": ("create_app",),
-    "config": ("GatewayConfig",),
+    "config": ("GatewayConfig", "MiddlewareConfig", "RouteOptions"),
     "errors": ("BackendFault", "ClientFault", "GatewayError", "ModelFault"),
+    "events": (
+        "BlockKind",
+        "Call",
+        "Close",
+        "Delta",
+        "Event",
+        "Fault",
+        "Finish",
+        "Kind",
+        "Open",
+        "Start",
+        "fold",
+        "unfold",
+    ),
     "exchange": ("EXCHANGE", "Exchange"),
-    "middleware": ("Middleware",),
+    "middleware": ("Handler", "Middleware"),
+    "model": (
+        "FinishReason",
+        "Image",
+        "Message",
+        "ModelReply",
+        "ModelRequest",
+        "Part",
+        "Reasoning",
+        "Refusal",
+        "ReplyChoice",
+        "Sampling",
+        "Text",
+        "ToolChoice",
+        "ToolResult",
+        "ToolSpec",
+        "ToolUse",
+        "Usage",
+    ),
     "reply": ("Reply",),
     "scanner": ("open_scanner",),
     "schema": ("validate_tool_name", "validate_tool_schema"),
     "settings": ("load",),
-    "toolapi": (
-        "ChatRequest",
-        "ChatResponse",
-        "Choice",
-        "Delta",
-        "FunctionDefinition",
-        "Message",
-        "ToolCall",
-        "ToolCallAccumulator",
-        "ToolCallDelta",
-        "ToolCallFunction",
-        "ToolCallFunctionDelta",
-        "ToolChoice",
-        "ToolDefinition",
-        "ToolResult",
-        "ToolResultContent",
-        "Usage",
-        "decode",
-        "encode",
-    ),
+    "testing": ("run_chain",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "EXCHANGE",
     "BackendFault",
-    "ChatRequest",
-    "ChatResponse",
-    "Choice",
+    "BlockKind",
+    "Call",
     "ClientFault",
+    "Close",
     "Delta",
+    "Event",
     "Exchange",
-    "FunctionDefinition",
+    "Fault",
+    "Finish",
+    "FinishReason",
     "GatewayConfig",
     "GatewayError",
+    "Handler",
+    "Image",
+    "Kind",
     "Message",
     "Middleware",
+    "MiddlewareConfig",
     "ModelFault",
+    "ModelReply",
+    "ModelRequest",
+    "Open",
+    "Part",
+    "Reasoning",
+    "Refusal",
     "Reply",
-    "ToolCall",
-    "ToolCallAccumulator",
-    "ToolCallDelta",
-    "ToolCallFunction",
-    "ToolCallFunctionDelta",
+    "ReplyChoice",
+    "RouteOptions",
+    "Sampling",
+    "Start",
+    "Text",
     "ToolChoice",
-    "ToolDefinition",
     "ToolResult",
-    "ToolResultContent",
+    "ToolSpec",
+    "ToolUse",
     "Usage",
     "__version__",
     "create_app",
-    "decode",
-    "encode",
+    "fold",
     "load",
     "open_scanner",
+    "run_chain",
+    "unfold",
     "validate_tool_name",
     "validate_tool_schema",
 ]

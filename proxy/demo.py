@@ -45,9 +45,9 @@ from .fastparse import IMPLEMENTATION
 from .formats.rendering import result_text
 from .middleware import Middleware
 from .model import ModelRequest, ToolResult
+from .openai_types import ChatResponse, ToolCall, ToolCallAccumulator
 from .registry import registries
 from .server import serving
-from .toolapi import ChatResponse, ToolCall, ToolCallAccumulator
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"

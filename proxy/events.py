@@ -1,12 +1,13 @@
 """The event algebra: what happens while a model answers, in no protocol's words.
 
-Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001):
+Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
 
 1. A stream is `Start (Open Delta* Close)* Finish`, or it ends early with `Fault`. Blocks have ids and may overlap;
    every opened block is closed before `Finish`. `Opaque` may stand anywhere between `Start` and the end.
 2. Chunking is never observable: two streams are the same when `normalise` makes them equal.
 3. `fold` and `unfold` are inverse: a whole reply is a stream that arrived at once, so there is one path.
 4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
+5. An `extra` is that of `proxy.model` (its rule 3): a writer looks at the fields of its own protocol and at no others.
 
 Block edges exist because Responses and Messages need them; guessing them later is where arguments get lost.
 """
@@ -14,13 +15,29 @@ Block edges exist because Responses and Messages need them; guessing them later 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import Enum, Flag, auto
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import orjson
 
 from .errors import GatewayError
-from .model import EMPTY, CallKind, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from .model import (
+    COMMON,
+    EMPTY,
+    CallKind,
+    Extra,
+    FinishReason,
+    ModelReply,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    Usage,
+    merged,
+)
 from .model import Opaque as OpaquePart
 
 BlockStatus = Literal["complete", "truncated"]
@@ -71,23 +88,27 @@ class Event:
 
 
 class Start(Event):
-    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields."""
+    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields. `usage` is what is known
+    of it now, which is at most what was read: `Finish.usage` counts."""
 
-    __slots__ = ("created", "extra", "model", "response_id")
+    __slots__ = ("created", "extra", "model", "response_id", "usage")
 
-    def __init__(self, response_id: str, model: str, created: int, extra: Mapping[str, Any] = EMPTY) -> None:
+    def __init__(
+        self, response_id: str, model: str, created: int, extra: Extra = EMPTY, usage: Usage | None = None
+    ) -> None:
         self.response_id = response_id
         self.model = model
         self.created = created
         self.extra = extra
+        self.usage = usage
 
 
 class Open(Event):
     """A block begins.
 
     `block` is unique in the stream. `name`, `call_id`, `call_kind` and `namespace` are those of a TOOL_CALL and None
-    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. Of a call that was found in text
-    `extra` says where: `source`, or `live`, see `is_live`.
+    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. `extra` becomes that of the part; of a call that was
+    found in text it also says where: `source`, or `live`, see `is_live`.
     """
 
     __slots__ = ("block", "call_id", "call_kind", "choice", "extra", "kind", "name", "namespace")
@@ -102,7 +123,7 @@ class Open(Event):
         choice: int = 0,
         call_kind: CallKind = "function",
         namespace: str | None = None,
-        extra: Mapping[str, Any] = EMPTY,
+        extra: Extra = EMPTY,
     ) -> None:
         self.block = block
         self.kind = kind
@@ -119,39 +140,53 @@ class Delta(Event):
 
     __slots__ = ("block", "extra", "text")
 
-    def __init__(self, block: int, text: str, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, block: int, text: str, extra: Extra | None = None) -> None:
         self.block = block
         self.text = text
         self.extra = extra
 
 
 class Close(Event):
-    """A block ends: whole, or cut off by a limit of length."""
+    """A block ends: whole, or cut off by a limit of length. `extra` is what was said of it after it began (the signature of thinking): the
+    part has it together with that of `Open`."""
 
-    __slots__ = ("block", "status")
+    __slots__ = ("block", "extra", "status")
 
-    def __init__(self, block: int, status: BlockStatus = "complete") -> None:
+    def __init__(self, block: int, status: BlockStatus = "complete", extra: Extra = EMPTY) -> None:
         self.block = block
         self.status = status
+        self.extra = extra
 
 
 class Finish(Event):
-    """The answer ended. `reason` is the backend's word for choice 0, `others` those of further choices; writers map
-    them to their protocol and put `tool_calls` where a call was made (R7.4). `extra`: unmodelled top-level fields."""
+    """The answer ended. `reason` is the backend's word for choice 0 (`proxy.model.FinishReason`, or any other), `others` those of further
+    choices; writers map them to their protocol and put `tool_calls` where a call was made (R7.4). `extra`: unmodelled top-level fields;
+    `choices`: the `extra` of each answer, as in `ReplyChoice`, or nothing if none has any."""
 
-    __slots__ = ("extra", "others", "reason", "usage")
+    __slots__ = ("choices", "extra", "others", "reason", "usage")
 
     def __init__(
         self,
-        reason: str = "stop",
+        reason: str = FinishReason.STOP,
         usage: Usage | None = None,
         others: tuple[str, ...] = (),
-        extra: Mapping[str, Any] = EMPTY,
+        extra: Extra = EMPTY,
+        choices: tuple[Extra, ...] = (),
     ) -> None:
         self.reason = reason
         self.usage = usage
         self.others = others
         self.extra = extra
+        self.choices = choices
+
+    def ending(self, choice: int) -> Extra:
+        """What else is known of the end of an answer."""
+        return self.choices[choice] if choice < len(self.choices) else EMPTY
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop sequence that ended answer 0, where that is known."""
+        return self.ending(0).get("stop_sequence")
 
 
 class Fault(Event):
@@ -197,7 +232,7 @@ class Call(Event):
     def events(self) -> list[Event]:
         """The `Open`, `Delta`, `Close` that mean the same."""
         use = self.use
-        extra = EMPTY if self.source is None else {"source": self.source}
+        extra = use.extra if self.source is None else {**use.extra, "source": self.source}
         out: list[Event] = [
             Open(
                 self.block,
@@ -219,6 +254,19 @@ class Call(Event):
 def is_live(opened: Open) -> bool:
     """Whether a call was found in text and is given out while it comes (R6.13): when it opens, nobody knows how it will end."""
     return opened.extra.get("live") is True
+
+
+def changed(finish: Finish, *, usage: Usage | None) -> Finish:
+    """The same end with other counts."""
+    return Finish(finish.reason, usage, finish.others, finish.extra, finish.choices)
+
+
+def extra_of(opened: Open, closed: Close | None = None) -> Extra:
+    """The `extra` of the part that a block amounts to: what its beginning and its end say, without what is only of the stream."""
+    extra = opened.extra
+    if extra and not COMMON.isdisjoint(extra):
+        extra = {key: value for key, value in extra.items() if key not in COMMON} or EMPTY
+    return extra if closed is None else merged(extra, closed.extra)
 
 
 def text_block(block: int, text: str, choice: int = 0) -> list[Event]:
@@ -292,16 +340,18 @@ def check(events: Iterable[Event]) -> None:
     grammar.finish()
 
 
-def _part(opened: Open, text: str) -> Part | None:
+def _part(opened: Open, text: str, closed: Close | None) -> Part | None:
+    extra = extra_of(opened, closed)
     match opened.kind:
         case BlockKind.TEXT:
-            return Text(text) if text else None
+            return Text(text, extra) if text or extra else None
         case BlockKind.REASONING:
-            return Reasoning(text, opened.extra) if text or opened.extra else None
+            return Reasoning(text, extra) if text or extra else None
         case BlockKind.REFUSAL:
-            return Refusal(text) if text else None
+            return Refusal(text, extra) if text or extra else None
         case BlockKind.TOOL_CALL:
-            return ToolUse(opened.call_id or "", opened.name or "", text, opened.call_kind, opened.namespace)
+            name, call_id = opened.name or "", opened.call_id or ""
+            return ToolUse(call_id, name, text, opened.call_kind, opened.namespace, extra=extra)
 
 
 class Folding:
@@ -312,6 +362,7 @@ class Folding:
         self.finish: Finish | None = None
         self.fault: Fault | None = None
         self._opened: dict[int, Open] = {}
+        self._closed: dict[int, Close] = {}  # those that say something
         self._texts: dict[int, list[str]] = {}
         self._order: list[int | Opaque] = []
 
@@ -324,6 +375,9 @@ class Folding:
                 self._opened[event.block] = event
                 self._texts[event.block] = []
                 self._order.append(event.block)
+            case Close():
+                if event.extra:
+                    self._closed[event.block] = event
             case Start():
                 self.start = event
             case Finish():
@@ -345,25 +399,33 @@ class Folding:
         choices = 1 + max((edge.choice for edge in self._opened.values()), default=0)
         if choices > MAX_CHOICES:
             raise StreamGrammarError(f"a block of choice {choices - 1}; the last there may be is {MAX_CHOICES - 1}")
-        reasons += ["stop"] * (choices - len(reasons))
+        reasons += [FinishReason.STOP] * (choices - len(reasons))
         parts: list[list[Part]] = [[] for _ in reasons]
         for item in self._order:
             if isinstance(item, Opaque):
                 parts[0].append(OpaquePart(item.protocol, item.payload))
                 continue
             edge = self._opened[item]
-            part = _part(edge, "".join(self._texts[item]))
+            part = _part(edge, "".join(self._texts[item]), self._closed.get(item))
             if part is None:
                 continue
             answer = parts[edge.choice]
-            # Two neighbouring text blocks read as one: no protocol can tell them apart in a whole reply.
-            if isinstance(part, Text) and answer and isinstance(answer[-1], Text):
-                answer[-1] = Text(answer[-1].text + part.text)
-            else:
-                answer.append(part)
-        answers = tuple(ReplyChoice(tuple(p), r) for p, r in zip(parts, reasons, strict=True))
-        extra = {**start.extra, **finish.extra} if start.extra or finish.extra else EMPTY
-        return ModelReply(start.response_id, start.model, start.created, answers, finish.usage, extra)
+            add_part(answer, part)
+        answers = tuple(
+            ReplyChoice(tuple(p), r, finish.ending(i)) for i, (p, r) in enumerate(zip(parts, reasons, strict=True))
+        )
+        usage = start.usage if finish.usage is None else finish.usage
+        extra = merged(start.extra, finish.extra)
+        return ModelReply(start.response_id, start.model, start.created, answers, usage, extra)
+
+
+def add_part(parts: list[Part], part: Part) -> None:
+    """Put a part of an answer behind others. Two neighbouring texts of which nothing else is said read as one."""
+    last = parts[-1] if parts else None
+    if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
+        parts[-1] = Text(last.text + part.text)
+    else:
+        parts.append(part)
 
 
 def fold(events: Iterable[Event]) -> ModelReply:
@@ -374,6 +436,13 @@ def fold(events: Iterable[Event]) -> ModelReply:
     if folding.fault is not None:
         raise folding.fault.error
     return folding.reply()
+
+
+_KINDS: Final[Mapping[type, BlockKind]] = {
+    Text: BlockKind.TEXT,
+    Refusal: BlockKind.REFUSAL,
+    Reasoning: BlockKind.REASONING,
+}
 
 
 def is_half(use: ToolUse) -> bool:
@@ -390,17 +459,15 @@ def is_half(use: ToolUse) -> bool:
 def unfold(reply: ModelReply) -> list[Event]:
     """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a limit
     of length cut off is `truncated`, as it is in a stream (C18)."""
-    out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra)]
+    usage = reply.usage
+    read = None if usage is None else replace(usage, output_tokens=0, reasoning_tokens=0, extra=EMPTY)
+    out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra, read)]
     block = 0
     for index, choice in enumerate(reply.choices):
         for part in choice.parts:
             match part:
-                case Text():
-                    out += text_block(block, part.text, index)
-                case Refusal():
-                    out += [Open(block, BlockKind.REFUSAL, choice=index), Delta(block, part.text), Close(block)]
-                case Reasoning():
-                    out.append(Open(block, BlockKind.REASONING, choice=index, extra=part.extra))
+                case Text() | Refusal() | Reasoning():
+                    out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
                     out += [Delta(block, part.text), Close(block)]
                 case ToolUse():
                     cut = choice.reason == "length" and is_half(part)
@@ -410,8 +477,9 @@ def unfold(reply: ModelReply) -> list[Event]:
                 case _:
                     raise TypeError(f"{type(part).__name__} has no place in a reply")
             block += 1
-    reasons = [choice.reason for choice in reply.choices] or ["stop"]
-    out.append(Finish(reasons[0], reply.usage, tuple(reasons[1:])))
+    reasons = [choice.reason for choice in reply.choices] or [FinishReason.STOP]
+    ends = tuple(choice.extra for choice in reply.choices) if any(choice.extra for choice in reply.choices) else ()
+    out.append(Finish(reasons[0], reply.usage, tuple(reasons[1:]), EMPTY, ends))
     return out
 
 
@@ -429,9 +497,14 @@ def numbered(opened: Open, block: int) -> Open:
     )
 
 
+def _is_empty(last: Event, block: int) -> bool:
+    """Whether `last` is the beginning of a block of text of which nothing was said."""
+    return isinstance(last, Open) and last.block == block and last.kind is BlockKind.TEXT and not extra_of(last)
+
+
 def normalise(events: Iterable[Event]) -> list[Event]:
     """The stream without the accidents of chunking: neighbouring deltas of a block merged, empty ones dropped, blocks
-    numbered from 0 in order of appearance, per-token data left out, text blocks that held nothing removed."""
+    numbered from 0 in order of appearance, per-token data left out, text blocks that held and said nothing removed."""
     number: dict[int, int] = {}
     out: list[Event] = []
     for event in events:
@@ -451,10 +524,10 @@ def normalise(events: Iterable[Event]) -> list[Event]:
             case Close():
                 block = number[event.block]
                 last = out[-1]
-                if isinstance(last, Open) and last.block == block and last.kind is BlockKind.TEXT:
+                if _is_empty(last, block) and not event.extra:
                     out.pop()
                 else:
-                    out.append(Close(block, event.status))
+                    out.append(Close(block, event.status, event.extra))
             case _:
                 out.append(event)
     return out

@@ -1,12 +1,15 @@
 """The one request and the one reply that every protocol, format, backend and middleware speaks.
 
-Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001):
+Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
 
 1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A change
    is `dataclasses.replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
 2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
-3. JSON texts stay texts: `ToolUse.arguments` is what the model or the client wrote, never loaded and dumped.
-4. No imports from the rest of the package.
+3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the fields of
+   another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of them. The one exception is
+   `ModelRequest.extra`, parameters of the server, which has a filter of its own.
+4. JSON texts stay texts: `ToolUse.arguments` is what the model or the client wrote, never loaded and dumped.
+5. No imports from the rest of the package.
 
 Mappings inside frozen values are immutable by convention: never write into one, build a new one.
 """
@@ -16,8 +19,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -32,14 +34,65 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 CallKind = Literal["function", "custom"]
 ToolKind = Literal["function", "custom", "hosted"]
 ChoiceMode = Literal["auto", "none", "required", "named"]
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+Extra = Mapping[str, Any]
+"""Fields that are not modelled, by the name of the protocol that they were read from, and words of `COMMON`."""
 
-EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+class FinishReason:
+    """Why an answer ended: the words that are known. A `reason` may be any other, as a server said it: whoever knows no better takes it for
+    `STOP`."""
+
+    STOP: Final = "stop"
+    """The model had no more to say, or said a stop sequence (`ReplyChoice.stop_sequence`)."""
+    LENGTH: Final = "length"
+    """A limit of length; what it cut off is not whole."""
+    TOOL_CALLS: Final = "tool_calls"
+    """Calls wait for their results."""
+    CONTENT_FILTER: Final = "content_filter"
+    """The model or its server declined."""
+
+
+class _NoFields(dict[str, Any]):
+    """An object without fields, for ever. It has a hash, so it may be the default of a field; a factory would be called for every value."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]  # it never changes
+        return 0
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("nothing is ever written into `EMPTY`")
+
+    __setitem__ = __ior__ = setdefault = update = _refuse
+
+
+EMPTY: Final[Mapping[str, Any]] = _NoFields()
 """No fields. Compare with `not mapping`, not with identity."""
 
+COMMON: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "source", "live"})
+"""Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's form), `stop_sequence` (of an
+answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that was found in text, see `proxy.events.Open`)."""
 
-def _nothing() -> Mapping[str, Any]:
-    return EMPTY
+
+def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:
+    """What `protocol` has read and this model does not know."""
+    return extra.get(protocol) or EMPTY if extra else EMPTY
+
+
+def scoped(protocol: str, fields: Mapping[str, Any]) -> Extra:
+    """The `extra` that says it."""
+    return {protocol: fields} if fields else EMPTY
+
+
+def merged(first: Extra, second: Extra) -> Extra:
+    """Both, field by field for each protocol; the second counts where both know a field."""
+    if not first or not second:
+        return first or second
+    both = dict(first)
+    for key, value in second.items():
+        known = both.get(key)
+        both[key] = {**known, **value} if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return both
 
 
 # --- parts of a message ---------------------------------------------------------------------------------------------
@@ -47,9 +100,10 @@ def _nothing() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Visible text."""
+    """Visible text. `extra`, here and in every other part: what a protocol says of it beside (`cache_control`, annotations, ids)."""
 
     text: str
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +117,7 @@ class Refusal:
     """Text with which a model declined."""
 
     text: str
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +126,15 @@ class Image:
 
     url: str
     detail: str | None = None
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Thinking text. `extra` keeps what a protocol needs to give it back (ids, signatures, encrypted content)."""
+    """Thinking text. `extra` keeps what its server wants to see again (ids, signatures, encrypted content)."""
 
     text: str
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +151,7 @@ class ToolUse:
     kind: CallKind = "function"
     namespace: str | None = None
     item_id: str | None = None
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +163,7 @@ class ToolResult:
     name: str | None = None
     is_error: bool = False
     kind: CallKind = "function"
+    extra: Extra = field(default=EMPTY, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +184,7 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     name: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    extra: Extra = field(default=EMPTY, hash=False)
 
     @property
     def text(self) -> str:
@@ -143,7 +201,7 @@ class ToolSpec:
 
     `parameters` is a JSON Schema whose root is an object, or None for "no parameters". `strict` is what the client
     sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
-    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` is the tool object as received. `server`
+    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` holds the tool object as its protocol received it. `server`
     tools are run by the gateway: no client sees their calls, and of a mistake in one the model is told (R15).
     `namespace` is the group that it belongs to (R8.16), `namespace_description` what the client says of that.
     """
@@ -154,9 +212,14 @@ class ToolSpec:
     strict: bool | None = None
     kind: ToolKind = "function"
     namespace: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    extra: Extra = field(default=EMPTY, hash=False)
     server: bool = False
     namespace_description: str | None = None
+
+    @property
+    def received(self) -> Mapping[str, Any]:
+        """The tool object, whatever protocol it came in; nothing if the client did not send it."""
+        return next((item for item in self.extra.values() if isinstance(item, Mapping)), EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +233,7 @@ class ToolChoice:
     mode: ChoiceMode = "auto"
     name: str | None = None
     allowed: tuple[str, ...] | None = None
+    extra: Extra = field(default=EMPTY, hash=False)
 
     @property
     def forces(self) -> bool:
@@ -199,7 +263,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode. None means "as the backend likes"."""
+    """How to decode. None means "as the backend likes". `reasoning_budget` is how many tokens may be thought; 0: none."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -210,6 +274,8 @@ class Sampling:
     frequency_penalty: float | None = None
     n: int = 1
     reasoning_effort: str | None = None
+    top_k: int | None = None
+    reasoning_budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,23 +291,26 @@ class ModelRequest:
     """What a client asks of a model, in no protocol's words.
 
     `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without). `response_format` is
-    OpenAI Chat's object or None. `extra` holds the top-level fields that are not modelled, under their wire names.
+    OpenAI Chat's object or None. `extra` holds parameters that are not modelled, under their wire names: they are for the model's server,
+    whatever protocol it speaks, and which of them it is sent says its list (`extra_parameters`, `forward_unknown`). `protocol_fields` is an
+    `Extra`: what is for the protocol itself and means nothing to another (`metadata`, `include`).
     `special_tokens`: the answer's text has to show the model's special tokens, which servers leave out unless they are told.
     """
 
     model: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
-    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = Sampling()
     response_format: Mapping[str, Any] | None = None
     stream: bool = False
     include_usage: bool = False
     constraint: Constraint | None = None
     special_tokens: bool = False
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    extra: Mapping[str, Any] = field(default=EMPTY, hash=False)
     origin: Origin | None = None
+    protocol_fields: Extra = field(default=EMPTY, hash=False)
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:
@@ -272,6 +341,7 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
+    extra: Extra = field(default=EMPTY, hash=False)
 
     @property
     def total_tokens(self) -> int:
@@ -280,11 +350,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """One answer: its parts in order of appearance and why it ended. `extra` keeps e.g. `logprobs`."""
+    """One answer: its parts in order of appearance and why it ended (`FinishReason`, or a server's own word)."""
 
     parts: tuple[Part, ...]
-    reason: str = "stop"
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    reason: str = FinishReason.STOP
+    extra: Extra = field(default=EMPTY, hash=False)
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop sequence that ended it, where that is known."""
+        return self.extra.get("stop_sequence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +371,7 @@ class ModelReply:
     created: int
     choices: tuple[ReplyChoice, ...]
     usage: Usage | None = None
-    extra: Mapping[str, Any] = field(default_factory=_nothing)
+    extra: Extra = field(default=EMPTY, hash=False)
 
     @property
     def calls(self) -> tuple[ToolUse, ...]:

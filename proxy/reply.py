@@ -217,7 +217,7 @@ class Reply(web.StreamResponse):
                 return await fold_batches(batches)
         reply = await self._source_reply()
         first = chain.first_concerned(reply)
-        if first == len(chain.stages) and not any(choice.extra for choice in reply.choices):  # events do not carry it
+        if first == len(chain.stages):
             return reply
         events = chain.feed(unfold(reply), first)
         if chain.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early

@@ -187,7 +187,7 @@ class ScanStage:
                         out += self._finish(choice, truncated=truncated)
                         if choice in self._said and not self._over:
                             out += self._look_back(choice, truncated=truncated)
-                    out += self._ended(event)
+                    out += self._ended(_without_probabilities(event))
                 case Fault():
                     for choice in (*self._scanners, *self._heads):
                         out += self._finish(choice, truncated=True)
@@ -431,6 +431,14 @@ class ScanStage:
 
 def _is_call(event: Event) -> bool:
     return isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL
+
+
+def _without_probabilities(finish: Finish) -> Finish:
+    """The end without what belongs to the model's own tokens: what was scanned is made of others."""
+    if not any("logprobs" in extra for extra in finish.choices):
+        return finish
+    kept = ({key: value for key, value in extra.items() if key != "logprobs"} for extra in finish.choices)
+    return Finish(finish.reason, finish.usage, finish.others, finish.extra, tuple(kept))
 
 
 def _reason(finish: Finish, choice: int) -> str:

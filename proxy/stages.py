@@ -28,6 +28,7 @@ from .events import (
     Opaque,
     Open,
     Start,
+    extra_of,
     is_live,
 )
 from .model import ModelReply, Reasoning, Refusal, Text, ToolUse
@@ -375,6 +376,7 @@ def _finished(held: list[Event], closed: Close) -> Call:
     opened = held[0]
     assert isinstance(opened, Open)
     arguments = "".join(delta.text for delta in held if isinstance(delta, Delta))
-    use = ToolUse(opened.call_id or "", opened.name or "", arguments, opened.call_kind, opened.namespace)
+    name, call_id = opened.name or "", opened.call_id or ""
+    use = ToolUse(call_id, name, arguments, opened.call_kind, opened.namespace, extra=extra_of(opened, closed))
     source = "" if is_live(opened) else opened.extra.get("source")
     return Call(closed.block, use, choice=opened.choice, status=closed.status, source=source)

@@ -7,7 +7,7 @@ import json
 from hypothesis import strategies as st
 
 from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from proxy.model import EMPTY, ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 some_text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
@@ -28,13 +28,19 @@ usages = st.builds(
 )
 uses = st.builds(ToolUse, call_ids, names, arguments)
 
+protocol_names = st.sampled_from(["chat", "messages", "responses"])
+fields = st.dictionaries(st.sampled_from(["x_a", "x_b"]), json_objects, min_size=1, max_size=2)
+extras = st.just(EMPTY) | st.dictionaries(protocol_names, fields, max_size=2)
+"""What protocols say beside, see rule 3 of `proxy.model`."""
+
 
 def _merge_texts(parts: list[object]) -> tuple[object, ...]:
     """Neighbouring text parts read as one in a whole reply, so a canonical reply has none."""
     out: list[object] = []
     for part in parts:
-        if isinstance(part, Text) and out and isinstance(out[-1], Text):
-            out[-1] = Text(out[-1].text + part.text)
+        last = out[-1] if out else None
+        if isinstance(part, Text) and isinstance(last, Text) and not (part.extra or last.extra):
+            out[-1] = Text(last.text + part.text)
         else:
             out.append(part)
     return tuple(out)
@@ -53,12 +59,56 @@ replies = st.builds(
     st.none() | usages,
 )
 
+rich_parts = st.one_of(
+    st.builds(Text, texts, extras),
+    st.builds(Reasoning, texts, extras),
+    st.builds(Refusal, texts, extras),
+    st.builds(ToolUse, call_ids, names, arguments, st.sampled_from(["function", "custom"]), extra=extras),
+).filter(lambda part: isinstance(part, ToolUse) or bool(part.text or part.extra))
+rich_choices = st.builds(
+    ReplyChoice,
+    st.lists(rich_parts, max_size=5).map(_merge_texts),
+    st.sampled_from(["stop", "length", "content_filter", "pause_turn"]),
+    st.builds(
+        lambda extra, stopped: {**extra, "stop_sequence": stopped} if stopped else extra, extras, st.none() | some_text
+    ),
+)
+rich_replies = st.builds(
+    ModelReply,
+    st.just("id"),
+    st.just("m"),
+    st.just(1),
+    st.lists(rich_choices, min_size=1, max_size=3).map(tuple),
+    st.none() | st.builds(Usage, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 9), extra=extras),
+    extras,
+)
+"""Replies that say all that the algebra carries; no protocol can say all of it."""
+
 
 @st.composite
 def cuts(draw: st.DrawFn, text: str) -> list[str]:
     """`text` cut into pieces anywhere; pieces may be empty."""
     points = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
     return [text[a:b] for a, b in zip([0, *points], [*points, len(text)], strict=True)]
+
+
+@st.composite
+def rich_streams(draw: st.DrawFn) -> list[Event]:
+    """A whole stream in which everything may say something beside: its start, blocks at both ends, each answer's end."""
+    body: list[Event] = []
+    choices = draw(st.integers(1, 2))
+    for block in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(list(BlockKind)))
+        call = kind is BlockKind.TOOL_CALL
+        name, call_id = (draw(names), f"call_{block:08x}") if call else (None, None)
+        choice = draw(st.integers(0, choices - 1))
+        body.append(Open(block, kind, name=name, call_id=call_id, choice=choice, extra=draw(extras)))
+        body += [Delta(block, piece) for piece in draw(cuts(draw(arguments if call else texts)))]
+        body.append(Close(block, extra=draw(extras)))
+    ends = tuple(draw(extras) for _ in range(choices)) if draw(st.booleans()) else ()
+    others = ("length",) * (choices - 1)
+    finish = Finish("pause_turn", draw(st.none() | usages), others, draw(extras), ends)
+    return [Start("id", "m", 1, draw(extras), draw(st.none() | usages)), *body, finish]
 
 
 @st.composite

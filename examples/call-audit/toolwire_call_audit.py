@@ -25,9 +25,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from proxy.events import Call, Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
+from toolwire import Call, Event, Exchange, Kind, Middleware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ no `constraint` any more, it has become a field in `extra`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ from ..formats.rendering import as_taught, taught_arguments, taught_name, with_g
 from ..model import (
     EMPTY,
     Constraint,
+    Extra,
     Image,
     Message,
     ModelRequest,
@@ -29,6 +30,9 @@ from ..model import (
     ToolResult,
     ToolSpec,
     ToolUse,
+    fields_of,
+    merged,
+    scoped,
 )
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
@@ -69,6 +73,8 @@ def adapt(
         messages = fit_parts(fit_images(request.messages, takes), wire)
     messages = fit_roles(messages, takes)
     messages = fit_turns(messages, takes)
+    known = _known_fields(takes, forward_unknown)
+    messages = keep_part_fields(messages, known, None if wire is None else wire.name)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling = request.sampling
@@ -76,6 +82,8 @@ def adapt(
         sampling = replace(sampling, reasoning_effort=None)
     if sampling.n > 1 and not takes.multiple_choices:
         sampling = replace(sampling, n=1)
+    if sampling.top_k is not None and "top_k" not in known:
+        sampling = replace(sampling, top_k=None)
     extra = keep_fields(request.extra, takes, forward_unknown)
     response_format = request.response_format if takes.response_format else None
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
@@ -85,6 +93,9 @@ def adapt(
     if request.special_tokens and takes.special_tokens:
         extra = {**SHOW_SPECIAL_TOKENS, **extra}  # what the client says itself counts
     include_usage = request.stream and takes.stream_usage
+    protocol_fields = request.protocol_fields
+    if protocol_fields and not include_usage:
+        protocol_fields = _without_stream_options(protocol_fields)
     if (
         messages is request.messages
         and sampling is request.sampling
@@ -92,6 +103,7 @@ def adapt(
         and include_usage == request.include_usage
         and request.constraint is None
         and extra == request.extra
+        and protocol_fields is request.protocol_fields
     ):
         return request
     return replace(
@@ -102,6 +114,7 @@ def adapt(
         include_usage=include_usage,
         constraint=None,
         extra=extra,
+        protocol_fields=protocol_fields,
     )
 
 
@@ -138,6 +151,88 @@ def keep_fields(
     return {name: value for name, value in extra.items() if name in takes.extra_parameters}
 
 
+class _All:
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
+    """The names of fields that are not modelled and still go to the backend (C4)."""
+    if forward_unknown == "all":
+        return _All()
+    return takes.extra_parameters if forward_unknown == "list" else ()
+
+
+def _kept(extra: Extra, known: Container[str], wire: str | None) -> Extra:
+    """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object if that is all."""
+    if wire is None or not extra:
+        return extra
+    fields = fields_of(extra, wire)
+    if len(extra) == 1 and fields and all(name in known for name in fields):
+        return extra
+    return scoped(wire, {name: value for name, value in fields.items() if name in known})
+
+
+def _without_stream_options(extra: Extra) -> Extra:
+    """What is for a protocol itself goes to every server that speaks it, but these to none that does not know them."""
+    if not any("stream_options" in fields for fields in extra.values()):
+        return extra
+    kept = {
+        name: {key: value for key, value in fields.items() if key != "stream_options"} for name, fields in extra.items()
+    }
+    return {name: fields for name, fields in kept.items() if fields} or EMPTY
+
+
+def keep_part_fields(messages: tuple[Message, ...], known: Container[str], wire: str | None) -> tuple[Message, ...]:
+    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its own server made
+    them, and wants to see them again."""
+    if not any(map(_has_fields, messages)):
+        return messages
+
+    def kept(part: Part) -> Part:
+        if isinstance(part, ToolResult):
+            parts = each(part.parts)
+            part = part if parts is part.parts else replace(part, parts=parts)
+        if not _says_more(part) or isinstance(part, Reasoning | Opaque):
+            return part
+        extra = _kept(part.extra, known, wire)
+        return part if extra is part.extra else replace(part, extra=extra)
+
+    def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        fitted = tuple(map(kept, parts))
+        return parts if all(map(is_, fitted, parts)) else _merged_texts(fitted)
+
+    fitted = []
+    for message in messages:
+        parts = each(message.parts)
+        fitted.append(message if parts is message.parts else replace(message, parts=parts))
+    return messages if all(map(is_, fitted, messages)) else tuple(fitted)
+
+
+def _says_more(part: Part) -> bool:
+    return not isinstance(part, Opaque) and bool(part.extra)
+
+
+def _has_fields(message: Message) -> bool:
+    for part in message.parts:
+        if isinstance(part, Opaque):
+            continue
+        if part.extra or (type(part) is ToolResult and any(map(_says_more, part.parts))):
+            return True
+    return False
+
+
+def _merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts, neighbouring texts as one if there is nothing more to say of them. Texts of nothing are left out."""
+    out: list[Part] = []
+    for part in parts:
+        if type(part) is not Text or part.text or part.extra:
+            _add(out, part)
+    return tuple(out)
+
+
 # --- tools, where the server does them itself -----------------------------------------------------------------------
 
 
@@ -155,7 +250,7 @@ def fit_tools(request: ModelRequest, takes: Capabilities) -> ModelRequest:
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities) -> bool:
-    return tool.extra.get("type", tool.kind) in takes.tool_types
+    return tool.received.get("type", tool.kind) in takes.tool_types
 
 
 def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
@@ -267,7 +362,7 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
 def _add(parts: list[Part], part: Part) -> None:
     """Put a part behind others; a text into the text before it."""
     last = parts[-1] if parts else None
-    if type(part) is Text and type(last) is Text:
+    if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
         parts[-1] = Text(last.text + part.text)
     else:
         parts.append(part)
@@ -326,7 +421,7 @@ def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
             continue
         name = last.name if last.name == message.name else None
         out[-1] = replace(
-            last, parts=_joined([last.parts, message.parts]), name=name, extra={**last.extra, **message.extra}
+            last, parts=_joined([last.parts, message.parts]), name=name, extra=merged(last.extra, message.extra)
         )
     return tuple(out)
 
@@ -336,7 +431,7 @@ def _joined(several: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
     out: list[Part] = []
     for parts in several:
         if out and parts and isinstance(out[-1], Text) and isinstance(parts[0], Text):
-            out[-1] = Text(out[-1].text + _BREAK + parts[0].text)
+            out[-1] = Text(out[-1].text + _BREAK + parts[0].text, merged(out[-1].extra, parts[0].extra))
             out += parts[1:]
         else:
             out += parts

@@ -83,12 +83,14 @@ class Leaks:
                 self._blocks[event.block] = guard, prose and event.kind is BlockKind.REASONING
                 return self._stands_in([event.name, event.call_id, dict(event.extra)])
             case Start():
-                return self._stands_in([event.response_id, event.model, dict(event.extra)])
+                usage = event.usage.extra if event.usage else None
+                return self._stands_in([event.response_id, event.model, dict(event.extra), usage])
             case Close():
                 del self._blocks[event.block]
-                return False
-            case Finish():
                 return bool(event.extra) and self._stands_in(event.extra)
+            case Finish():
+                said = [part for part in (event.extra, *event.choices, event.usage and event.usage.extra) if part]
+                return bool(said) and self._stands_in(said)
             case Opaque():
                 return self._stands_in(event.payload)
             case _:
@@ -141,8 +143,6 @@ def check_reply(private: Private, reply: ModelReply) -> ModelReply:
         last = leaks.events(unfold(reply))[-1]
         if isinstance(last, Fault):
             raise last.error
-        if any(choice.extra and private.stands_in(dump(dict(choice.extra))) for choice in reply.choices):
-            raise withheld()
     return reply
 
 

@@ -70,7 +70,8 @@ def taught_parameters(tool: ToolSpec) -> Mapping[str, Any]:
 
 def taught_description(tool: ToolSpec) -> str | None:
     """What the model is told of a tool; for free text also its grammar, where the client sent one (R8.9)."""
-    form = tool.extra.get("format") or (tool.extra.get("custom") or {}).get("format")
+    received = tool.received
+    form = received.get("format") or (received.get("custom") or {}).get("format")
     if tool.kind != "custom" or not isinstance(form, Mapping) or form.get("type") != "grammar":
         return tool.description
     inner = form.get("grammar")

@@ -8,7 +8,10 @@ Rules:
    (text, reasoning, refusal) has one open block at a time per answer.
 3. Which call a delta belongs to, and what of its arguments is new, is decided in `drafts.py`.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
-5. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
+5. What is not modelled is kept where it belongs: of a delta in `Delta.extra`, of a call in its block's, of the end of an answer in
+   `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in `Finish.extra`; else the chunk is `Opaque`.
+   What a chunk of text says outside of its delta is about its tokens (noise, timings, token ids) and is left out, as the gate does.
+6. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
 """
 
 from __future__ import annotations
@@ -20,26 +23,29 @@ from .._grammar import FrameTooLarge
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SseFramer
-from ..model import CallKind, Usage
+from ..model import EMPTY, CallKind, Extra, Usage, merged, scoped
 from .chat_reply import (
     AN_ANSWER,
+    CHOICE,
+    KNOWN,
+    MESSAGE,
     arguments_text,
+    choice_extra,
     probabilities,
     prose,
     read_error,
     read_reason,
     read_usage,
+    reply_call_extra,
+    rest_of,
     text_of,
     top_level,
     unreadable,
 )
+from .chat_request import PROTOCOL
 from .drafts import CallDraft, CallDrafts
 from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from .wire import load
-
-_SILENT = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
-"""Keys of a delta that may be there without saying anything."""
-
 
 _PLAIN = frozenset({"role", "content"})
 
@@ -56,6 +62,9 @@ class ChatReader:
         self._usage: Usage | None = None
         self._started = False
         self._ended = False
+        self._top: dict[str, Any] = {}
+        self._late: dict[str, Any] = {}
+        self._news: Mapping[str, Any] = EMPTY  # top-level fields of this chunk that are new
 
     @property
     def open_prose(self) -> tuple[int, BlockKind] | None:
@@ -123,6 +132,8 @@ class ChatReader:
         if error is not None:
             self._fault(error, out)
             return
+        if not chunk.keys() <= KNOWN:
+            self._news = self._note(top_level(chunk))
         usage = chunk.get("usage")
         if usage is not None:
             self._usage = read_usage(usage) or self._usage
@@ -137,7 +148,11 @@ class ChatReader:
                 self._start(chunk, out)
                 if not self._choice(position, choice, out):
                     out.append(Opaque("chat", chunk))
+                    self._news = EMPTY
                     break
+        if self._news:
+            self._late.update(self._news)
+            self._news = EMPTY
 
     def _is_text(self, chunk: Mapping[str, Any], out: list[Event]) -> bool:
         """Take a chunk that holds more of answer 0's open text and says nothing else, as most do. It spares half of the work."""
@@ -156,12 +171,19 @@ class ChatReader:
         out.append(Delta(prose[0], text))
         return True
 
+    def _note(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Top-level fields of a chunk; those that are new, once the answer has started."""
+        if not self._started:
+            self._top.update(fields)
+        return {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
+
     def _start(self, chunk: Mapping[str, Any], out: list[Event]) -> None:
         """`Start`, from the first frame that belongs to an answer: earlier ones (Azure) have no id yet."""
         if not self._started:
             self._started = True
             created = whole_number(chunk.get("created"))
-            out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, top_level(chunk)))
+            extra = scoped(PROTOCOL, dict(self._top))
+            out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, extra))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
         """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an index that
@@ -177,23 +199,36 @@ class ChatReader:
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
+        rest = rest_of(delta, MESSAGE)
+        reason = choice.get("finish_reason")
+        reason = reason if isinstance(reason, str) else None
         extra = probabilities(choice)
         before = len(out)
+        first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
         for kind, text in prose(delta):
             if text:
-                answer.prose(kind, text, extra, out)
+                answer.prose(kind, text, first, out)
+                first = extra
+        said = len(out) > before
+        if said and not reason:
+            self._news = EMPTY  # of its tokens (rule 5)
         calls = delta.get("tool_calls")
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict):
                 answer.call(call, place, out)
         if isinstance(delta.get("function_call"), dict):
             answer.call({"function": delta["function_call"]}, 0, out)
-        reason = choice.get("finish_reason")
-        if reason and isinstance(reason, str):
+        if reason:
             answer.reason = read_reason(reason)
+            answer.ended({**choice, "logprobs": None} if said else choice, rest)
             answer.close(out)
-        known = len(out) > before or reason or calls or delta.get("function_call")
-        return bool(known) or not any(value for key, value in delta.items() if key not in _SILENT)
+            return True
+        if not said and (rest or rest_of(choice, CHOICE)):
+            if len(out) == before and not calls:
+                return False
+            kept = {key: value for key, value in choice.items() if key not in CHOICE}
+            out.append(Opaque(PROTOCOL, {"choices": [{**kept, "index": index, "delta": rest, "finish_reason": None}]}))
+        return True
 
     def next_block(self) -> int:
         """A block number of this stream."""
@@ -208,7 +243,9 @@ class ChatReader:
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
-        out.append(Finish(first, self._usage, tuple(others)))
+        ends = tuple(self._answers[i].ending if i in self._answers else EMPTY for i in range(count))
+        late = scoped(PROTOCOL, self._late)
+        out.append(Finish(first, self._usage, tuple(others), late, ends if any(ends) else ()))
 
     def _fault(self, error: GatewayError, out: list[Event]) -> None:
         self._ended = True
@@ -227,14 +264,19 @@ def _is_whole(frame: bytes) -> bool:
 class _Answer:
     """One choice: its open block of prose and its calls."""
 
-    __slots__ = ("_drafts", "_index", "_reader", "open_prose", "reason")
+    __slots__ = ("_drafts", "_index", "_reader", "ending", "open_prose", "reason")
 
     def __init__(self, index: int, reader: ChatReader) -> None:
         self.reason: str | None = None
+        self.ending: Extra = EMPTY
         self._index = index
         self._reader = reader
         self.open_prose: tuple[int, BlockKind] | None = None
         self._drafts = CallDrafts()
+
+    def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
+        """What the last chunk says beside."""
+        self.ending = merged(self.ending, choice_extra(choice, rest))
 
     def prose(self, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]) -> None:
         """More text, reasoning or refusal."""
@@ -262,6 +304,8 @@ class _Answer:
             raise too_many("calls", MAX_CALLS)
         if draft.block is None:
             draft.kind = kind
+        if extra := reply_call_extra(wire, kind):
+            draft.extra = merged(draft.extra, extra)
         new = draft.take(arguments_text(body.get("input" if kind == "custom" else "arguments")))
         if draft.block is not None:
             if new:
@@ -282,8 +326,10 @@ class _Answer:
                 call_id=draft.call_id,
                 choice=self._index,
                 call_kind=draft.kind,
+                extra=draft.extra,
             )
         )
+        draft.extra = EMPTY
         if draft.arguments:
             out.append(Delta(draft.block, draft.arguments))
 
@@ -299,5 +345,5 @@ class _Answer:
             truncated = cut and function and not draft.is_whole
             if function and draft.is_blank and not truncated:
                 out.append(Delta(draft.block, "{}"))  # R7.3
-            out.append(Close(draft.block, "truncated" if truncated else "complete"))
+            out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
         self._drafts.clear()

@@ -6,8 +6,11 @@ Rules:
 2. Text that is only whitespace counts as none where calls stand beside it (R6.6, R7.2).
 3. Parts are read in the order reasoning, text, refusal, calls; the body of a whole answer has no other order.
 
-What `write_reply` cannot express: order between those kinds, `Reasoning.extra`, item ids and namespaces of calls, and
-top-level fields other than `PASSED`.
+4. What a server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`): of the body, of a choice, of its
+   message (under `message` in `ReplyChoice.extra`), of its calls and of the counts. What is the gateway's own is `id`, `created`, `model`.
+
+What `write_reply` cannot express: order between those kinds, fields of other protocols, item ids and namespaces of calls. Content in parts
+becomes one text; parts that are neither text nor thinking are left out.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ..errors import BackendFault, ClientFault, GatewayError, quote
 from ..events import BlockKind, is_half
 from ..model import (
     EMPTY,
+    Extra,
     ModelReply,
     Opaque,
     Part,
@@ -30,15 +34,26 @@ from ..model import (
     Text,
     ToolUse,
     Usage,
+    fields_of,
+    scoped,
 )
 from .base import WriteOptions
-from .chat_request import write_call
+from .chat_request import PROTOCOL, call_extra, write_call
 from .drafts import new_call_id
-from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, usage_of, whole_number
+from .numbers import (
+    MAX_CALLS,
+    MAX_CHOICES,
+    index_of,
+    rest_of_counts,
+    too_many,
+    usage_of,
+    whole_number,
+    with_rest,
+)
 from .wire import dump, load, shorten, whole
 
 PASSED: Final = ("system_fingerprint", "service_tier")
-"""Top-level fields of an answer that are passed through when they are strings."""
+"""Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""
 
 _REASONS: Final[Mapping[str, str]] = {
     "length": "length",
@@ -48,7 +63,22 @@ _REASONS: Final[Mapping[str, str]] = {
     "content_filter": "content_filter",
 }
 _PLAIN_MESSAGE: Final = frozenset({"role", "content"})
-_KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage"})
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
+KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
+"""Top-level fields that are modelled; and noise that hides how long a chunk is."""
+CHOICE: Final = frozenset({"index", "message", "delta", "text", "finish_reason", "logprobs"})
+MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls", "function_call", *_REASONING})
+CALL: Final = frozenset({"index", "id", "type", "function", "custom"})
+_MATCHED: Final = ("stop_reason", "matched_stop")
+"""Where vLLM and SGLang say which stop sequence matched."""
+_COUNTS: Final[Mapping[str, Any]] = {
+    "prompt_tokens": None,
+    "completion_tokens": None,
+    "total_tokens": None,
+    "prompt_tokens_details": {"cached_tokens": None, "cache_write_tokens": None},
+    "completion_tokens_details": {"reasoning_tokens": None},
+}
+"""The counts that are modelled."""
 
 AN_ANSWER: Final = "a choice"
 """What a choice is called in the fault of one with a wrong index."""
@@ -80,7 +110,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
         created=whole_number(answer.get("created")),
         choices=tuple(_read_choice(choice) for choice in _in_order(given, choices)),
         usage=read_usage(answer.get("usage")),
-        extra=top_level(answer),
+        extra=scoped(PROTOCOL, top_level(answer)),
     )
 
 
@@ -103,7 +133,7 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
         message = {"content": choice.get("text")}  # the older text protocol
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
         return ReplyChoice(
-            (Text(text),) if text else (), _reason_of(choice), probabilities(choice) or EMPTY
+            (Text(text),) if text else (), _reason_of(choice), choice_extra(choice, EMPTY)
         )  # most answers
     texts: dict[Prose, str] = {}
     for kind, piece in prose(message):
@@ -126,7 +156,24 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     for call in calls:
         if isinstance(call, dict):
             parts.append(_read_call(call, cut=reason == "length"))
-    return ReplyChoice(tuple(parts), reason, probabilities(choice) or EMPTY)
+    return ReplyChoice(tuple(parts), reason, choice_extra(choice, rest_of(message, MESSAGE)))
+
+
+def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
+    """What is not modelled, and says something: neither null nor empty."""
+    if value.keys() <= known:
+        return EMPTY
+    return {key: item for key, item in value.items() if key not in known and (item or item in (0, False))} or EMPTY
+
+
+def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra:
+    """The `extra` of an answer; `message` is what is not modelled of its message."""
+    rest = rest_of(choice, CHOICE)
+    extra = {**(probabilities(choice) or EMPTY), **scoped(PROTOCOL, {**rest, "message": message} if message else rest)}
+    matched = next((choice[key] for key in _MATCHED if isinstance(choice.get(key), str)), None) if rest else None
+    if matched is not None:
+        extra["stop_sequence"] = matched
+    return extra or EMPTY
 
 
 def _reason_of(choice: Mapping[str, Any]) -> str:
@@ -167,20 +214,34 @@ def _token(token: Any, chance: Any) -> dict[str, Any]:
 def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
     """`cut`: a limit of length ended the answer, so no arguments may be arguments that did not come."""
     call_id = text_of(call.get("id")) or new_call_id()
-    if isinstance(call.get("custom"), dict):
-        return ToolUse(call_id, text_of(call["custom"].get("name")), text_of(call["custom"].get("input")), "custom")
+    custom = call.get("custom")
+    if isinstance(custom, dict):
+        extra = reply_call_extra(call, "custom")
+        return ToolUse(call_id, text_of(custom.get("name")), text_of(custom.get("input")), "custom", extra=extra)
     function = call.get("function")
     if not isinstance(function, dict):
         function = {}
     arguments = arguments_text(function.get("arguments"))
     whole = cut or arguments.strip(SPACE)
-    return ToolUse(call_id, text_of(function.get("name")), arguments if whole else "{}")
+    extra = reply_call_extra(call, "function")
+    return ToolUse(call_id, text_of(function.get("name")), arguments if whole else "{}", extra=extra)
+
+
+_CALLED: Final = frozenset({"name", "arguments", "input"})
+
+
+def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
+    """What a server says beside a call; its index is the gateway's own word."""
+    inner = call.get(kind)
+    if call.keys() <= CALL and (not isinstance(inner, dict) or inner.keys() <= _CALLED):
+        return EMPTY  # most calls
+    return call_extra({key: value for key, value in call.items() if key != "index"}, kind)
 
 
 def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
     """The texts of a message or a delta, in the order of rule 3. Content parts other than text and thinking have no
     place in a streamed answer and are not given."""
-    for key in ("reasoning_content", "reasoning", "reasoning_text"):
+    for key in _REASONING:
         thought = source.get(key)
         if thought and isinstance(thought, str):
             yield BlockKind.REASONING, thought
@@ -220,7 +281,7 @@ def text_of(value: Any) -> str:
 
 def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The top-level fields that are not modelled."""
-    return {key: value for key, value in answer.items() if key not in _KNOWN and value is not None} or EMPTY
+    return rest_of(answer, KNOWN)
 
 
 def read_usage(usage: Any) -> Usage | None:
@@ -237,6 +298,7 @@ def read_usage(usage: Any) -> Usage | None:
         cached=prompt.get("cached_tokens"),
         stored=prompt.get("cache_write_tokens"),
         thought=completion.get("reasoning_tokens"),
+        extra=scoped(PROTOCOL, rest_of_counts(usage, _COUNTS)),
     )
 
 
@@ -270,7 +332,9 @@ def unreadable(what: str, value: Any) -> BackendFault:
 
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     """The body of a whole answer (R7.1)."""
+    rest = fields_of(reply.extra, PROTOCOL)
     body: dict[str, Any] = {
+        **{key: value for key, value in rest.items() if key not in PASSED},
         "id": reply_id(reply.id),
         "object": "chat.completion",
         "created": options.created,
@@ -287,7 +351,9 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
     calls = [write_call(use) for use in uses]
     refusal = "".join(part.text for part in choice.parts if isinstance(part, Refusal))
     text = "".join(_visible(choice.parts, options.reasoning_tags if options.reasoning_field == "inline" else None))
+    rest = fields_of(choice.extra, PROTOCOL)
     message: dict[str, Any] = {
+        **rest.get("message", EMPTY),
         "role": "assistant",
         "content": None if calls and not text.strip(SPACE) else text,
         "refusal": refusal or None,
@@ -298,6 +364,7 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
     if calls:
         message["tool_calls"] = calls
     return {
+        **rest,
         "index": index,
         "message": message,
         "logprobs": choice.extra.get("logprobs"),
@@ -347,13 +414,14 @@ def reply_id(given: str) -> str:
 
 
 def passed(extra: Mapping[str, Any]) -> dict[str, str]:
-    """What of `extra` is passed through."""
-    return {key: whole(extra[key]) for key in PASSED if isinstance(extra.get(key), str)}
+    """What of `extra` stands in every chunk."""
+    fields = fields_of(extra, PROTOCOL)
+    return {key: whole(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
     """The `usage` object, details included (R11.1)."""
-    return {
+    written: dict[str, Any] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
@@ -363,3 +431,4 @@ def write_usage(usage: Usage) -> dict[str, Any]:
         },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
+    return with_rest(written, fields_of(usage.extra, PROTOCOL)) if usage.extra else written

@@ -7,11 +7,14 @@ Rules:
 2. `null` for an optional field means absent.
 3. A message is read in one canonical order: reasoning, content, refusal, calls. Order between those kinds is the one
    thing about a message that this protocol cannot express.
+4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but in one of several forms that say the same:
+   nested tools, calls in place of `function_call`, `max_tokens`, stop sequences in a list, a single text as a string, thinking
+   under `reasoning_content`, a refusal beside the content; what is the default is left out.
 
-What `write_request` cannot express, beyond rule 3: `Text("")`, `Reasoning.extra`, `ToolUse.item_id` and `namespace`,
+What `write_request` cannot express, beyond rule 3: `Text("")`, fields of other protocols, `ToolUse.item_id` and `namespace`,
 `ToolResult.is_error`, parts of other protocols (they become their JSON text inside a tool result and are left out
 elsewhere), empty arguments (they become `{}`), `constraint` (a backend writes it in its own words), `tool_choice` and
-`parallel_tool_calls` without tools.
+`parallel_tool_calls` without tools, `Sampling.reasoning_budget`.
 Hosted tools and unknown parts are written back from what was received.
 """
 
@@ -24,6 +27,7 @@ from .._grammar import SPACE
 from ..errors import ClientFault, quote
 from ..model import (
     EMPTY,
+    Extra,
     Image,
     Message,
     ModelRequest,
@@ -38,6 +42,8 @@ from ..model import (
     ToolResult,
     ToolSpec,
     ToolUse,
+    fields_of,
+    scoped,
 )
 from ..toolset import ToolSet, known_set, new_set
 from .chat_plain import is_plain
@@ -48,7 +54,7 @@ MODELLED: Final = frozenset(
     {
         "model", "messages", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls", "stream",
         "stream_options", "response_format", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop",
-        "seed", "presence_penalty", "frequency_penalty", "n", "reasoning_effort",
+        "seed", "presence_penalty", "frequency_penalty", "n", "reasoning_effort", "top_k",
     }
 )  # fmt: skip
 """Top-level fields that the model has a place for; all others go to `extra`."""
@@ -56,6 +62,8 @@ MODELLED: Final = frozenset(
 _MESSAGE_FIELDS: Final = frozenset(
     {"role", "content", "name", "refusal", "tool_calls", "tool_call_id", "function_call", "reasoning_content"}
 )
+PROTOCOL: Final = "chat"
+_TOOL_FIELDS: Final = frozenset({"name", "description", "parameters", "strict"})
 _SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
 _AUTO: Final = ToolChoice()
@@ -92,6 +100,10 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequ
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, "chat", (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
+    extra = _rest(body, MODELLED)
+    top_k = body.get("top_k")
+    if top_k is not None and type(top_k) is not int:  # no field of the protocol, so nobody has checked it
+        extra = {**extra, "top_k": top_k}
     if body.get("functions"):
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
@@ -104,9 +116,15 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequ
         response_format=body.get("response_format"),
         stream=stream,
         include_usage=bool(stream_options and stream_options.get("include_usage")),
-        extra=_rest(body, MODELLED),
-        origin=Origin("chat", raw),
+        extra=extra,
+        origin=Origin(PROTOCOL, raw),
+        protocol_fields=_own_fields(stream_options),
     )
+
+
+def _own_fields(stream_options: Mapping[str, Any] | None) -> Extra:
+    rest = _rest(stream_options or EMPTY, frozenset({"include_usage"}))
+    return scoped(PROTOCOL, {"stream_options": rest}) if rest else EMPTY
 
 
 def _rest(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
@@ -120,6 +138,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
         limit = body.get("max_tokens")
     stop = body.get("stop")
     seed = body.get("seed")
+    top_k = body.get("top_k")
     return Sampling(
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
@@ -130,6 +149,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
         frequency_penalty=body.get("frequency_penalty"),
         n=int(body.get("n") or 1),
         reasoning_effort=body.get("reasoning_effort"),
+        top_k=top_k if type(top_k) is int else None,
     )
 
 
@@ -169,7 +189,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: Shape) -> tuple[Me
                 calls.append(ToolUse(legacy_id, item["function_call"]["name"], item["function_call"]["arguments"]))
             called.update((call.call_id, call) for call in calls)
             content += calls
-        messages.append(Message(role, tuple(content), name, _rest(item, known)))
+        messages.append(Message(role, tuple(content), name, scoped(PROTOCOL, _rest(item, known))))
     return tuple(messages)
 
 
@@ -208,22 +228,60 @@ def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
     for item in content:
         match item["type"]:
             case "text":
-                if item["text"]:
-                    parts.append(Text(item["text"]))
+                extra = EMPTY if len(item) == 2 else scoped(PROTOCOL, _rest(item, _TEXT_FIELDS))
+                if item["text"] or extra:
+                    parts.append(Text(item["text"], extra))
             case "refusal":
-                parts.append(Refusal(item["refusal"]))
+                parts.append(Refusal(item["refusal"], scoped(PROTOCOL, _rest(item, _REFUSAL_FIELDS))))
             case "image_url":
                 image = item["image_url"]
-                parts.append(Image(image) if isinstance(image, str) else Image(image["url"], image.get("detail")))
+                image = {"url": image} if isinstance(image, str) else image
+                rest = _nested_rest(item, "image_url", image, _IMAGE_FIELDS)
+                parts.append(Image(image["url"], image.get("detail"), rest))
             case _:
-                parts.append(Opaque("chat", item))
+                parts.append(Opaque(PROTOCOL, item))
     return parts
 
 
+_TEXT_FIELDS: Final = frozenset({"type", "text"})
+_REFUSAL_FIELDS: Final = frozenset({"type", "refusal"})
+_IMAGE_FIELDS: Final = frozenset({"url", "detail"})
+_CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})
+
+
+def _nested_rest(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
+    """What is not modelled of an object that holds another one under `key`, of which `known` is: in the same shape."""
+    rest = {k: value for k, value in outer.items() if k not in (key, "type", "id") and value is not None}
+    if inside := _rest(inner, known):
+        rest[key] = inside
+    return scoped(PROTOCOL, rest)
+
+
+def nest(written: dict[str, Any], key: str, extra: Extra) -> dict[str, Any]:
+    """The object with the fields that `_nested_rest` has kept."""
+    fields = fields_of(extra, PROTOCOL)
+    if not fields:
+        return written
+    inside = fields.get(key)
+    rest = {k: value for k, value in fields.items() if k != key}
+    inner = {**inside, **written[key]} if isinstance(inside, Mapping) else written[key]
+    return {**rest, **written, key: inner}
+
+
+def call_extra(call: Mapping[str, Any], key: str) -> Extra:
+    """What is not modelled of a call whose name stands under `key`, in a request or in an answer."""
+    inner = call.get(key)
+    return _nested_rest(call, key, inner if isinstance(inner, Mapping) else EMPTY, _CALL_FIELDS)
+
+
 def _call(call: Mapping[str, Any]) -> ToolUse:
-    if call["type"] == "custom":
-        return ToolUse(call["id"], call["custom"]["name"], call["custom"]["input"], "custom")
-    return ToolUse(call["id"], call["function"]["name"], call["function"]["arguments"])
+    kind = call["type"]
+    inner = call[kind]
+    plain = len(call) == 3 and len(inner) == 2
+    extra = EMPTY if plain else call_extra(call, kind)
+    if kind == "custom":
+        return ToolUse(call["id"], inner["name"], inner["input"], "custom", extra=extra)
+    return ToolUse(call["id"], inner["name"], inner["arguments"], extra=extra)
 
 
 def _tool(tool: Mapping[str, Any], path: str, shape: Shape) -> ToolSpec:
@@ -231,7 +289,7 @@ def _tool(tool: Mapping[str, Any], path: str, shape: Shape) -> ToolSpec:
     kind = tool["type"]
     if kind not in ("function", "custom"):
         label = tool.get("name") or tool.get("server_label")
-        return ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra=tool)
+        return ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
     inner = tool.get(kind) or EMPTY
 
     def field(key: str) -> Any:
@@ -242,12 +300,14 @@ def _tool(tool: Mapping[str, Any], path: str, shape: Shape) -> ToolSpec:
     if name is None:
         raise shape.missing(f"{path}.{kind}.name" if kind in tool else f"{path}.name")
     if kind == "custom":
-        return ToolSpec(name, field("description"), kind="custom", extra=tool)
-    return ToolSpec(name, field("description"), field("parameters"), field("strict"), extra=tool)
+        return ToolSpec(name, field("description"), kind="custom", extra={PROTOCOL: tool})
+    return ToolSpec(name, field("description"), field("parameters"), field("strict"), extra={PROTOCOL: tool})
 
 
 def _legacy_function(function: Mapping[str, Any]) -> ToolSpec:
-    return ToolSpec(function["name"], function.get("description"), function.get("parameters"), extra=function)
+    return ToolSpec(
+        function["name"], function.get("description"), function.get("parameters"), extra={PROTOCOL: function}
+    )
 
 
 def _read_choice(body: Mapping[str, Any], tools: tuple[ToolSpec, ...]) -> ToolChoice:
@@ -261,15 +321,21 @@ def _read_choice(body: Mapping[str, Any], tools: tuple[ToolSpec, ...]) -> ToolCh
             return _AUTO if tools else _NONE
         case "auto" | "none" | "required":
             return ToolChoice(choice)
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
-            return ToolChoice("named", name)
+        case {"type": "function" | "custom" as kind} if isinstance(inner := choice.get(kind), Mapping) and isinstance(
+            name := inner.get("name"), str
+        ):
+            return ToolChoice("named", name, extra=_nested_rest(choice, kind, inner, _CALL_FIELDS))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": ("auto" | "required") as mode, "tools": list(allowed)},
         }:
-            return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)))
+            rest = _nested_rest(choice, "allowed_tools", choice["allowed_tools"], _ALLOWED_FIELDS)
+            return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=rest)
         case _:
             raise _bad_choice(choice)
+
+
+_ALLOWED_FIELDS: Final = frozenset({"mode", "tools"})
 
 
 def _allowed(tools: Iterable[Any], choice: Any) -> Iterable[str]:
@@ -301,7 +367,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages)}
     if request.tools:
         body["tools"] = [write_tool(tool) for tool in request.tools]
-        if request.tool_choice != _AUTO:
+        if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
             body["tool_choice"] = write_choice(request.tool_choice, request.tools)
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
@@ -316,6 +382,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "frequency_penalty": sampling.frequency_penalty,
         "n": sampling.n if sampling.n != 1 else None,
         "reasoning_effort": sampling.reasoning_effort,
+        "top_k": sampling.top_k,
         "response_format": request.response_format,
     }
     for key, value in fields.items():
@@ -323,9 +390,12 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
             body[key] = value
     if request.stream:
         body["stream"] = True
-        if request.include_usage:
-            body["stream_options"] = {"include_usage": True}
-    body.update(request.extra)
+        wishes = {"include_usage": True} if request.include_usage else {}
+        wishes |= fields_of(request.protocol_fields, PROTOCOL).get("stream_options", EMPTY)
+        if wishes:
+            body["stream_options"] = wishes
+    for key, value in request.extra.items():
+        body.setdefault(key, value)  # what is modelled is said already
     return body
 
 
@@ -349,7 +419,7 @@ def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def _can_be_said(part: Part) -> bool:
     """Whether something of a part reaches a chat backend."""
     if isinstance(part, Opaque):
-        return part.protocol == "chat"
+        return part.protocol == PROTOCOL
     return not isinstance(part, Reasoning) or bool(part.text)
 
 
@@ -358,17 +428,18 @@ def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
     written["content"] = _write_content(result.parts, json_text=True)
     if message.role == "tool" and message.name is not None:
         written["name"] = message.name
-    return {**written, **message.extra}
+    return {**written, **fields_of(message.extra, PROTOCOL)}
 
 
 def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
-    if len(parts) == 1 and type(text := parts[0]) is Text and message.role in _SPEAKERS and message.name is None:
-        return {"role": message.role, "content": text.text, **message.extra}  # most messages
+    plain = len(parts) == 1 and message.role in _SPEAKERS and message.name is None and not message.extra
+    if plain and type(text := parts[0]) is Text and not text.extra:
+        return {"role": message.role, "content": text.text}  # most messages
     written: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
     calls = [write_call(part) for part in parts if isinstance(part, ToolUse)]
     thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
-    refusals = [part for part in parts if isinstance(part, Refusal)]
-    content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning, Refusal))]
+    refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
+    content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]
     written["content"] = _write_content(content) if content or not (calls or refusals or thoughts) else None
     if message.name is not None:
         written["name"] = message.name
@@ -378,7 +449,7 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         written["reasoning_content"] = thoughts
     if calls:
         written["tool_calls"] = calls
-    return {**written, **message.extra}
+    return {**written, **fields_of(message.extra, PROTOCOL)}
 
 
 def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | list[Any]:
@@ -387,12 +458,12 @@ def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | l
     for part in parts:
         match part:
             case Text():
-                written.append({"type": "text", "text": part.text})
+                written.append({**fields_of(part.extra, PROTOCOL), "type": "text", "text": part.text})
             case Image():
                 image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
-                written.append({"type": "image_url", "image_url": image})
+                written.append(nest({"type": "image_url", "image_url": image}, "image_url", part.extra))
             case Refusal():
-                written.append({"type": "refusal", "refusal": part.text})
+                written.append({**fields_of(part.extra, PROTOCOL), "type": "refusal", "refusal": part.text})
             case Opaque(protocol="chat"):
                 written.append(part.payload)
             case Opaque() if json_text:
@@ -408,26 +479,31 @@ def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | l
 
 def write_call(call: ToolUse) -> dict[str, Any]:
     """A finished call, in a message or in a reply. No arguments are `{}` (R7.3)."""
+    written: dict[str, Any]
     if call.kind == "custom":
-        return {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": whole(call.arguments)}}
-    arguments = whole(call.arguments) if call.arguments.strip(SPACE) else "{}"
-    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+        written = {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": whole(call.arguments)}}
+    else:
+        arguments = whole(call.arguments) if call.arguments.strip(SPACE) else "{}"
+        written = {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return nest(written, call.kind, call.extra) if call.extra else written
 
 
 def write_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool definition in the nested shape; hosted and custom ones as they were received."""
+    """A tool definition in the nested shape, with all that was received in this protocol; a hosted one as it was received in any."""
     if tool.kind == "hosted":
-        return dict(tool.extra) or {"type": tool.name}
-    if tool.kind == "custom":
-        received = tool.extra.get("custom")
-        custom: dict[str, Any] = dict(received) if isinstance(received, Mapping) else {}
-        custom["name"] = tool.name
-        if tool.description is not None:
-            custom["description"] = tool.description
-        return {"type": "custom", "custom": custom}
-    fields = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
-    function = {"name": tool.name, **{key: value for key, value in fields.items() if value is not None}}
-    return {"type": "function", "function": function}
+        return dict(tool.received) or {"type": tool.name}
+    received = fields_of(tool.extra, PROTOCOL)
+    if not received and tool.kind == "custom":  # in another protocol's words, its format would say nothing here
+        inner = tool.received.get("custom")
+        received = {"custom": inner} if isinstance(inner, Mapping) else EMPTY
+    known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
+    inner = received.get(tool.kind)
+    rest = _rest(inner if isinstance(inner, Mapping) else EMPTY, _TOOL_FIELDS)
+    body = {**rest, "name": tool.name, **{key: value for key, value in known.items() if value is not None}}
+    outer = _rest(received, _TOOL_FIELDS | {"type", tool.kind})
+    if tool.kind == "custom" and not isinstance(inner, Mapping):  # it came flat: its format belongs to the tool itself
+        body, outer = {**outer, **body}, EMPTY
+    return {**outer, "type": tool.kind, tool.kind: body}
 
 
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
@@ -439,10 +515,9 @@ def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
         return {"type": kind, kind: {"name": name}}
 
     if choice.mode == "named" and choice.name is not None:
-        return named(choice.name)
+        written = named(choice.name)
+        return nest(written, written["type"], choice.extra)
     if choice.allowed is not None and choice.mode != "none":
-        return {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": choice.mode, "tools": [named(name) for name in choice.allowed]},
-        }
+        allowed = {"mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
+        return nest({"type": "allowed_tools", "allowed_tools": allowed}, "allowed_tools", choice.extra)
     return choice.mode

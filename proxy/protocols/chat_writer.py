@@ -11,7 +11,7 @@ Rules:
 
 What this protocol cannot say in a stream, besides the losses of `chat_reply`: where one text block ends and the next
 begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason` if there is
-no other, C18), and `Finish.extra`.
+no other, C18), and `extra` of blocks that are no calls.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import orjson
 from .._grammar import SPACE
 from ..errors import GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ..model import EMPTY, Usage
+from ..model import EMPTY, Extra, Usage, fields_of
 from .base import KEEPALIVE, TextFrame, WriteOptions
-from .chat_reply import finish_word, passed, reasoning_keys, reply_id, write_usage
+from .chat_reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
+from .chat_request import PROTOCOL, nest
 from .wire import dump, whole
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -55,7 +56,10 @@ class ChatWriter:
                 case Open():
                     self._blocks[event.block] = self._block(event, out)
                 case Close():
-                    self._blocks.pop(event.block).close(out, event.status)
+                    block = self._blocks.pop(event.block)
+                    if event.extra:
+                        block.learn(event.extra, out)
+                    block.close(out, event.status)
                 case Finish():
                     self._finish(event, out)
                 case Fault():
@@ -93,7 +97,13 @@ class ChatWriter:
             "model": self._options.request.model,
             **passed(extra),
         }
-        self._head = b"data: " + dump(self._identity)[:-1] + b',"choices":['
+        self._head = self._head_with(EMPTY)
+        rest = fields_of(extra, PROTOCOL)
+        self._rest = {key: value for key, value in rest.items() if key not in PASSED} if rest else EMPTY
+
+    def _head_with(self, fields: Mapping[str, Any]) -> bytes:
+        """The beginning of a chunk, up to its choices, with more top-level fields."""
+        return b"data: " + dump({**fields, **self._identity})[:-1] + b',"choices":['
 
     def _foreign(self, payload: Any) -> bytes:
         """A chunk that is not modelled, as it was received but with the identity of this stream (R7.5, R7.7)."""
@@ -107,8 +117,10 @@ class ChatWriter:
     def answer(self, index: int) -> _Answer:
         """The answer number `index`."""
         if index not in self._answers:
-            head = b'%b{"index":%d,"delta":' % (self._head, index)
-            self._answers[index] = _Answer(head, self._usage_null)
+            place = b'{"index":%d,"delta":' % index
+            answer = self._answers[index] = _Answer(self._head + place, self._usage_null)
+            if self._rest:  # once, in the first chunk
+                answer.first, self._rest = self._head_with(self._rest) + place, EMPTY
         return self._answers[index]
 
     def _block(self, opened: Open, out: list[bytes]) -> _Block:
@@ -128,9 +140,11 @@ class ChatWriter:
 
     def _finish(self, finish: Finish, out: list[bytes]) -> None:
         self._ended = True
+        late = fields_of(finish.extra, PROTOCOL)
         for index, reason in enumerate((finish.reason, *finish.others)):
             answer = self.answer(index)
-            answer.finish(finish_word(reason, answer.called, self._options), out)
+            head = b'%b{"index":%d,"delta":' % (self._head_with(late), index) if late and not index else b""
+            answer.finish(finish_word(reason, answer.called, self._options), out, finish.ending(index), head)
         if self._options.request.include_usage:
             usage = dump(write_usage(finish.usage or Usage()))
             out.append(b'%b],"usage":%b}\n\n' % (self._head, usage))
@@ -145,10 +159,10 @@ def error_frame(error: GatewayError) -> bytes:
 class _Answer:
     """One choice: the bytes around its deltas, and what it has said so far."""
 
-    __slots__ = ("_blank", "_usage_null", "called", "calls", "head", "started", "tail")
+    __slots__ = ("_blank", "_usage_null", "called", "calls", "first", "head", "started", "tail")
 
     def __init__(self, head: bytes, usage_null: bytes) -> None:
-        self.head = head
+        self.head = self.first = head
         self.tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage_null
         self.started = False
         self.calls = 0
@@ -161,10 +175,10 @@ class _Answer:
         if not self.started:
             self.started = True
             content = b"null" if delta.startswith(b'{"tool_calls"') else b'""'
-            out.append(b'%b{"role":"assistant","content":%b}%b' % (self.head, content, self.tail))
+            out.append(b'%b{"role":"assistant","content":%b}%b' % (self.first, content, self.tail))
         tail = self.tail
-        if extra and extra.get("logprobs"):
-            tail = tail.replace(b'"logprobs":null', b'"logprobs":' + dump(extra["logprobs"]), 1)
+        if extra:
+            delta, tail = _with_extra(delta, tail, extra, "delta")
         out.append(b"%b%b%b" % (self.head, delta, tail))
 
     @property
@@ -182,15 +196,30 @@ class _Answer:
             self._blank = None
         self.send(b'{"content":%b}' % _escape(text), out, extra)
 
-    def finish(self, word: str, out: list[bytes]) -> None:
-        """The last chunk. Whitespace is an answer only if there is no other."""
+    def finish(self, word: str, out: list[bytes], extra: Extra = EMPTY, head: bytes = b"") -> None:
+        """The last chunk, with what is said of the end. Whitespace is an answer only if there is no other."""
         blank = self._blank
         if blank and not self.calls:
             self.send(b'{"content":%b}' % _escape(blank), out)
         if not self.started:
             self.started = True
-            out.append(b'%b{"role":"assistant","content":""}%b' % (self.head, self.tail))
-        out.append(b'%b{},"logprobs":null,"finish_reason":"%b"}]%b}\n\n' % (self.head, word.encode(), self._usage_null))
+            out.append(b'%b{"role":"assistant","content":""}%b' % (self.first, self.tail))
+        delta, tail = b"{}", b',"logprobs":null,"finish_reason":"%b"}]%b}\n\n' % (word.encode(), self._usage_null)
+        if extra:
+            delta, tail = _with_extra(delta, tail, extra, "message")
+        out.append(b"%b%b%b" % (head or self.head, delta, tail))
+
+
+def _with_extra(delta: bytes, tail: bytes, extra: Extra, inside: str) -> tuple[bytes, bytes]:
+    """The bytes of a delta, and those behind it, with what is not modelled; of the delta itself that stands under `inside`."""
+    if extra.get("logprobs"):
+        tail = tail.replace(b'"logprobs":null', b'"logprobs":' + dump(extra["logprobs"]), 1)
+    fields = fields_of(extra, PROTOCOL)
+    if own := fields.get(inside):
+        delta = delta[:-1] + (b"," if len(delta) > len(b"{}") else b"") + dump(own)[1:]
+    if rest := {key: value for key, value in fields.items() if key != inside}:
+        tail = b"," + dump(rest)[1:-1] + tail
+    return delta, tail
 
 
 class _Block:
@@ -220,6 +249,9 @@ class _Block:
     def plain_key(self) -> bytes | None:
         """The key under which a delta stands alone, if nothing is to be done but to write it."""
         return None
+
+    def learn(self, extra: Extra, out: list[bytes]) -> None:
+        """What is said of the block at its end."""
 
     def close(self, out: list[bytes], status: BlockStatus) -> None:
         """The block is over: half a character is none."""
@@ -282,19 +314,23 @@ class _Prose(_Block):
 class _CallBlock(_Block):
     """A call: its opening chunk at once, then its arguments."""
 
-    __slots__ = ("_empty", "_prefix", "_suffix")
+    __slots__ = ("_empty", "_index", "_prefix", "_suffix")
 
     def __init__(self, answer: _Answer, opened: Open, out: list[bytes]) -> None:
         super().__init__(answer)
-        index = answer.calls
+        index = self._index = answer.calls
         answer.calls += 1
         custom = opened.call_kind == "custom"
         kind, field = ("custom", "input") if custom else ("function", "arguments")
         call = {"index": index, "id": opened.call_id, "type": kind, kind: {"name": opened.name, field: ""}}
-        answer.send(b'{"tool_calls":[%b]}' % dump(call), out)
+        answer.send(b'{"tool_calls":[%b]}' % dump(nest(call, kind, opened.extra) if opened.extra else call), out)
         self._prefix = b'{"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind.encode(), field.encode())
         self._suffix = b"}}]}"
         self._empty = not custom
+
+    def learn(self, extra: Extra, out: list[bytes]) -> None:
+        if fields := fields_of(extra, PROTOCOL):
+            self.answer.send(b'{"tool_calls":[%b]}' % dump({**fields, "index": self._index}), out)
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
         self._empty = self._empty and not text.strip(SPACE)

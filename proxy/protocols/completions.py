@@ -72,6 +72,7 @@ class CompletionsProtocol(ServerSide):
             "max_tokens": sampling.max_tokens,
             "stop": stop,
             "seed": sampling.seed,
+            "top_k": sampling.top_k,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
             "n": sampling.n if sampling.n != 1 else None,

@@ -15,7 +15,7 @@ from uuid import uuid4
 import orjson
 
 from .._grammar import SPACE
-from ..model import CallKind
+from ..model import EMPTY, CallKind, Extra
 
 _MARKS: Final = re.compile(r'["\\{}\[\]]')
 
@@ -26,11 +26,12 @@ def new_call_id() -> str:
 
 
 class CallDraft:
-    """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's."""
+    """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and so is `extra`, what
+    was said beside and not given out."""
 
     __slots__ = (
         *("_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
-        *("block", "call_id", "id", "kind", "name", "slot"),
+        *("block", "call_id", "extra", "id", "kind", "name", "slot"),
     )
 
     def __init__(self, slot: int) -> None:
@@ -40,6 +41,7 @@ class CallDraft:
         self.kind: CallKind = "function"
         self.block: int | None = None
         self.call_id = ""
+        self.extra: Extra = EMPTY
         self._pieces: list[str] = []
         self._length = 0
         self._cumulative = self._broken = False

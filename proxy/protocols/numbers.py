@@ -10,13 +10,25 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..errors import BackendFault, quote
 from ..events import MAX_CHOICES
-from ..model import Usage
+from ..model import EMPTY, Extra, Usage
 
-__all__ = ["MAX_CALLS", "MAX_CHOICES", "MAX_PARTS", "choices_of", "index_of", "too_many", "usage_of", "whole_number"]
+__all__ = [
+    "MAX_CALLS",
+    "MAX_CHOICES",
+    "MAX_PARTS",
+    "choices_of",
+    "index_of",
+    "rest_of_counts",
+    "too_many",
+    "usage_of",
+    "whole_number",
+    "with_rest",
+]
 
 MAX_CALLS: Final = 1024
 """Calls in one answer of a server that does tools itself. What a model wrote as text has `limits.calls_per_response`."""
@@ -56,7 +68,32 @@ def too_many(what: str, most: int) -> BackendFault:
     return BackendFault(f"The model server's answer has more than {most} {what}.", code="upstream_invalid_response")
 
 
-def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any) -> Usage | None:
+def rest_of_counts(value: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What of a `usage` object is not modelled, in its own shape; `known` has a mapping where there are counts inside. Nulls are absent."""
+    rest = {}
+    for key, item in value.items():
+        inside = known.get(key)
+        if isinstance(inside, Mapping) and isinstance(item, Mapping):
+            item = rest_of_counts(item, inside) or None
+        elif key in known:
+            continue
+        if item is not None:
+            rest[key] = item
+    return rest or EMPTY
+
+
+def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """A `usage` object with what `rest_of_counts` has kept."""
+    for key, item in rest.items():
+        known = written.get(key)
+        if isinstance(known, dict) and isinstance(item, Mapping):
+            written[key] = {**item, **known}
+        elif known is None:
+            written[key] = item
+    return written
+
+
+def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any, extra: Extra = EMPTY) -> Usage | None:
     """The token counts of one answer, 0 for what is no number. None if one of them cannot be: then nobody has counted, and nobody's
     limit is charged with it. `cached` and `stored` are part of `given`, the prompt; `thought` is part of `written`."""
     counts = [
@@ -64,7 +101,8 @@ def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any
         for value in (given, written, cached, stored, thought)
     ]
     known = [count for count in counts if count is not None]
-    return Usage(known[0], known[1], known[2], known[3], known[4]) if len(known) == len(counts) else None
+    whole = len(known) == len(counts)
+    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra) if whole else None
 
 
 def whole_number(value: Any) -> int:

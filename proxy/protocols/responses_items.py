@@ -7,21 +7,28 @@ Rules:
 2. An item or a content part that is not modelled becomes `Opaque` and is written back as it was. In a message of the
    assistant an `Opaque` holds an item, in any other a content part.
 3. One function writes a call item for every path: `write_call`.
+4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`). In the `extra` of a part stand the fields
+   of what it was read from; the first part of a message of the assistant has those of its item under `item`, even if there are none where
+   another message stands before it: so the next message begins there.
 
-Not kept: `id`, `status` and `phase` of messages, `status` of calls, ids of outputs, ids of reasoning without encrypted
-content, parts of a summary (they are joined), annotations. Not written: `Message.name`, `ToolResult.is_error`,
-`Message.extra` of a message without content, parts of other protocols outside of results.
+Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a list, Chat's images,
+results that are other JSON (as its text), empty annotations and probabilities (left out), parts of a summary (joined), the parts of reasoning,
+and parts of the assistant that are not modelled (each is a message). Left out: `status`, and ids but for those of calls and of reasoning with
+encrypted content: the gateway names items itself, and no server has kept the others. Not written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols
+outside of results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from .._grammar import SPACE
 from ..model import (
     EMPTY,
     CallKind,
+    Extra,
     Image,
     Message,
     Opaque,
@@ -31,13 +38,24 @@ from ..model import (
     Text,
     ToolResult,
     ToolUse,
+    fields_of,
+    merged,
+    scoped,
 )
 from .responses_ids import PREFIXES, derived_id
 from .wire import dump, whole
 
 PROTOCOL: Final = "responses"
 
-_MESSAGE_FIELDS: Final = frozenset({"type", "id", "status", "role", "content", "phase"})
+MESSAGE_FIELDS: Final = frozenset({"type", "role", "content", "id", "status"})
+_TEXT_FIELDS: Final = frozenset({"type", "text"})
+_REFUSAL_FIELDS: Final = frozenset({"type", "refusal"})
+_IMAGE_FIELDS: Final = frozenset({"type", "image_url", "detail"})
+_CALL_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "name", "arguments", "input", "namespace"})
+_RESULT_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "output"})
+_THOUGHT_FIELDS: Final = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
+_EMPTY_LISTS: Final = frozenset({"annotations", "logprobs"})
+"""Fields of a text that say nothing when they are empty."""
 _BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audio"})
 """Content parts that may stand where an item belongs (R8.2)."""
 _SUMMARY_BREAK: Final = "\n\n"
@@ -86,7 +104,6 @@ class _Reading:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._said: list[Part] | None = None
-        self._extra: dict[str, Any] = {}
         self._called: dict[str, ToolUse] = {}
 
     def take(self, item: Mapping[str, Any]) -> None:
@@ -112,13 +129,13 @@ class _Reading:
 
     def _message(self, item: Mapping[str, Any]) -> None:
         role = item["role"]
-        extra = {k: v for k, v in item.items() if k not in _MESSAGE_FIELDS and v is not None}
         if role == "assistant":
-            self._extra.update(extra)
-            self._say([as_item(part) for part in read_content(item.get("content"))])
+            follows = self._said is not None and bool(self._said) and isinstance(self._said[-1], Text | Refusal)
+            self._say(read_said(item, follows=follows))
         else:
             self._end_turn()
-            self._messages.append(Message(role, tuple(read_content(item.get("content"))), None, extra or EMPTY))
+            content = tuple(read_content(item.get("content")))
+            self._messages.append(Message(role, content, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
 
     def _say(self, parts: list[Part]) -> None:
         if self._said is None:
@@ -127,23 +144,42 @@ class _Reading:
 
     def _end_turn(self) -> None:
         if self._said is not None:
-            self._messages.append(Message("assistant", tuple(self._said), None, self._extra or EMPTY))
-            self._said, self._extra = None, {}
+            self._messages.append(Message("assistant", tuple(self._said)))
+            self._said = None
 
     def _result(self, item: Mapping[str, Any]) -> ToolResult:
         kind: CallKind = "custom" if item["type"] == "custom_tool_call_output" else "function"
         call = self._called.get(item["call_id"])
-        return ToolResult(item["call_id"], _output_parts(item["output"]), call.name if call else None, kind=kind)
+        extra = scoped(PROTOCOL, rest_of(item, _RESULT_FIELDS))
+        name = call.name if call else None
+        return ToolResult(item["call_id"], _output_parts(item["output"]), name, kind=kind, extra=extra)
 
 
-def as_item(part: Part) -> Part:
-    """What is not modelled in a message of the assistant, as an item of its own (rule 2)."""
-    return Opaque(PROTOCOL, message_of(part.payload)) if isinstance(part, Opaque) else part
+def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
+    """What is not modelled. Nulls are absent."""
+    if value.keys() <= known:
+        return EMPTY
+    return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
-def message_of(part: Any) -> dict[str, Any]:
+def read_said(item: Mapping[str, Any], *, follows: bool) -> list[Part]:
+    """The parts of a message of the assistant (rules 2 and 4). `follows`: another one stands before it."""
+    rest = rest_of(item, MESSAGE_FIELDS)
+    parts = read_content(item.get("content"))
+    if not parts and rest:
+        parts = [Text("")]
+    for number, part in enumerate(parts):
+        fields = rest if number == 0 else EMPTY
+        if isinstance(part, Opaque):
+            parts[number] = Opaque(PROTOCOL, message_of(part.payload, fields))
+        elif number == 0 and isinstance(part, Text | Refusal) and (fields or follows):
+            parts[number] = replace(part, extra=merged(part.extra, {PROTOCOL: {"item": fields}}))
+    return parts
+
+
+def message_of(part: Any, fields: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
     """A message item of the assistant around a content part that is not modelled."""
-    return {"type": "message", "role": "assistant", "content": [part]}
+    return {**fields, "type": "message", "role": "assistant", "content": [part]}
 
 
 def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
@@ -156,18 +192,30 @@ def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part
     for item in content:
         match item:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-                if text:
-                    parts.append(Text(text))
+                extra = text_extra(item)
+                if text or extra:
+                    parts.append(Text(text, extra))
             case {"type": "refusal", "refusal": str(text)}:
-                if text:
-                    parts.append(Refusal(text))
+                extra = scoped(PROTOCOL, rest_of(item, _REFUSAL_FIELDS))
+                if text or extra:
+                    parts.append(Refusal(text, extra))
             case {"type": "input_image", "image_url": str(url)}:
-                parts.append(Image(url, item.get("detail")))
-            case {"type": "input_image" | "image_url", "image_url": {"url": str(url), **rest}}:
-                parts.append(Image(url, item.get("detail") or _text_or_none(rest.get("detail"))))
+                parts.append(Image(url, item.get("detail"), scoped(PROTOCOL, rest_of(item, _IMAGE_FIELDS))))
+            case {"type": "input_image" | "image_url", "image_url": {"url": str(url)} as inner}:
+                detail = item.get("detail") or _text_or_none(inner.get("detail"))
+                both = {**rest_of(inner, _IMAGE_FIELDS | {"url"}), **rest_of(item, _IMAGE_FIELDS)}
+                parts.append(Image(url, detail, scoped(PROTOCOL, both)))
             case _:
                 parts.append(Opaque(PROTOCOL, item))
     return parts
+
+
+def text_extra(part: Mapping[str, Any]) -> Extra:
+    """What a text part says beside its text."""
+    rest = rest_of(part, _TEXT_FIELDS)
+    if rest and not _EMPTY_LISTS.isdisjoint(rest):
+        rest = {key: value for key, value in rest.items() if value or key not in _EMPTY_LISTS}
+    return scoped(PROTOCOL, rest)
 
 
 def _text_or_none(value: Any) -> str | None:
@@ -176,34 +224,41 @@ def _text_or_none(value: Any) -> str | None:
 
 def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
     """A call item of a request."""
-    namespace = item.get("namespace")
+    namespace, extra = item.get("namespace"), call_extra(item)
     if item["type"] == "custom_tool_call":
-        return ToolUse(item["call_id"], item["name"], item["input"], "custom", namespace, item_id)
-    return ToolUse(item["call_id"], item["name"], item["arguments"], "function", namespace, item_id)
+        return ToolUse(item["call_id"], item["name"], item["input"], "custom", namespace, item_id, extra)
+    return ToolUse(item["call_id"], item["name"], item["arguments"], "function", namespace, item_id, extra)
+
+
+def call_extra(item: Mapping[str, Any]) -> Extra:
+    """What a call item says beside the call."""
+    return scoped(PROTOCOL, rest_of(item, _CALL_FIELDS))
 
 
 def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
-    """A reasoning item: its summary, marked by `summary` in `extra`, then its text. What must be given back together is
-    in `extra` of the first. Nothing if the item holds nothing."""
-    extra = reasoning_extra(item)
+    """A reasoning item: its summary, marked by `summary` in `extra`, then its text, marked by `continues`. What must be given back together
+    is in `extra` of the first. Nothing if the item holds nothing."""
+    fields = reasoning_fields(item)
     summary = _SUMMARY_BREAK.join(_texts(item.get("summary")))
     text = "".join(_texts(item.get("content")))
     parts: list[Part] = []
     if summary:
-        parts.append(Reasoning(summary, {**extra, "summary": True}))
-        extra = EMPTY
-    if text or extra:
-        parts.append(Reasoning(text, extra))
+        parts.append(Reasoning(summary, {PROTOCOL: {**fields, "summary": True}}))
+        fields = {"continues": True}
+    if text or (fields and not summary):
+        parts.append(Reasoning(text, scoped(PROTOCOL, fields)))
     return parts
 
 
-def reasoning_extra(item: Mapping[str, Any]) -> Mapping[str, Any]:
+def reasoning_fields(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the server that made a reasoning item wants to see again."""
-    encrypted = item.get("encrypted_content")
-    if not isinstance(encrypted, str) or not encrypted:
-        return EMPTY
-    ident = item.get("id")
-    return {"encrypted_content": encrypted, **({"id": ident} if isinstance(ident, str) else {})}
+    fields = dict(rest_of(item, _THOUGHT_FIELDS))
+    encrypted, ident = item.get("encrypted_content"), item.get("id")
+    if isinstance(encrypted, str) and encrypted:
+        fields["encrypted_content"] = encrypted
+        if isinstance(ident, str):
+            fields["id"] = ident
+    return fields
 
 
 def _texts(parts: Any) -> Iterator[str]:
@@ -232,7 +287,8 @@ def write_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def _message_items(message: Message) -> Iterator[dict[str, Any]]:
     role = "user" if message.role == "tool" else message.role
     content: list[dict[str, Any]] = []
-    extra = dict(message.extra)
+    fields = fields_of(message.extra, PROTOCOL)
+    last: dict[str, Any] = {}
     for part in message.parts:
         item: dict[str, Any] | None = None
         match part:
@@ -241,35 +297,53 @@ def _message_items(message: Message) -> Iterator[dict[str, Any]]:
             case ToolUse():
                 item = write_call(part, part.item_id)
             case Reasoning():
+                if fields_of(part.extra, PROTOCOL).get("continues") and last.get("type") == "reasoning":
+                    last["content"] = write_reasoning(part)["content"]
+                    continue
                 item = write_reasoning(part)
             case Opaque(protocol="responses") if role == "assistant":
                 item = part.payload
+            case Text() | Refusal() if "item" in (own := fields_of(part.extra, PROTOCOL)):
+                if content:
+                    yield _write_message(role, content, fields)
+                content, fields = list(_write_part(part, role)), own["item"]
+                last = {}
+                continue
             case _:
                 content += _write_part(part, role)
                 continue
         if content:
-            yield _write_message(role, content, extra)
-            content, extra = [], {}
+            yield _write_message(role, content, fields)
+            content, fields = [], EMPTY
+        last = item
         yield item
     if content or not message.parts:
-        yield _write_message(role, content, extra)
+        yield _write_message(role, content, fields)
 
 
-def _write_message(role: str, content: list[dict[str, Any]], extra: Mapping[str, Any]) -> dict[str, Any]:
+def _write_message(role: str, content: list[dict[str, Any]], fields: Mapping[str, Any]) -> dict[str, Any]:
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
     shown = content[0]["text"] if plain else content
-    return {"type": "message", "role": role, "content": shown if content else "", **extra}
+    return {**fields, "type": "message", "role": role, "content": shown if content else ""}
+
+
+def part_fields(part: Text | Refusal | Image) -> Mapping[str, Any]:
+    """What is written beside a content part, without what belongs to its item."""
+    fields = fields_of(part.extra, PROTOCOL)
+    return {key: value for key, value in fields.items() if key != "item"} if "item" in fields else fields
 
 
 def _write_part(part: Part, role: str, *, json_text: bool = False) -> Iterator[dict[str, Any]]:
     """A content part; nothing for what this protocol has no place for. `json_text`: foreign values as compact JSON."""
     match part:
         case Text():
-            yield {"type": "output_text" if role == "assistant" else "input_text", "text": whole(part.text)}
+            kind = "output_text" if role == "assistant" else "input_text"
+            yield {**part_fields(part), "type": kind, "text": whole(part.text)}
         case Refusal():
-            yield {"type": "refusal", "refusal": whole(part.text)}
+            yield {**part_fields(part), "type": "refusal", "refusal": whole(part.text)}
         case Image():
-            yield {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
+            detail = {"detail": part.detail} if part.detail else {}
+            yield {**part_fields(part), "type": "input_image", "image_url": part.url, **detail}
         case Opaque(protocol="responses"):
             yield part.payload
         case Opaque() if json_text:
@@ -283,12 +357,14 @@ def _write_result(result: ToolResult) -> dict[str, Any]:
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
     output: Any = content[0]["text"] if plain else content or ""
-    return {"type": kind, "call_id": result.call_id, "output": output}
+    return {**fields_of(result.extra, PROTOCOL), "type": kind, "call_id": result.call_id, "output": output}
 
 
 def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:
     """A call item, in requests, answers and events (R8.5, R8.9, R8.16). No arguments are `{}`."""
-    item: dict[str, Any] = {} if item_id is None else {"id": item_id}
+    item: dict[str, Any] = {**fields_of(use.extra, PROTOCOL)} if use.extra else {}
+    if item_id is not None:
+        item["id"] = item_id
     item["type"] = "custom_tool_call" if use.kind == "custom" else "function_call"
     if status is not None:
         item["status"] = status
@@ -304,18 +380,22 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
     return item
 
 
+_MARKS: Final = frozenset({"summary", "continues"})
+"""What the `extra` of reasoning says of its place in an item."""
+
+
 def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | None = None) -> dict[str, Any]:
     """A reasoning item: its text as summary if it was read from one. `status` is given only where it was cut off."""
-    ident = part.extra.get("id") or item_id
-    item: dict[str, Any] = {} if ident is None else {"id": ident}
+    fields = fields_of(part.extra, PROTOCOL)
+    item: dict[str, Any] = {key: value for key, value in fields.items() if key not in _MARKS}
+    if item_id is not None:
+        item.setdefault("id", item_id)
     item |= {"type": "reasoning", "summary": []}
     text = whole(part.text)
-    if text and part.extra.get("summary") is True:
+    if text and fields.get("summary") is True:
         item["summary"] = [{"type": "summary_text", "text": text}]
     elif text:
         item["content"] = [{"type": "reasoning_text", "text": text}]
-    if isinstance(part.extra.get("encrypted_content"), str):
-        item["encrypted_content"] = part.extra["encrypted_content"]
     if status is not None:
         item["status"] = status
     return item

@@ -16,10 +16,10 @@ import orjson
 
 from .._grammar import SPACE
 from ..events import BlockStatus, Open
-from ..model import Reasoning, ToolUse
+from ..model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
 from .base import TextFrame
-from .responses_items import write_call, write_reasoning
-from .responses_reply import CallNames, message_item, refusal_part, text_part
+from .responses_items import PROTOCOL, part_fields, write_call, write_reasoning
+from .responses_reply import CallNames, item_fields, message_item, refusal_part, text_part
 from .wire import dump, whole
 
 
@@ -55,6 +55,9 @@ class Sink:
     def write(self, text: str) -> None:
         """More of the block."""
 
+    def learn(self, extra: Extra) -> None:
+        """What is said of the block at its end."""
+
     def close(self, status: BlockStatus) -> None:
         """The block is over."""
 
@@ -63,10 +66,11 @@ class Item(Sink):
     """An output item while it is written. Its text is held back until it says something, and half a character until its
     other half has come; what was written is what its last events hold."""
 
-    __slots__ = ("_half", "_head", "_held", "_middle", "_pieces", "_tail", "index", "item_id", "stream")
+    __slots__ = ("_half", "_head", "_held", "_middle", "_pieces", "_tail", "extra", "index", "item_id", "stream")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, extra: Extra = EMPTY) -> None:
         self.stream = stream
+        self.extra = extra
         self.index = -1
         self.item_id = ""
         self._half = ""
@@ -82,6 +86,9 @@ class Item(Sink):
     def text(self) -> str:
         """What was written."""
         return "".join(self._pieces)
+
+    def learn(self, extra: Extra) -> None:
+        self.extra = merged(self.extra, extra)
 
     def text_frame(self, number: int) -> TextFrame | None:
         """The bytes around a delta, if nothing is to be done but to write it."""
@@ -169,7 +176,11 @@ class TextItem(Item):
     __slots__ = ()
 
     def speaks(self, text: str) -> bool:
-        return bool(text.strip(SPACE))
+        return bool(text.strip(SPACE)) or (bool(text) and bool(fields_of(self.extra, PROTOCOL)))
+
+    def learn(self, extra: Extra) -> None:
+        super().learn(extra)
+        self.show_blank()  # of which something is said
 
     def show_blank(self) -> None:
         """Write whitespace that turned out to be all there is."""
@@ -181,7 +192,9 @@ class TextItem(Item):
     def begin(self) -> None:
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
-            "response.output_item.added", output_index=self.index, item=message_item(self.item_id, [], "in_progress")
+            "response.output_item.added",
+            output_index=self.index,
+            item=message_item(self.item_id, [], "in_progress", item_fields(self.extra)),
         )
         self.send("response.content_part.added", content_index=0, part=text_part(""))
         self._deltas("response.output_text.delta", b',"logprobs":[]}', content_index=0)
@@ -190,11 +203,14 @@ class TextItem(Item):
         self.flush()
         text = self.text
         self.send("response.output_text.done", content_index=0, text=text, logprobs=[])
-        self.send("response.content_part.done", content_index=0, part=text_part(text))
+        self.send("response.content_part.done", content_index=0, part=self._part(text))
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        return message_item(self.item_id, [text_part(self.text)], status)
+        return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {**text_part(text), **part_fields(Text(text, self.extra))}
 
 
 class Inline(Sink):
@@ -226,7 +242,9 @@ class RefusalItem(Item):
     def begin(self) -> None:
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
-            "response.output_item.added", output_index=self.index, item=message_item(self.item_id, [], "in_progress")
+            "response.output_item.added",
+            output_index=self.index,
+            item=message_item(self.item_id, [], "in_progress", item_fields(self.extra)),
         )
         self.send("response.content_part.added", content_index=0, part=refusal_part(""))
         self._deltas("response.refusal.delta", content_index=0)
@@ -235,27 +253,34 @@ class RefusalItem(Item):
         self.flush()
         text = self.text
         self.send("response.refusal.done", content_index=0, refusal=text)
-        self.send("response.content_part.done", content_index=0, part=refusal_part(text))
+        self.send("response.content_part.done", content_index=0, part=self._part(text))
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        return message_item(self.item_id, [refusal_part(self.text)], status)
+        return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {**refusal_part(text), **part_fields(Refusal(text, self.extra))}
 
 
 class ReasoningItem(Item):
     """Thinking, as text or as the summary that another server made of it; or only what that server wants to see again."""
 
-    __slots__ = ("_extra", "_silent", "_summary")
+    __slots__ = ("_silent", "_summary")
 
     def __init__(self, stream: Stream, opened: Open) -> None:
-        super().__init__(stream)
-        self._extra = opened.extra
-        self._summary = opened.extra.get("summary") is True
+        super().__init__(stream, opened.extra)
+        self._summary = fields_of(opened.extra, PROTOCOL).get("summary") is True
         self._silent = False
 
+    def learn(self, extra: Extra) -> None:
+        super().learn(extra)
+        if self.begun and (fields := fields_of(self.extra, PROTOCOL)).get("id", self.item_id) != self.item_id:
+            self.extra = {**self.extra, PROTOCOL: {**fields, "id": self.item_id}}  # the client knows it by this one
+
     def begin(self) -> None:
-        self.item_id = self._extra.get("id") or self.stream.item_id("reasoning", self.index)
-        item = write_reasoning(Reasoning("", self._extra), self.item_id)
+        self.item_id = fields_of(self.extra, PROTOCOL).get("id") or self.stream.item_id("reasoning", self.index)
+        item = write_reasoning(Reasoning("", self.extra), self.item_id)
         if not self._summary and not self._silent:
             # There is no event that adds this part (R8.7), and the npm package refuses text for a part it has not seen.
             item["content"] = [{"type": "reasoning_text", "text": ""}]
@@ -270,7 +295,7 @@ class ReasoningItem(Item):
             self._deltas("response.reasoning_text.delta", content_index=0)
 
     def close(self, status: BlockStatus) -> None:
-        if self._extra and not self.begun:
+        if fields_of(self.extra, PROTOCOL) and not self.begun:
             self._silent = True
             self.show()
 
@@ -288,7 +313,7 @@ class ReasoningItem(Item):
     def finished(self, status: str) -> dict[str, Any]:
         # The live service gives reasoning no status; only what was cut off must say so.
         shown = None if status == "completed" else status
-        return write_reasoning(Reasoning(self.text, self._extra), self.item_id, shown)
+        return write_reasoning(Reasoning(self.text, self.extra), self.item_id, shown)
 
 
 class CallItem(Item):
@@ -297,10 +322,11 @@ class CallItem(Item):
     __slots__ = ("_custom", "_cut", "_use")
 
     def __init__(self, stream: Stream, opened: Open, names: CallNames) -> None:
-        super().__init__(stream)
+        super().__init__(stream, opened.extra)
         self._custom = opened.call_kind == "custom"
         self._cut = False
-        use = ToolUse(opened.call_id or "", opened.name or "", "", opened.call_kind, opened.namespace)
+        name, call_id = opened.name or "", opened.call_id or ""
+        use = ToolUse(call_id, name, "", opened.call_kind, opened.namespace, extra=opened.extra)
         self.index = stream.begin(self)
         self._use, self.item_id = names.place(use, self.index)
         self.begin()
@@ -334,4 +360,4 @@ class CallItem(Item):
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        return write_call(replace(self._use, arguments=self.text), self.item_id, status)
+        return write_call(replace(self._use, arguments=self.text, extra=self.extra), self.item_id, status)

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from .._grammar import FrameTooLarge
 from ..errors import BackendFault, GatewayError
-from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SseFramer
-from ..model import EMPTY, CallKind
+from ..model import EMPTY, CallKind, fields_of, scoped
 from .chat_reply import read_error, text_of, unreadable
 from .drafts import CallDraft, new_call_id
 from .numbers import MAX_PARTS, index_of, too_many, whole_number
-from .responses_items import PROTOCOL, message_of, reasoning_extra
+from .responses_items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
 from .responses_reply import failure, finish_extra, finish_reason
 from .responses_resource import read_usage
 from .wire import load
@@ -51,6 +51,7 @@ _SILENT: Final = frozenset(
 )  # fmt: skip
 """Events that say nothing which others do not say."""
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_REFUSAL: Final = frozenset({"type", "refusal"})
 _PART_KINDS: Final[Mapping[str, BlockKind]] = {
     "output_text": BlockKind.TEXT,
     "text": BlockKind.TEXT,
@@ -69,6 +70,7 @@ class ResponsesReader:
         self._next = 0  # behind all of them
         self._blocks = 0
         self._started = self._ended = False
+        self._top: Mapping[str, Any] = EMPTY
         self._out: list[Event] = []
 
     def feed(self, data: bytes) -> list[Event]:
@@ -154,7 +156,9 @@ class ResponsesReader:
             self._started = True
             given = response if isinstance(response, dict) else {}
             created = whole_number(given.get("created_at"))
-            self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created))
+            extra = finish_extra({**given, "completed_at": None, "service_tier": None})
+            self._top = fields_of(extra, PROTOCOL)
+            self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created, extra))
 
     def _item(self, value: Mapping[str, Any]) -> _Item:
         """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index that cannot
@@ -219,7 +223,11 @@ class ResponsesReader:
             self._done(item)
         self._ended = True
         reason = "length" if kind == "response.incomplete" and "status" not in answer else finish_reason(answer)
-        self._out.append(Finish(reason, read_usage(answer.get("usage")), (), finish_extra(answer)))
+        extra = dict(finish_extra(answer))
+        late = {key: value for key, value in extra.pop(PROTOCOL, EMPTY).items() if self._top.get(key) != value}
+        self._out.append(
+            Finish(reason, read_usage(answer.get("usage")), (), {**extra, **scoped(PROTOCOL, late)} or EMPTY)
+        )
 
     # --- for items --------------------------------------------------------------------------------------------------
 
@@ -237,7 +245,7 @@ class ResponsesReader:
 class _Item:
     """One output item: its open block, and what of it has been given out."""
 
-    __slots__ = ("_block", "_draft", "_place", "_reader", "_shown", "ident", "kind", "name", "over", "wire")
+    __slots__ = ("_block", "_draft", "_place", "_reader", "_said", "_shown", "ident", "kind", "name", "over", "wire")
 
     def __init__(self, reader: ResponsesReader) -> None:
         self.ident = self.kind = self.name = ""
@@ -247,6 +255,7 @@ class _Item:
         self._block: int | None = None
         self._place: tuple[BlockKind, bool, int] | None = None
         self._draft = _draft("function")
+        self._said: Mapping[str, Any] = EMPTY  # what the open block has in its `extra`
         self._shown: set[tuple[BlockKind, bool, int]] = set()
 
     def take(self, wire: Any) -> None:
@@ -288,12 +297,14 @@ class _Item:
             self._give(new)
         elif self.wire or self.over:
             call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
+            self._said = self._fields()
             self._block = self._reader.open(
                 BlockKind.TOOL_CALL,
                 name=self.name,
                 call_id=call_id,
                 call_kind=self._draft.kind,
                 namespace=text_of(self.wire.get("namespace")) or None,
+                extra=scoped(PROTOCOL, self._said),
             )
             self._give(self._draft.arguments)
 
@@ -310,20 +321,35 @@ class _Item:
 
     def _open(self, kind: BlockKind, summary: bool) -> None:
         self._draft = _draft("custom")
-        if kind is BlockKind.REASONING:
-            extra = {} if self._shown else dict(reasoning_extra(self.wire))
-            self._block = self._reader.open(kind, extra={**extra, "summary": True} if summary else extra or EMPTY)
-        else:
-            self._block = self._reader.open(kind)
+        fields = self._fields()
+        if kind is BlockKind.REASONING and self._shown:
+            fields = {"continues": True}
+        elif self._shown:
+            fields = EMPTY
+        self._said = {**fields, "summary": True} if summary else fields
+        self._block = self._reader.open(kind, extra=scoped(PROTOCOL, self._said))
 
-    def _close(self, status: str) -> None:
+    def _fields(self) -> Mapping[str, Any]:
+        """What is known of the item beside what is modelled, for the `extra` of a block."""
+        if self.kind in _CALLS:
+            return fields_of(call_extra(self.wire), PROTOCOL)
+        if self.kind == "reasoning":
+            return reasoning_fields(self.wire)
+        rest = rest_of(self.wire, MESSAGE_FIELDS)
+        return {"item": rest} if rest else EMPTY
+
+    def _close(self, status: str, fields: Mapping[str, Any] = EMPTY) -> None:
+        """`fields`: what is known now; what was said when the block opened is not said again."""
         if self._block is not None:
-            self._reader.emit(Close(self._block, "truncated" if status == "incomplete" else "complete"))
+            late = {key: value for key, value in fields.items() if self._said.get(key) != value}
+            end: BlockStatus = "truncated" if status == "incomplete" else "complete"
+            self._reader.emit(Close(self._block, end, scoped(PROTOCOL, late)))
             self._block = None
 
     def catch_up(self) -> None:
         """Give out what has not been given, and close."""
         wire, status = self.wire, text_of(self.wire.get("status"))
+        late = self._fields()
         if self.kind in _CALLS:
             key = "input" if self.kind == "custom_tool_call" else "arguments"
             self.begin_call()
@@ -335,8 +361,11 @@ class _Item:
                 for place, part in enumerate(parts if isinstance(parts, list) else ()):
                     if isinstance(part, dict):
                         self.part(BlockKind.REASONING, summary, place, text_of(part.get("text")), whole=True)
-            if not self._shown and (extra := reasoning_extra(wire)):
-                self._block = self._reader.open(BlockKind.REASONING, extra=extra)
+            if not self._shown and late:
+                self._said = late
+                self._block = self._reader.open(BlockKind.REASONING, extra=scoped(PROTOCOL, late))
+            elif "continues" in self._said:
+                late = EMPTY  # it belongs to the block before
         elif self.kind == "message":
             content = wire.get("content")
             for place, part in enumerate(content if isinstance(content, list) else ()):
@@ -344,11 +373,17 @@ class _Item:
                 if kind is not None:
                     text = text_of(part.get("refusal" if kind is BlockKind.REFUSAL else "text"))
                     self.part(kind, False, place, text, whole=True)
+                    late = {**late, **_part_fields(part, kind)}
                 elif isinstance(part, dict):
-                    self._reader.emit(Opaque(PROTOCOL, message_of(part)))
+                    self._reader.emit(Opaque(PROTOCOL, message_of(part, late.get("item", EMPTY))))
+                    late = EMPTY
         elif wire and not self._shown:
             self._reader.emit(Opaque(PROTOCOL, wire))
-        self._close(status)
+        self._close(status, late)
+
+
+def _part_fields(part: Mapping[str, Any], kind: BlockKind) -> Mapping[str, Any]:
+    return rest_of(part, _REFUSAL) if kind is BlockKind.REFUSAL else fields_of(text_extra(part), PROTOCOL)
 
 
 def _draft(kind: CallKind) -> CallDraft:

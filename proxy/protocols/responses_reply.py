@@ -8,8 +8,11 @@ Rules:
    last item too. A call that a limit cut off is `incomplete` in either.
 3. Neighbouring texts are one message item; text that is only whitespace is none, unless there is nothing else (R8.6).
 
-What `write_reply` cannot express: further choices, `ReplyChoice.extra`, `Reasoning.extra` but for what
-`responses_items.write_reasoning` names, and top-level fields but for `completed_at`.
+4. What a model server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but for what the gateway says
+   itself: ids and states of items, and what is echoed from the client's request.
+
+What `write_reply` cannot express: further choices, `ReplyChoice.extra` and fields of other protocols. Parts of a message become messages,
+and a summary and the thinking that it is of are two items.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any, Final, Literal
 
 from .._grammar import SPACE
 from ..errors import BackendFault, GatewayError
-from ..events import is_half
+from ..events import add_part, is_half
 from ..model import (
     EMPTY,
     Message,
@@ -36,14 +39,24 @@ from ..model import (
     ToolResult,
     ToolUse,
     Usage,
+    fields_of,
+    scoped,
 )
 from .base import WriteOptions
 from .chat_reply import finish_word, is_whole, read_error, text_of, unreadable
 from .drafts import new_call_id
 from .numbers import MAX_PARTS, too_many, whole_number
 from .responses_ids import derived_id
-from .responses_items import PROTOCOL, as_item, read_content, read_reasoning, write_call, write_reasoning
-from .responses_resource import read_usage, resource, response_id
+from .responses_items import (
+    PROTOCOL,
+    call_extra,
+    part_fields,
+    read_reasoning,
+    read_said,
+    write_call,
+    write_reasoning,
+)
+from .responses_resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
 from .wire import dump, load, whole
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -118,11 +131,12 @@ def output_items(
             case ToolUse():
                 use, item_id = names.place(part, index)
                 items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
-            case Text():
-                items.append(message_item(derived_id("message", ident, index), [text_part(whole(part.text))], status))
-            case Refusal():
-                refusal = refusal_part(whole(part.text))
-                items.append(message_item(derived_id("message", ident, index), [refusal], status))
+            case Text() | Refusal():
+                shown_part = text_part if isinstance(part, Text) else refusal_part
+                content = {**shown_part(whole(part.text)), **part_fields(part)}
+                items.append(
+                    message_item(derived_id("message", ident, index), [content], status, item_fields(part.extra))
+                )
             case Reasoning():
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
@@ -143,17 +157,17 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             part = Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
         if isinstance(part, Opaque) and not is_item(part):
             continue
-        if isinstance(part, Reasoning) and not part.text and not part.extra:
+        if isinstance(part, Reasoning) and not part.text and not fields_of(part.extra, PROTOCOL):
             continue
-        if isinstance(part, Text | Refusal) and not part.text:
-            continue
-        if isinstance(part, Text) and merged and isinstance(merged[-1], Text):
-            merged[-1] = Text(merged[-1].text + part.text)
-        else:
-            merged.append(part)
+        if isinstance(part, Text | Refusal):
+            if not part.text:
+                continue
+            own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
+            part = part if own == part.extra else replace(part, extra=own)
+        add_part(merged, part)
     said = False
     for number, part in enumerate(merged):
-        blank = isinstance(part, Text) and not part.text.strip(SPACE)
+        blank = isinstance(part, Text) and not part.text.strip(SPACE) and not part.extra
         if blank and (said or not over or number < len(merged) - 1):
             continue
         said = said or not isinstance(part, Reasoning)
@@ -171,9 +185,18 @@ def opaque_item(payload: Mapping[str, Any], ident: str, index: int) -> dict[str,
     return {"id": derived_id(payload["type"], ident, index), **payload}
 
 
-def message_item(item_id: str, content: Sequence[Mapping[str, Any]], status: str) -> dict[str, Any]:
-    """A message of the assistant."""
-    return {"id": item_id, "type": "message", "status": status, "content": list(content), "role": "assistant"}
+def message_item(
+    item_id: str, content: Sequence[Mapping[str, Any]], status: str, fields: Mapping[str, Any] = EMPTY
+) -> dict[str, Any]:
+    """A message of the assistant. `fields` are those that are not modelled."""
+    own = {"id": item_id, "type": "message", "status": status, "content": list(content), "role": "assistant"}
+    return {**fields, **own} if fields else own
+
+
+def item_fields(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fields of the message that a text stands in."""
+    fields: Mapping[str, Any] = fields_of(extra, PROTOCOL).get("item", EMPTY)
+    return fields
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -214,6 +237,7 @@ def finished(reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
         usage=reply.usage or Usage(),
         reason=reason,
         completed_at=end_time(reply.extra) if status == "completed" else None,
+        fields=fields_of(reply.extra, PROTOCOL),
     )
 
 
@@ -251,10 +275,7 @@ def read_reply(body: bytes) -> ModelReply:
     parts: list[Part] = []
     for item in output:
         for part in read_output_item(item) if isinstance(item, dict) else ():
-            if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
-                parts[-1] = Text(parts[-1].text + part.text)
-            else:
-                parts.append(part)
+            add_part(parts, part)
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
@@ -269,8 +290,9 @@ def read_output_item(item: Mapping[str, Any]) -> list[Part]:
     """The parts of an output item of a model server; `Opaque` if it is none that is known."""
     match item.get("type"):
         case "message":
-            content = item.get("content")
-            return [as_item(part) for part in read_content(content if isinstance(content, list) else ())]
+            if not isinstance(item.get("content"), list):
+                item = {**item, "content": ()}
+            return read_said(item, follows=False)
         case "function_call" | "custom_tool_call":
             return [read_output_call(item)]
         case "reasoning":
@@ -283,12 +305,12 @@ def read_output_call(item: Mapping[str, Any]) -> ToolUse:
     """A call of a model server, which may have left out anything."""
     call_id = text_of(item.get("call_id")) or text_of(item.get("id")) or new_call_id()
     namespace = text_of(item.get("namespace")) or None
+    name, extra = text_of(item.get("name")), call_extra(item)
     if item.get("type") == "custom_tool_call":
-        return ToolUse(call_id, text_of(item.get("name")), text_of(item.get("input")), "custom", namespace)
+        return ToolUse(call_id, name, text_of(item.get("input")), "custom", namespace, extra=extra)
     arguments = text_of(item.get("arguments"))
-    return ToolUse(
-        call_id, text_of(item.get("name")), arguments if arguments.strip(SPACE) else "{}", "function", namespace
-    )
+    whole_text = arguments if arguments.strip(SPACE) else "{}"
+    return ToolUse(call_id, name, whole_text, "function", namespace, extra=extra)
 
 
 def finish_reason(answer: Mapping[str, Any]) -> str:
@@ -303,7 +325,12 @@ def finish_reason(answer: Mapping[str, Any]) -> str:
 def finish_extra(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """What of a model server's resource is kept beside the answer."""
     completed_at = whole_number(answer.get("completed_at"))
-    return {"completed_at": completed_at} if completed_at else EMPTY
+    tier = answer.get("service_tier")
+    fields = {key: value for key, value in answer.items() if key not in RESOURCE_KEYS and value is not None}
+    if isinstance(tier, str) and tier != DEFAULT_TIER:
+        fields["service_tier"] = tier
+    extra = scoped(PROTOCOL, fields)
+    return {**extra, "completed_at": completed_at} if completed_at else extra
 
 
 def failure(answer: Mapping[str, Any]) -> GatewayError | None:

@@ -5,15 +5,16 @@ Rules:
 1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
    left to `middlewares.validation`.
 2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
-3. Fields of the protocol that are not modelled (`metadata`, `store`, ...) are echoed from the body by `responses_reply`;
-   only fields that the protocol does not know go to `ModelRequest.extra`.
+3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and are echoed from the
+   body by `responses_reply`; fields that the protocol does not know go to `ModelRequest.extra`.
+4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `responses_items` lists.
 
 A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all others;
 `text.format` and Chat's `response_format` say the same in two forms.
 
-What `write_request` cannot express, besides what `responses_items` lists: `Sampling.stop`, `seed` and `n`, `include_usage`
-(always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a description, a hosted tool
-inside one, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
+What `write_request` cannot express, besides what `responses_items` lists: `Sampling.stop`, `seed`, `n` and `reasoning_budget`,
+`include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a description, a hosted tool
+inside one, further fields of a namespace, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
 the gateway keeps the conversation.
 """
 
@@ -24,9 +25,21 @@ from itertools import groupby
 from typing import Any, Final
 
 from ..errors import ClientFault, quote
-from ..model import EMPTY, Message, ModelRequest, Origin, Sampling, Text, ToolChoice, ToolSpec
+from ..model import (
+    EMPTY,
+    Extra,
+    Message,
+    ModelRequest,
+    Origin,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolSpec,
+    fields_of,
+    scoped,
+)
 from ..toolset import known_set, new_set
-from .responses_items import own_items, read_items, write_items
+from .responses_items import PROTOCOL, own_items, read_items, write_items
 from .shape import Shape
 
 KNOWN: Final = frozenset(
@@ -39,6 +52,13 @@ KNOWN: Final = frozenset(
     }
 )  # fmt: skip
 """Top-level fields of the protocol, and those of its clients that mean nothing to a model; others go to `extra`."""
+GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation"})
+"""Fields that the gateway sees to itself."""
+_MODELLED: Final = GATEWAYS_OWN | {
+    *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
+}
+_TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict", "function", "custom"})
 
 
 def code_of(param: str, general: str) -> str:
@@ -64,6 +84,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequ
         listed = body["tools"]
         tools = new_set(listed, "responses", _read_tools(listed, "tools", EMPTY, shape))
     reasoning = body.get("reasoning") or EMPTY
+    top_k = body.get("top_k")
     stream = body.get("stream") is True
     return ModelRequest(
         model=body["model"],
@@ -78,13 +99,34 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequ
             presence_penalty=body.get("presence_penalty"),
             frequency_penalty=body.get("frequency_penalty"),
             reasoning_effort=reasoning.get("effort"),
+            top_k=top_k if type(top_k) is int else None,
         ),
         response_format=_read_format((body.get("text") or EMPTY).get("format")),
         stream=stream,
         include_usage=stream,
-        extra={key: value for key, value in body.items() if key not in KNOWN and value is not None} or EMPTY,
-        origin=Origin("responses", raw),
+        extra=_parameters(body),
+        origin=Origin(PROTOCOL, raw),
+        protocol_fields=scoped(PROTOCOL, _own_fields(body)),
     )
+
+
+def _parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the protocol does not know, and is for the model's server."""
+    rest = {key: value for key, value in body.items() if key not in KNOWN and value is not None}
+    if type(rest.get("top_k")) is int:
+        del rest["top_k"]
+    return rest or EMPTY
+
+
+def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the protocol knows and the model does not."""
+    fields = {key: body[key] for key in KNOWN - _MODELLED if body.get(key) is not None}
+    for key, modelled in (("text", "format"), ("reasoning", "effort")):
+        if key in fields:
+            fields[key] = {k: value for k, value in fields[key].items() if k != modelled and value is not None}
+            if not fields[key]:
+                del fields[key]
+    return fields
 
 
 def _check_fields(body: Mapping[str, Any], shape: Shape) -> None:
@@ -139,12 +181,12 @@ def _read_tools(
                 None if custom else fields["strict"],
                 kind="custom" if custom else "function",
                 namespace=namespace,
-                extra=tool,
+                extra={PROTOCOL: tool},
                 namespace_description=about,
             )
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
-            yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra=tool)
+            yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
 
 
 def _either(outer: Mapping[str, Any], inner: Mapping[str, Any], key: str) -> Any:
@@ -163,14 +205,22 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
             inner = inner if isinstance(inner, Mapping) else choice
             match inner:
                 case {"mode": ("auto" | "required") as mode, "tools": list(allowed)}:
-                    return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)))
+                    return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=_choice_extra(choice))
         case {"type": str(kind)}:
             name = _chosen(choice)
             if name is not None:
-                return ToolChoice("named", name)
+                return ToolChoice("named", name, extra=_choice_extra(choice))
             if kind not in ("function", "custom"):  # a hosted tool; its `ToolSpec` has the same name
-                return ToolChoice("named", kind)
+                return ToolChoice("named", kind, extra=_choice_extra(choice))
     raise _bad_choice(choice)
+
+
+def _choice_extra(choice: Mapping[str, Any]) -> Extra:
+    """What else a choice says, flat or nested."""
+    inner = choice.get(str(choice.get("type")))
+    fields = {**choice, **(inner if isinstance(inner, Mapping) else EMPTY)}
+    known = {"type", "name", "server_label", "mode", "tools", choice.get("type")}
+    return scoped(PROTOCOL, {key: value for key, value in fields.items() if key not in known and value is not None})
 
 
 def _chosen(choice: Mapping[str, Any]) -> str | None:
@@ -221,24 +271,30 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model, "input": write_items(request.messages), "store": False}
     if request.tools:
         body["tools"] = write_tools(request.tools)
-        if request.tool_choice != ToolChoice():
+        if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
             body["tool_choice"] = write_choice(request.tool_choice, request.tools)
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
     sampling = request.sampling
     form = request.response_format
+    own = fields_of(request.protocol_fields, PROTOCOL)
+    effort = {} if sampling.reasoning_effort is None else {"effort": sampling.reasoning_effort}
+    shape = {} if form is None else {"format": _write_format(form)}
     fields = {
+        **own,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_output_tokens": sampling.max_tokens,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "reasoning": None if sampling.reasoning_effort is None else {"effort": sampling.reasoning_effort},
-        "text": None if form is None else {"format": _write_format(form)},
+        "top_k": sampling.top_k,
+        "reasoning": {**own.get("reasoning", EMPTY), **effort} or None,
+        "text": {**own.get("text", EMPTY), **shape} or None,
         "stream": True if request.stream else None,
     }
     body.update((key, value) for key, value in fields.items() if value is not None)
-    body.update(request.extra)
+    # What another protocol calls by a name of this one is something else.
+    body.update((key, value) for key, value in request.extra.items() if key not in KNOWN)
     return body
 
 
@@ -261,12 +317,14 @@ def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     if tool.kind == "hosted":
-        return dict(tool.extra) or {"type": tool.name}
+        return dict(tool.received) or {"type": tool.name}
+    received = fields_of(tool.extra, PROTOCOL)
+    inner = tool.received.get(tool.kind)
+    inner = inner if isinstance(inner, Mapping) else EMPTY
     fields: dict[str, Any]
     if tool.kind == "custom":
-        inner = tool.extra.get("custom")
-        source = inner if isinstance(inner, Mapping) else tool.extra
-        fields = {"name": tool.name, "description": tool.description, "format": source.get("format")}
+        form = tool.received.get("format") or inner.get("format")
+        fields = {"name": tool.name, "description": tool.description, "format": form}
     else:
         fields = {
             "name": tool.name,
@@ -274,7 +332,12 @@ def _write_tool(tool: ToolSpec) -> dict[str, Any]:
             "parameters": tool.parameters,
             "strict": tool.strict,
         }
-    return {"type": tool.kind, **{key: value for key, value in fields.items() if value is not None}}
+    rest = {**inner, **received} if received else EMPTY
+    return {
+        **{key: value for key, value in rest.items() if key not in _TOOL_FIELDS and value is not None},
+        "type": tool.kind,
+        **{key: value for key, value in fields.items() if value is not None},
+    }
 
 
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
@@ -284,13 +347,14 @@ def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
     def named(name: str) -> dict[str, Any]:
         tool = known.get(name)
         if tool is not None and tool.kind == "hosted":
-            kind = str(tool.extra.get("type") or name)
-            label = tool.extra.get("server_label")
+            kind = str(tool.received.get("type") or name)
+            label = tool.received.get("server_label")
             return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
         return {"type": "function" if tool is None else tool.kind, "name": name}
 
+    rest = fields_of(choice.extra, PROTOCOL)
     if choice.mode == "named" and choice.name is not None:
-        return named(choice.name)
+        return {**rest, **named(choice.name)}
     if choice.allowed is not None and choice.mode != "none":
-        return {"type": "allowed_tools", "mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
+        return {**rest, "type": "allowed_tools", "mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
     return choice.mode

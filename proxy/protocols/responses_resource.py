@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ..errors import GatewayError
-from ..model import EMPTY, Usage
+from ..model import EMPTY, Usage, fields_of, scoped
 from .base import WriteOptions
-from .numbers import usage_of
+from .numbers import rest_of_counts, usage_of, with_rest
 from .responses_ids import new_response_id
+from .responses_items import PROTOCOL
 from .wire import whole
 
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -28,6 +29,15 @@ RESOURCE_KEYS: Final = (
     "truncation", "usage", "metadata",
 )  # fmt: skip
 """All keys of the resource, in the order of the live service."""
+
+_COUNTS: Final[Mapping[str, Any]] = {
+    "input_tokens": None,
+    "input_tokens_details": {"cached_tokens": None, "cache_write_tokens": None},
+    "output_tokens": None,
+    "output_tokens_details": {"reasoning_tokens": None},
+    "total_tokens": None,
+}
+"""The counts that are modelled."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "frequency_penalty": 0.0,
@@ -48,6 +58,9 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 """Fields that are echoed as they are, and what stands there when the client gave none."""
 
 
+DEFAULT_TIER: Final = "default"
+
+
 def response_id(given: str) -> str:
     """The id of the answer: the given one if it has the protocol's form, else a new one."""
     return given if given.startswith("resp_") else new_response_id()
@@ -63,9 +76,10 @@ def resource(
     reason: str | None = None,
     error: GatewayError | None = None,
     completed_at: int | None = None,
+    fields: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
     """The response object. `output` are finished items, as `output_items` gives them; `reason` is the word in
-    `incomplete_details`."""
+    `incomplete_details`; `fields` are what the model server said beside."""
     body = options.body
     echo = {key: default if body.get(key) is None else body[key] for key, default in _DEFAULTS.items()}
     values = {
@@ -80,7 +94,7 @@ def resource(
         "model": options.request.model,
         "output": list(output),
         "reasoning": {"effort": None, "summary": None, **(body.get("reasoning") or {})},
-        "service_tier": "default",
+        "service_tier": fields.get("service_tier", DEFAULT_TIER),
         "text": _echo_text(body.get("text") or {}),
         "tool_choice": _echo_choice(body.get("tool_choice")),
         "tools": [_echo_tool(tool) for tool in body.get("tools") or ()],
@@ -89,6 +103,7 @@ def resource(
         **echo,
     }
     written = {key: values[key] for key in RESOURCE_KEYS}
+    written |= {key: value for key, value in fields.items() if key not in written}
     written |= {key: body[key] for key in ("prompt_cache_retention", "user") if isinstance(body.get(key), str)}
     return written
 
@@ -149,7 +164,7 @@ def response_error(error: GatewayError) -> dict[str, str]:
 
 def write_usage(usage: Usage) -> dict[str, Any]:
     """The `usage` object, details included (R11.1)."""
-    return {
+    written: dict[str, Any] = {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {
             "cached_tokens": usage.cached_tokens,
@@ -159,12 +174,14 @@ def write_usage(usage: Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
     }
+    return with_rest(written, fields_of(usage.extra, PROTOCOL))
 
 
 def read_usage(usage: Any) -> Usage | None:
     """Token counts; what a server leaves out is 0. None if it gives none, or such as cannot be."""
     if not isinstance(usage, Mapping):
         return None
+    extra = scoped(PROTOCOL, rest_of_counts(usage, _COUNTS))
     before, after = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     before = before if isinstance(before, Mapping) else EMPTY
     after = after if isinstance(after, Mapping) else EMPTY
@@ -174,4 +191,5 @@ def read_usage(usage: Any) -> Usage | None:
         cached=before.get("cached_tokens"),
         stored=before.get("cache_write_tokens"),
         thought=after.get("reasoning_tokens"),
+        extra=extra,
     )

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from ..errors import GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ..model import EMPTY, Extra, Usage, fields_of, merged
 from ..model import Opaque as OpaquePart
-from ..model import Usage
 from .base import KEEPALIVE, TextFrame, WriteOptions
 from .responses_ids import derived_id
 from .responses_items import PROTOCOL
@@ -78,7 +78,7 @@ class ResponsesWriter:
                     if event.choice == 0:
                         self._queue(block)
                 case Close():
-                    self._blocks.pop(event.block).closed = event.status
+                    self._blocks.pop(event.block).end(event)
                     self._advance()
                 case Start():
                     self._begin(event.response_id, event.extra)
@@ -120,7 +120,8 @@ class ResponsesWriter:
         self._ident = response_id(given)
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
-        self._running = b',"response":%b}' % dump(resource(self._options, self._ident, "in_progress"))
+        shown = resource(self._options, self._ident, "in_progress", fields=fields_of(extra, PROTOCOL))
+        self._running = b',"response":%b}' % dump(shown)
         for kind in ("response.created", "response.in_progress"):
             self.frame(head_of(kind), self._running)
 
@@ -135,7 +136,7 @@ class ResponsesWriter:
             self._message.show_blank()
         if self._last is not None:
             self._last.end(status)
-        extra = {**self._extra, **finish.extra}
+        extra = merged(self._extra, finish.extra)
         shown = resource(
             self._options,
             self._ident,
@@ -144,6 +145,7 @@ class ResponsesWriter:
             usage=finish.usage or Usage(),
             reason=reason,
             completed_at=end_time(extra) if status == "completed" else None,
+            fields=fields_of(extra, PROTOCOL),
         )
         self._end(f"response.{status}", shown)
 
@@ -184,7 +186,11 @@ class ResponsesWriter:
                         block.item.write(text)
                 if block.closed is None:
                     return
+                if block.late:
+                    block.item.learn(block.late)
                 block.item.close(block.closed)
+                if block.opened.kind is BlockKind.TEXT and (_own(block.late) or _own(block.opened.extra)):
+                    self._message = None  # another text is another message
                 if block.opened.kind is BlockKind.TOOL_CALL and block.closed == "complete":
                     self._called = True
             self._waiting.popleft()
@@ -196,13 +202,13 @@ class ResponsesWriter:
             case BlockKind.TOOL_CALL:
                 return CallItem(self, opened, self._names)
             case BlockKind.REFUSAL:
-                return RefusalItem(self)
+                return RefusalItem(self, opened.extra)
             case BlockKind.REASONING if field == "drop":
                 return Sink()
             case BlockKind.REASONING if field != "inline":
                 return ReasoningItem(self, opened)
-        if self._message is None:
-            self._message = TextItem(self)
+        if self._message is None or (opened.kind is BlockKind.TEXT and _own(opened.extra)):
+            self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING
         return Inline(self._message, self._options.reasoning_tags) if inline else self._message
 
@@ -254,10 +260,21 @@ class ResponsesWriter:
 class _Block:
     """A block of the stream: what writes it, or its texts while it waits (rule 2)."""
 
-    __slots__ = ("closed", "item", "opened", "texts")
+    __slots__ = ("closed", "item", "late", "opened", "texts")
 
     def __init__(self, opened: Open | Opaque) -> None:
         self.opened = opened
         self.texts: list[str] = []
         self.item: Sink | None = None
         self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
+        self.late: Extra = EMPTY
+
+    def end(self, closed: Close) -> None:
+        """The block is over."""
+        self.closed = closed.status
+        self.late = closed.extra
+
+
+def _own(extra: Extra) -> bool:
+    """Whether something is said in this protocol."""
+    return bool(extra) and PROTOCOL in extra

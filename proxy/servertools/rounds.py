@@ -123,7 +123,7 @@ class Round:
                 if opened is not None and event.status == "truncated":
                     del self._ours[event.block]
                 number = self._numbers.get(event.block)
-                return None if number is None else Close(number, event.status)
+                return None if number is None else Close(number, event.status, event.extra)
             case _:
                 return event
 

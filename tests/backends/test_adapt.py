@@ -166,6 +166,48 @@ def test_unknown_fields(policy: Any, kept: dict[str, Any]) -> None:
     assert dict(adapt(request, PRESETS["vllm"], forward_unknown=policy).extra) == kept
 
 
+@pytest.mark.parametrize(
+    ("policy", "listed", "kept"),
+    [("drop", "cache_control", {}), ("list", "other", {}), ("list", "cache_control", {"cache_control": 1}), ("all", "other", {"cache_control": 1})],
+)  # fmt: skip
+def test_unknown_fields_of_parts(policy: Any, listed: str, kept: dict[str, Any]) -> None:
+    extra = {"chat": {"cache_control": 1}, "messages": {"cache_control": 2}}
+    asked = ask(
+        Message("user", (Text("a", extra), Text("b"), Image("u", extra=extra))),
+        Message("assistant", (Reasoning("hm", extra), ToolUse("c", "f", "{}", extra=extra))),
+        Message("tool", (ToolResult("c", (Text("ok", extra),), extra=extra),)),
+    )
+    takes = Capabilities(images=True, extra_parameters=frozenset({listed}))
+    user, assistant, tool = adapt(asked, takes, forward_unknown=policy, wire=ChatProtocol()).messages
+    texts = [Text("a", {"chat": kept}), Text("b")] if kept else [Text("ab")]
+    said = {"chat": kept} if kept else {}
+    assert user.parts == (*texts, Image("u", extra=said))
+    assert assistant.parts == (Reasoning("hm", extra), ToolUse("c", "f", "{}", extra=said))
+    assert tool.parts == (ToolResult("c", (Text("ok", said),), extra=said),)
+
+
+def test_what_a_part_says_in_this_protocol_alone_is_kept_as_it_is() -> None:
+    asked = ask(Message("user", (Text("a", {"chat": {"x": 1}}),)))
+    takes = Capabilities(extra_parameters=frozenset({"x"}))
+    assert adapt(asked, takes, wire=ChatProtocol()) is asked
+
+
+@pytest.mark.parametrize(("policy", "listed", "kept"), [("drop", True, None), ("list", True, 5), ("list", False, None), ("all", False, 5)])  # fmt: skip
+def test_top_k_is_for_those_who_know_it(policy: Any, listed: bool, kept: int | None) -> None:
+    takes = Capabilities(extra_parameters=frozenset({"top_k"} if listed else ()))
+    asked = ask(say("user", "u"), sampling=Sampling(top_k=5))
+    assert adapt(asked, takes, forward_unknown=policy).sampling.top_k == kept
+
+
+def test_fields_of_the_protocol_go_to_every_server_that_speaks_it() -> None:
+    asked = ask(say("user", "u"), stream=True, protocol_fields={"responses": {"include": [1], "stream_options": {}}})
+    assert adapt(asked, Capabilities(), wire=ResponsesProtocol()).protocol_fields is asked.protocol_fields
+    silent = Capabilities(stream_usage=False)
+    assert adapt(asked, silent, wire=ResponsesProtocol()).protocol_fields == {"responses": {"include": [1]}}
+    alone = ask(say("user", "u"), stream=True, protocol_fields={"chat": {"stream_options": {"x": 1}}})
+    assert adapt(alone, silent, wire=ChatProtocol()).protocol_fields == {}
+
+
 def test_generic_backends_get_no_unknown_fields() -> None:
     assert dict(adapt(ask(say("user", "u"), extra={"top_k": 5}), PRESETS["generic"]).extra) == {}
 
@@ -254,10 +296,10 @@ def test_unknown_words_are_refused(wrong: BackendConfig) -> None:
 # --- tools that are not plain functions (R3.8, R8.9, R8.16) ---------------------------------------------------------
 
 PLAIN = ToolSpec("plain", parameters={"type": "object"})
-FREE = ToolSpec("free", "Takes text.", kind="custom", extra={"type": "custom", "name": "free"})
+FREE = ToolSpec("free", "Takes text.", kind="custom", extra={"chat": {"type": "custom", "name": "free"}})
 GROUPED = ToolSpec("plain", namespace="group")
 FREE_GROUPED = ToolSpec("free", kind="custom", namespace="group")
-HOSTED = ToolSpec("web_search", kind="hosted", extra={"type": "web_search"})
+HOSTED = ToolSpec("web_search", kind="hosted", extra={"chat": {"type": "web_search"}})
 TOOLS = (PLAIN, FREE, GROUPED, FREE_GROUPED, HOSTED)
 WITH_CUSTOM = Capabilities(tool_types=frozenset({"function", "custom"}))
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from proxy.app import create_app
 from proxy.config import GatewayConfig
 from proxy.model import ModelRequest, Text, ToolResult, ToolUse
+from proxy.openai_types import ChatResponse, ToolCallAccumulator
 from proxy.registry import registries
 from proxy.servertools.kept import is_marked
 from proxy.settings import load
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
-from proxy.toolapi import ChatResponse, ToolCallAccumulator
 
 MODULE = """
 def _tool(name, **properties):

@@ -287,10 +287,10 @@ def test_instructions_show_the_form_that_is_read(tool_format: ToolFormat) -> Non
 def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
     form = {"type": "grammar", "syntax": "lark", "definition": "start: BEGIN </tool_call>"}
     for extra in ({"format": form}, {"custom": {"format": {"type": "grammar", "grammar": form}}}):
-        tool = ToolSpec("apply_patch", "Edits files.", kind="custom", extra=extra)
+        tool = ToolSpec("apply_patch", "Edits files.", kind="custom", extra={"chat": extra})
         shown = tool_format.render_tools([tool])
         assert "Edits files." in shown
         assert "(lark)" in shown
         assert "start: BEGIN" in shown
         assert not any(marker in shown for marker in tool_format.grammar.markers)
-    assert "(lark)" not in tool_format.render_tools([ToolSpec("f", "x", extra={"format": form})])
+    assert "(lark)" not in tool_format.render_tools([ToolSpec("f", "x", extra={"chat": {"format": form}})])

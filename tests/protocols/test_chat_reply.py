@@ -16,7 +16,7 @@ from tests.strategies import replies
 
 
 def reply(*parts: Any, reason: str = "stop", usage: Usage | None = None, **extra: Any) -> ModelReply:
-    return ModelReply("chatcmpl-1", "backend-model", 9, (ReplyChoice(parts, reason),), usage, extra)
+    return ModelReply("chatcmpl-1", "backend-model", 9, (ReplyChoice(parts, reason),), usage, {"chat": extra})
 
 
 def written(value: ModelReply) -> dict[str, Any]:
@@ -43,6 +43,7 @@ def test_the_whole_body() -> None:
         "created": 1,
         "model": "m",
         "system_fingerprint": "fp",
+        "timings": {"a": 1},
         "choices": [
             {
                 "index": 0,
@@ -133,7 +134,7 @@ def test_usage_extra_and_logprobs() -> None:
     )
     assert (got.id, got.created, got.model) == ("x", 5, "b")
     assert got.usage == Usage(3, 4, 0, 0, 2)
-    assert got.extra == {"system_fingerprint": "fp"}
+    assert got.extra == {"chat": {"system_fingerprint": "fp"}}
     assert CHAT.read_reply(answer({"content": "x"})).usage is None
 
 

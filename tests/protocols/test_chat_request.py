@@ -281,8 +281,8 @@ def test_sampling() -> None:
 
 
 def test_unknown_fields_are_kept() -> None:
-    got = read(body(top_k=5, logprobs=True, metadata={"a": 1}))
-    assert got.extra == {"top_k": 5, "logprobs": True, "metadata": {"a": 1}}
+    got = read(body(min_p=0.5, logprobs=True, metadata={"a": 1}))
+    assert got.extra == {"min_p": 0.5, "logprobs": True, "metadata": {"a": 1}}
     assert read(body(stream=True, stream_options={"include_usage": True, "include_obfuscation": False})).include_usage
 
 
@@ -306,7 +306,7 @@ def test_unknown_fields_are_kept() -> None:
 )
 def test_tool_shapes(tool: dict[str, Any]) -> None:
     (got,) = read(body(tools=[tool])).tools
-    assert got == ToolSpec("f", "d", {"type": "object"}, True, extra=tool)
+    assert got == ToolSpec("f", "d", {"type": "object"}, True, extra={"chat": tool})
 
 
 def test_other_tool_types_are_never_refused() -> None:
@@ -364,8 +364,9 @@ def test_a_replayed_turn() -> None:
         "tool_calls": [call],
     }
     got = read(messages(turn, {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "ok"}]}))
-    use = ToolUse("call_1", "f", '{"a":1}')
-    assert got.messages[1] == Message("assistant", (Reasoning("hm"), use), extra={"annotations": []})
+    beside = {"index": 0, "function": {"parsed_arguments": {"a": 1}}}
+    use = ToolUse("call_1", "f", '{"a":1}', extra={"chat": beside})
+    assert got.messages[1] == Message("assistant", (Reasoning("hm"), use), extra={"chat": {"annotations": []}})
     assert got.messages[2] == Message("tool", (ToolResult("call_1", (Text("ok"),), name="f"),))
 
 
@@ -442,7 +443,7 @@ def transcripts(draw: st.DrawFn) -> tuple[Message, ...]:
     out: list[Message] = []
     for turn in range(draw(st.integers(1, 4))):
         name = draw(st.none() | names)
-        extra = draw(fields)
+        extra = draw(fields.map(lambda given: {"chat": given} if given else {}))
         role = draw(st.sampled_from(["system", "developer", "user", "assistant"]))
         if role != "assistant":
             out.append(Message(role, tuple(draw(contents)), name, extra))
@@ -491,6 +492,7 @@ def requests(draw: st.DrawFn) -> ModelRequest:
         frequency_penalty=draw(penalty),
         n=draw(st.integers(1, 3)),
         reasoning_effort=draw(st.none() | some_text),
+        top_k=draw(st.none() | st.integers(-1, 99)),
     )
     return ModelRequest(
         model=draw(some_text),
@@ -510,7 +512,7 @@ def requests(draw: st.DrawFn) -> ModelRequest:
 def test_read_after_write_is_identity(request: ModelRequest) -> None:
     written = json.loads(json.dumps(CHAT.write_request(request)))
     got = CHAT.read_request(written, b"raw")
-    assert [tool.extra for tool in got.tools] == written.get("tools", [])
+    assert [tool.received for tool in got.tools] == written.get("tools", [])
     bare = tuple(replace(tool, extra={}) for tool in got.tools)
     assert replace(got, tools=bare, origin=None) == request
 

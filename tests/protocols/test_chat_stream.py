@@ -227,12 +227,15 @@ def test_the_writer_makes_an_id_unless_it_got_one_of_openais_form() -> None:
 
 
 def test_extra_fields_and_logprobs() -> None:
-    start = Start("chatcmpl-1", "m", 1, {"system_fingerprint": "fp", "service_tier": "default", "timings": {}})
+    start = Start(
+        "chatcmpl-1", "m", 1, {"chat": {"system_fingerprint": "fp", "service_tier": "default", "timings": {"a": 1}}}
+    )
     logprobs = {"content": [], "refusal": None}
     first, second, *_ = payloads(
         write([start, Open(0, BlockKind.TEXT), Delta(0, "a", {"logprobs": logprobs}), Close(0), Finish()])
     )
-    assert (first["system_fingerprint"], first["service_tier"], "timings" in first) == ("fp", "default", False)
+    assert (first["system_fingerprint"], first["service_tier"], first["timings"]) == ("fp", "default", {"a": 1})
+    assert "timings" not in second
     assert (first["choices"][0]["logprobs"], second["choices"][0]["logprobs"]) == (None, logprobs)
 
 
@@ -532,7 +535,7 @@ def test_a_first_chunk_without_choices() -> None:
         + chunk({"content": "x"}, "stop")
         + DONE
     )
-    assert got[0] == Start("chatcmpl-1", "m", 1, {"system_fingerprint": "fp"})
+    assert got[0] == Start("chatcmpl-1", "m", 1, {"chat": {"system_fingerprint": "fp"}})
     assert fold(got).text == "x"
 
 

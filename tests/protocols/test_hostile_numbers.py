@@ -18,6 +18,7 @@ import pytest
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError, check, fold, unfold
 from proxy.model import ModelReply
+from proxy.openai_types import ToolCallAccumulator, ToolCallDelta
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.completions import CompletionsProtocol
@@ -25,7 +26,6 @@ from proxy.protocols.drafts import CallDrafts
 from proxy.protocols.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
 from proxy.protocols.responses_writer import ResponsesWriter
 from proxy.protocols.wire import MAX_DEPTH, dump, load
-from proxy.toolapi import ToolCallAccumulator, ToolCallDelta
 from tests.protocols import responses_wires, wires
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.wires import CHAT

@@ -211,10 +211,13 @@ def test_summaries_and_what_must_be_given_back() -> None:
     raw = added(item) + delta("reasoning_summary_text", "a", summary_index=0)
     raw += delta("reasoning_summary_text", "b", summary_index=1) + done(whole) + end(whole)
     extra = {"encrypted_content": "xyz", "id": "rs_1"}
-    assert fold(read(raw)).choices[0].parts == (Reasoning("a\n\nb", {**extra, "summary": True}),)
-    assert fold(read(added(item) + done(item) + end(item))).choices[0].parts == (Reasoning("", extra),)
+    assert fold(read(raw)).choices[0].parts == (Reasoning("a\n\nb", {"responses": {**extra, "summary": True}}),)
+    assert fold(read(added(item) + done(item) + end(item))).choices[0].parts == (Reasoning("", {"responses": extra}),)
     both = {**whole, "content": [{"type": "reasoning_text", "text": "hm"}]}
-    parts = (Reasoning("a\n\nb", {**extra, "summary": True}), Reasoning("hm"))
+    parts = (
+        Reasoning("a\n\nb", {"responses": {**extra, "summary": True}}),
+        Reasoning("hm", {"responses": {"continues": True}}),
+    )
     assert fold(read(done(both) + end())).choices[0].parts == parts
     body = json.dumps({"output": [both]}).encode()
     assert RESPONSES.read_reply(body).choices[0].parts == parts
@@ -274,7 +277,7 @@ def test_recorded_call() -> None:
     thought = got.choices[0].parts[0]
     assert isinstance(thought, Reasoning)
     assert thought.text.startswith("**Calculating")
-    assert thought.extra["encrypted_content"] == "<removed>"
+    assert thought.extra["responses"]["encrypted_content"] == "<removed>"
     body = json.loads(recorded("responses-function.json").read_bytes())["body"]
     assert RESPONSES.read_reply(json.dumps(body).encode()).calls[0].name == "get_account_number"
 

@@ -97,7 +97,7 @@ def test_codex_with_every_kind_of_tool() -> None:
         "web_search": "hosted",
     }
     (patch,) = (tool for tool in got.tools if tool.kind == "custom")
-    assert patch.extra["format"]["syntax"] == "lark"
+    assert patch.received["format"]["syntax"] == "lark"
     use, result = got.messages[-2].parts[0], got.messages[-1].parts[0]
     assert isinstance(use, ToolUse)
     assert isinstance(result, ToolResult)
@@ -124,15 +124,15 @@ def test_codex_with_every_kind_of_tool() -> None:
         ([{"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "phase": "final_answer",
            "content": [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []},
                        {"type": "refusal", "refusal": "b"}]}],
-         [Message("assistant", (Text("a"), Refusal("b")))]),
+         [Message("assistant", (Text("a", {"responses": {"item": {"phase": "final_answer"}}}), Refusal("b")))]),
         ([{"role": "user", "content": "hi", "cache": True, "name": None}],
-         [Message("user", (Text("hi"),), extra={"cache": True})]),
+         [Message("user", (Text("hi"),), extra={"responses": {"cache": True}})]),
         ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": None}], []),
         ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}],
-         [Message("assistant", (Reasoning("a\n\nb", {"summary": True}),))]),
+         [Message("assistant", (Reasoning("a\n\nb", {"responses": {"summary": True}}),))]),
         ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}],
            "encrypted_content": "xyz", "status": "completed"}],
-         [Message("assistant", (Reasoning("hm", {"id": "rs_1", "encrypted_content": "xyz"}),))]),
+         [Message("assistant", (Reasoning("hm", {"responses": {"id": "rs_1", "encrypted_content": "xyz"}}),))]),
         ([{"type": "item_reference", "id": "msg_1"}],
          [Message("assistant", (Opaque("responses", {"type": "item_reference", "id": "msg_1"}),))]),
         ([{"type": "brand_new", "x": 1}], [Message("assistant", (Opaque("responses", {"type": "brand_new", "x": 1}),))]),
@@ -166,7 +166,7 @@ def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
     )
     assert [message.role for message in got] == ["user", "assistant", "tool", "tool", "assistant"]
     assert got[1].parts == (
-        Reasoning("hm", {"summary": True}),
+        Reasoning("hm", {"responses": {"summary": True}}),
         Text("Reading."),
         ToolUse("a", "f", "{}", namespace="ns"),
         ToolUse("b", "p", "x\n", "custom", item_id="ctc_1"),
@@ -232,9 +232,14 @@ def test_sampling_and_the_like() -> None:
             "top_k": 5, "seed": None,
         }
     )  # fmt: skip
-    assert got.sampling == Sampling(0.5, 0.1, 7, presence_penalty=1, frequency_penalty=-1, reasoning_effort="low")
+    assert got.sampling == Sampling(
+        0.5, 0.1, 7, presence_penalty=1, frequency_penalty=-1, reasoning_effort="low", top_k=5
+    )
     assert (got.stream, got.include_usage, got.parallel_tool_calls) == (True, True, False)
-    assert got.extra == {"top_k": 5}
+    assert got.extra == {}
+    fields = got.protocol_fields["responses"]
+    assert (fields["metadata"], fields["text"], fields["max_tool_calls"]) == ({"a": "b"}, {"verbosity": "low"}, 3)
+    assert not {"store", "background", "stream"} & fields.keys()
     assert got.response_format is None
     assert got.tool_choice == ToolChoice("none")
     assert got.origin is not None
@@ -275,7 +280,7 @@ def test_both_shapes_of_tools() -> None:
     for tool, description in ((flat, "d"), (nested, "d"), (mixed, "outer")):
         (spec,) = request({"model": "m", "input": "hi", "tools": [tool]}).tools
         assert replace(spec, extra={}) == ToolSpec("f", description, schema, True)
-        assert spec.extra is tool
+        assert spec.received is tool
 
 
 def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
@@ -289,7 +294,7 @@ def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
         ("b", "say", "custom"),
         (None, "stop", "function"),
     ]
-    assert got[0].extra is inner[0]
+    assert got[0].received is inner[0]
 
 
 @pytest.mark.parametrize(
@@ -478,12 +483,14 @@ opaque_parts = st.just(Opaque("responses", {"type": "input_file", "file_id": "f"
 opaque_items = st.just(Opaque("responses", {"type": "web_search_call", "id": "ws_1"}))
 images = st.builds(Image, some_text, st.none() | st.just("low"))
 said = st.one_of(some_text.map(Text), images, opaque_parts)
-extras = st.just({}) | st.just({"cache": True})
+extras = st.just({}) | st.just({"responses": {"cache": True}})
 spaces = st.none() | st.just("ns")
 uses = st.builds(ToolUse, call_ids, names, arguments, st.just("function"), spaces, st.none() | st.just("fc_1"))
 customs = st.builds(ToolUse, call_ids, names, some_text, st.just("custom"), spaces, st.none())
 thoughts = st.builds(
-    Reasoning, some_text, st.sampled_from([{}, {"summary": True}, {"encrypted_content": "x", "id": "rs_1"}])
+    Reasoning,
+    some_text,
+    st.sampled_from([{}, {"responses": {"summary": True}}, {"responses": {"encrypted_content": "x", "id": "rs_1"}}]),
 )
 turns = st.one_of(
     st.builds(Message, st.sampled_from(["system", "developer", "user"]), st.lists(said, max_size=3).map(tuple), st.none(), extras),
@@ -534,7 +541,7 @@ requests = st.builds(
     response_format=st.sampled_from(
         [None, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}]
     ),
-    extra=st.sampled_from([{}, {"top_k": 3}]),
+    extra=st.sampled_from([{}, {"min_p": 0.5}]),
 )  # fmt: skip
 
 

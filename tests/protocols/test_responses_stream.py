@@ -262,7 +262,7 @@ def test_where_reasoning_goes(field: str, wanted: list[tuple[str, str]]) -> None
 
 
 def test_reasoning_of_another_server_goes_back_whole() -> None:
-    extra = {"encrypted_content": "xyz", "id": "rs_9", "summary": True}
+    extra = {"responses": {"encrypted_content": "xyz", "id": "rs_9", "summary": True}}
     for pieces in ((), ("so ", "so")):
         opened = Open(0, BlockKind.REASONING, extra=extra)
         events = [START, opened, *(Delta(0, piece) for piece in pieces), Close(0), finish()]
@@ -634,6 +634,8 @@ def test_write_then_read_is_identity(events: list[Event]) -> None:
         assert isinstance(last, Close)
         blocks[-1] = Close(last.block, "truncated")
     reason = wanted.choices[0].reason
+    assert isinstance(begin, Start)
+    begin.usage = None  # this protocol says it at the end
     assert normalise(got) == [begin, *blocks, Finish(reason, wanted.usage, (), wanted.extra)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -24,8 +26,9 @@ from proxy.events import (
     text_block,
     unfold,
 )
-from proxy.model import ModelReply, ReplyChoice, Text, ToolUse
-from tests.strategies import replies, streams
+from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
+from proxy.model import Opaque as OpaquePart
+from tests.strategies import replies, rich_replies, rich_streams, streams
 
 START = Start("id", "m", 1)
 
@@ -38,6 +41,57 @@ def test_a_reply_survives_unfold_and_fold(reply: ModelReply) -> None:
 @given(replies)
 def test_an_unfolded_reply_is_a_stream(reply: ModelReply) -> None:
     check(unfold(reply))
+
+
+@given(rich_replies)
+def test_so_does_one_that_says_everything(reply: ModelReply) -> None:
+    events = unfold(reply)
+    check(events)
+    assert fold(events) == reply
+    assert fold(normalise(events)) == reply
+
+
+@given(rich_streams())
+def test_what_is_said_beside_is_folded_whole(events: list[Event]) -> None:
+    check(events)
+    reply = fold(events)
+    assert fold(normalise(events)) == reply
+    assert fold(unfold(reply)) == reply
+    start, finish = events[0], events[-1]
+    assert isinstance(start, Start)
+    assert isinstance(finish, Finish)
+    assert reply.usage == (finish.usage or start.usage)
+    assert reply.extra == merged(start.extra, finish.extra)
+    said = [merged(a.extra, b.extra) for a, b in zip(_of(events, Open), _of(events, Close), strict=True)]
+    kept = [part.extra for choice in reply.choices for part in choice.parts if not isinstance(part, OpaquePart)]
+    assert sorted(map(repr, filter(None, said))) == sorted(map(repr, filter(None, kept)))
+
+
+def _of(events: list[Event], kind: type[Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_late_signature_is_part_of_the_thought() -> None:
+    events = [
+        START,
+        Open(0, BlockKind.REASONING, extra={"messages": {"a": 1}}),
+        Delta(0, "hm"),
+        Close(0, extra={"messages": {"signature": "s"}}),
+        Finish(),
+    ]
+    assert fold(events).choices[0].parts == (Reasoning("hm", {"messages": {"a": 1, "signature": "s"}}),)
+
+
+def test_what_is_known_at_the_start_of_a_reply_is_what_was_read() -> None:
+    usage = Usage(7, 3, 1, 2, 1)
+    start = unfold(ModelReply("id", "m", 1, (), usage))[0]
+    assert isinstance(start, Start)
+    assert start.usage == Usage(7, 0, 1, 2, 0)
+
+
+def test_where_a_call_was_found_is_no_part_of_it() -> None:
+    call = Call(0, ToolUse("c", "f", "{}", extra={"chat": {"x": 1}}), source="<tool_call>")
+    assert fold([START, *call.events(), Finish()]).calls == (call.use,)
 
 
 @given(streams())
@@ -109,7 +163,7 @@ def test_events_have_value_equality_and_a_readable_form() -> None:
     assert Delta(1, "a") == Delta(1, "a")
     assert Delta(1, "a") != Delta(2, "a")
     assert Delta(1, "a") != Close(1)
-    assert repr(Close(1)) == "Close(block=1, status='complete')"
+    assert repr(Close(1)) == "Close(block=1, extra={}, status='complete')"
     assert Fault(BackendFault("x")) == Fault(BackendFault("x"))
     assert Fault(BackendFault("x")) != Fault(BackendFault("y"))
 

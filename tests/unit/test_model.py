@@ -6,7 +6,21 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from proxy.model import Message, ModelRequest, Text, ToolChoice
+from proxy.model import (
+    EMPTY,
+    Image,
+    Message,
+    ModelRequest,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+    fields_of,
+    merged,
+    scoped,
+)
 
 
 def test_nothing_is_assigned_to() -> None:
@@ -25,3 +39,28 @@ def test_they_are_compared_and_looked_up_by_value() -> None:
     assert first is not second
     assert {ToolChoice("named", "f"): 1}[ToolChoice("named", "f")] == 1
     assert ToolChoice("named", "f") != ToolChoice("named", "g")
+
+
+@pytest.mark.parametrize("part", [Text("a"), Refusal("a"), Image("u"), Reasoning("a"), ToolUse("c", "f", "{}"), ToolResult("c", ())])  # fmt: skip
+def test_every_part_has_room_for_what_is_not_modelled(part: Text) -> None:
+    assert part.extra is EMPTY
+    said = replace(part, extra={"messages": {"cache_control": {"type": "ephemeral"}}})
+    assert said != part
+    assert hash(said) == hash(part)  # it is not looked at, so values with fields are keys as well
+    with pytest.raises(AttributeError):
+        part.__dict__  # noqa: B018  # slotted: they are made for every message
+
+
+def test_nothing_is_ever_written_into_no_fields() -> None:
+    for write in (lambda: EMPTY.__setitem__("a", 1), lambda: EMPTY.update(a=1), lambda: EMPTY.setdefault("a", 1)):  # type: ignore[attr-defined]
+        with pytest.raises(TypeError, match="EMPTY"):
+            write()
+    assert EMPTY == {}
+
+
+def test_fields_stay_with_their_protocol() -> None:
+    extra = merged(scoped("chat", {"a": 1}), merged(scoped("messages", {"b": 2}), scoped("chat", {"a": 3, "c": 4})))
+    assert fields_of(extra, "chat") == {"a": 3, "c": 4}
+    assert fields_of(extra, "messages") == {"b": 2}
+    assert fields_of(extra, "responses") is fields_of(EMPTY, "chat") is EMPTY
+    assert scoped("chat", {}) is EMPTY

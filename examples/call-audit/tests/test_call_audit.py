@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from toolwire_call_audit import CallAudit
 
-from proxy.config import MiddlewareConfig
 from proxy.conversion import ConfigError
 from proxy.registry import registries
-from proxy.testing import WireAnswer, run_chain
+from proxy.testing import WireAnswer
+from toolwire import MiddlewareConfig, run_chain
 
 TOOL = {
     "type": "function",

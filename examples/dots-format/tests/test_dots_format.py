@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.config import RouteOptions
-from proxy.events import BlockKind, Delta, Event, Open
-from proxy.model import ToolSpec, ToolUse
 from proxy.registry import Registries, registries
-from proxy.testing import run_chain
+from toolwire import BlockKind, Delta, Event, Open, RouteOptions, ToolSpec, ToolUse, open_scanner, run_chain
 
 FORMAT = pytest.importorskip(
     "toolwire_dots_format", reason="the example plug-in is not installed: pip install --no-deps ./examples/dots-format"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ToolsConfig
-from proxy.model import ToolUse
 from proxy.servertools.folder import ServerTools
+from toolwire import ToolUse
 
 FOLDER = Path(__file__).parents[1]
 

@@ -30,7 +30,7 @@ __all__ = [
     "ToolResult", "ToolResultContent", "Usage", "decode", "encode",
 ]  # fmt: skip
 
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+_FinishWord = Literal["stop", "length", "tool_calls", "content_filter"]
 
 # --- tools ----------------------------------------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class Choice(Wire):
     index: int
     message: Message | None = None
     delta: Delta | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: _FinishWord | None = None
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.delta is None):

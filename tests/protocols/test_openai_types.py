@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import ToolUse
-from proxy.protocols.chat import ChatProtocol
-from proxy.toolapi import (
+from proxy.openai_types import (
     ChatRequest,
     ChatResponse,
     Choice,
@@ -32,6 +31,7 @@ from proxy.toolapi import (
     decode,
     encode,
 )
+from proxy.protocols.chat import ChatProtocol
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 
