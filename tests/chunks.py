@@ -85,12 +85,16 @@ ODD_BYTES = st.sampled_from(
 )
 
 
+CONTENTS = st.one_of(WORDS, WORDS, WORDS, st.text(st.characters(codec="utf-8"), max_size=6))
+KEYS = st.sampled_from(["content"] * 5 + ["reasoning_content"] * 2 + ["reasoning"])
+
+
 @st.composite
 def contents(draw: st.DrawFn) -> bytes:
     """A chunk that holds text, as one server writes it again and again, but for the text."""
     style = draw(st.integers(0, 5))
-    text = draw(st.one_of(WORDS, WORDS, WORDS, st.text(st.characters(codec="utf-8"), max_size=6)))
-    key = draw(st.sampled_from(["content"] * 5 + ["reasoning_content"] * 2 + ["reasoning"]))
+    text = draw(CONTENTS)
+    key = draw(KEYS)
     made = chunk({key: text})
     if style == 0:
         return orjson.dumps(made)
@@ -183,12 +187,19 @@ WHOLE: list[bytes] = [
 ]
 
 
+AROUND = st.sampled_from(
+    [(b"data: ", b"\n\n")] * 8
+    + [(b"data:", b"\n\n"), (b"data: ", b"\r\n\r\n"), (b"data:  ", b"\n\n"), (b"data: ", b"\r\r")]
+)
+PAYLOADS = contents()
+
+
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
     """One server-sent event, or what stands between two."""
     kind = draw(st.integers(0, 21))
     if kind < 11:
-        payload = draw(contents())
+        payload = draw(PAYLOADS)
     elif kind < 13:
         payload = orjson.dumps(chunk(draw(st.sampled_from(DELTAS)), draw(st.sampled_from([None, None, None, "stop"]))))
     elif kind == 13:
@@ -213,13 +224,11 @@ def frames(draw: st.DrawFn) -> bytes:
         return draw(st.sampled_from([b": hello\n\n", b"\n", b"\r\n", b"id: 1\n", b"event: error\n", b"data\n\n"]))
     else:
         payload = orjson.dumps(chunk({"content": draw(WORDS)}))
-    before, after = draw(
-        st.sampled_from(
-            [(b"data: ", b"\n\n")] * 8
-            + [(b"data:", b"\n\n"), (b"data: ", b"\r\n\r\n"), (b"data:  ", b"\n\n"), (b"data: ", b"\r\r")]
-        )
-    )
+    before, after = draw(AROUND)
     return before + payload + after
+
+
+SEVERAL = st.lists(frames(), max_size=14)
 
 
 @st.composite
@@ -229,7 +238,7 @@ def reads(draw: st.DrawFn) -> list[bytes]:
     begins = draw(
         st.sampled_from([first, first, first + b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n', b""])
     )
-    parts = [begins, *draw(st.lists(frames(), max_size=14))]
+    parts = [begins, *draw(SEVERAL)]
     if draw(st.booleans()):
         parts.append(b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps(chunk({}, "stop")))
     if draw(st.booleans()):

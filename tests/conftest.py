@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, is_dataclass
+import dataclasses
+import gc
+import os
+import sys
+import time
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from proxy import model
 from tests.store.redis_server import PROGRAM, RedisServer
+
+# Whatever the environment says (in containers often that nothing is compiled for good): a third of a short run would be spent on
+# compiling the tests again.
+sys.dont_write_bytecode = False
+
+
+def _refuse(value: object, name: str, field: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r} of {type(value).__name__}")
+
+
+def _import_frozen() -> None:
+    """The model's classes are frozen for the type checker only (docs/adr/0018). In tests they are really."""
+    plain = dataclasses.dataclass
+
+    def dataclass(*args: Any, **options: Any) -> Any:
+        if options == {"slots": True, "unsafe_hash": True}:
+            options = {"slots": True, "frozen": True}
+        return plain(*args, **options)
+
+    dataclasses.dataclass = dataclass
+    try:
+        from proxy import model
+    finally:
+        dataclasses.dataclass = plain
+    for value in vars(model).values():
+        if dataclasses.is_dataclass(value):
+            assert value.__dataclass_params__.frozen
+            setattr(value, "__setattr__", _refuse)  # noqa: B010  # Python 3.11's own stumbles over unknown names
+
+
+_import_frozen()
 
 # How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its own, which
 # says the same and draws the same examples every time.
@@ -23,16 +58,33 @@ settings.register_profile(
 settings.load_profile("toolwire")
 
 
-def _write_once(value: object, name: str, field: object) -> None:
-    if hasattr(value, name):
-        raise FrozenInstanceError(f"cannot assign to field {name!r} of {type(value).__name__}")
-    object.__setattr__(value, name, field)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a fifth of the time a process waits for another one, or for a limit to pass."""
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
 
 
-# The model's classes are frozen for the type checker only (docs/adr/0018). In tests they are really: fields are written once.
-for _class in vars(model).values():
-    if isinstance(_class, type) and is_dataclass(_class):
-        setattr(_class, "__setattr__", _write_once)  # noqa: B010
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--until", type=float, help="begin no test after that time (of time.time()): the others are skipped"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = item.config.getoption("--until")
+    if until is not None and time.time() > until:
+        pytest.skip("there was no time left")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collecting makes millions of objects that live to the end: there is nothing to free, neither meanwhile nor later among them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

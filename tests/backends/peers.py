@@ -93,7 +93,7 @@ class Peer:
 
     async def all_closed(self) -> None:
         """Wait until no connection stands."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.open:  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.001)
 

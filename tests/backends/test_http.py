@@ -182,7 +182,7 @@ async def test_what_a_sink_raises_ends_the_pump(server: Upstream, connect: Conne
     with pytest.raises(LookupError, match="mine"):
         await source.pump(sink)
     await source.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await server.requests[0].dropped.wait()
 
 

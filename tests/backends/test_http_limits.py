@@ -6,14 +6,23 @@ import asyncio
 
 import pytest
 
-from proxy.backends.http import HttpSource
+from proxy.backends.http import HttpBackend, HttpSource
 from proxy.backends.session_client import SessionAnswer
 from proxy.backends.wire_client import WireClient
 from proxy.config import Pool, Timeouts
-from proxy.errors import BackendFault
+from proxy.errors import BackendFault, GatewayError
 from proxy.events import Finish, fold
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
+
+
+async def overdue(backend: HttpBackend) -> GatewayError:
+    """What a limit ends with: in the stream, or before it where the machine paused for so long."""
+    try:
+        return await fault_of(backend)
+    except BackendFault as fault:
+        return fault
+
 
 # --- time limits ----------------------------------------------------------------------------------------------------
 
@@ -21,15 +30,16 @@ from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http
 async def test_time_limit_for_the_headers(server: Upstream, connect: Connect) -> None:
     server.script = [Raw(hang=True)]
     backend = await connect(timeouts=Timeouts(first_byte_s=0.05))
-    with pytest.raises(BackendFault, match="first byte") as caught:
-        await backend.open(ask(), request_id="r")
-    assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
-    await (await server.next_request()).dropped.wait()
+    while not server.requests:  # a machine that pauses may have sent nothing when the time is over
+        with pytest.raises(BackendFault, match="first byte") as caught:
+            await backend.open(ask(), request_id="r")
+        assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+    await server.requests[0].dropped.wait()
 
 
 async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
     server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
-    error = await fault_of(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
+    error = await overdue(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
     assert (error.status, error.code) == (504, "upstream_timeout")
     assert "first byte" in error.message
 
@@ -77,7 +87,7 @@ async def test_the_same_with_a_session(server: Upstream, connect: Connect) -> No
 
 async def test_time_limit_for_everything(server: Upstream, connect: Connect) -> None:
     server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
-    assert "total" in (await fault_of(await connect(timeouts=Timeouts(total_s=0.2)))).message
+    assert "total" in (await overdue(await connect(timeouts=Timeouts(total_s=0.2)))).message
     server.script = [Raw(hang=True)]
     with pytest.raises(BackendFault, match="total"):
         await (await connect(timeouts=Timeouts(total_s=0.05))).open(ask(), request_id="r")
@@ -120,7 +130,7 @@ async def test_closing_early_drops_the_connection(server: Upstream, connect: Con
     await anext(source.chunks())
     await source.close()
     await source.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await server.requests[0].dropped.wait()
 
 
@@ -132,7 +142,7 @@ async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connec
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asked.dropped.wait()
 
 
@@ -144,7 +154,7 @@ async def test_cancelling_open_drops_the_connection(server: Upstream, connect: C
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asked.dropped.wait()
 
 

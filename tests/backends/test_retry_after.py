@@ -76,7 +76,7 @@ async def test_a_client_always_gets_its_answer(value: str, trust_env: bool) -> N
     body = b'{"error":{"message":"slow down"}}'
     head = f"HTTP/1.1 429 Too Many\r\nRetry-After: {value}\r\nContent-Length: {len(body)}\r\n\r\n".encode("latin-1")
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         Upstream([Raw(head + body)]) as upstream,
         serving(upstream_config(upstream.url, backend={"trust_env": trust_env})) as server,
     ):

@@ -99,5 +99,5 @@ async def test_the_server_sees_a_client_go() -> None:
         response = await client.post(server.url, json={"stream": True})
         asked = await server.next_request()
         response.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asked.dropped.wait()

@@ -105,6 +105,6 @@ async def test_a_client_that_goes_takes_the_backends_work_along(
         response.close()
     asking.cancel()
     await session.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asked.dropped.wait()
     await asyncio.gather(asking, return_exceptions=True)

@@ -651,7 +651,7 @@ async def test_an_answer_that_comes_too_late_is_closed() -> None:
     answer = await ask([shielding, Slow], {"stream": True})
     assert answer.status == 503
     go.set()
-    await asyncio.wait_for(closed.wait(), 20)
+    await asyncio.wait_for(closed.wait(), 60)
     await shielded[0]
 
 

@@ -10,13 +10,17 @@ import pytest
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, Files, script
 from tests.e2e.conftest import Gateway, sdk
 
-agents = pytest.importorskip("agents", reason="needs openai-agents")
+
+@pytest.fixture(scope="session")
+def agents() -> Any:
+    """The package, which takes two seconds to import: nobody needs to, only to know which tests there are."""
+    return pytest.importorskip("agents", reason="needs openai-agents")
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_a_run(gateway: Gateway, api: str, streamed: bool, mode: str) -> None:
+async def test_a_run(agents: Any, gateway: Gateway, api: str, streamed: bool, mode: str) -> None:
     server = await gateway(script=script(mode), mode=mode)
     files = Files()
 

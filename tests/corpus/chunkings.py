@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from random import Random
 
@@ -17,6 +18,7 @@ def by_size(size: int) -> Callable[[str], Pieces]:
     return cut
 
 
+@lru_cache(maxsize=1 << 12)
 def tokens(text: str) -> Pieces:
     """Like a tokenizer's: a word with the space before it, at most eight characters; everything else by one or two."""
     pieces: list[str] = []
@@ -27,7 +29,7 @@ def tokens(text: str) -> Pieces:
             pieces[-1] += char
         else:
             pieces.append(char)
-    return pieces
+    return tuple(pieces)
 
 
 def inside_characters(text: str) -> Pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -22,6 +23,9 @@ from proxy.testing import WireAnswer
 
 CHAT = "/v1/chat/completions"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak to the loopback: to read the system's certificates takes longer than most tests."""
 
 Gateway = Callable[..., Awaitable[TestServer]]
 
@@ -84,7 +88,8 @@ def read_config(config: Mapping[str, Any]) -> GatewayConfig:
 @asynccontextmanager
 async def sdk(server: TestServer, **settings: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     """The real OpenAI client, without retries, so that a failure shows."""
-    settings = {"api_key": "none", "max_retries": 0, **settings}
+    plain = openai.DefaultAsyncHttpxClient(verify=NO_TLS)
+    settings = {"api_key": "none", "max_retries": 0, "http_client": plain, **settings}
     async with openai.AsyncOpenAI(base_url=str(server.make_url("/v1")), **settings) as client:
         yield client
 

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).resolve().parents[2]
-GUARD_S = 30
+GUARD_S = 60.0
 """Nothing that is waited for here may take so long."""
 
 

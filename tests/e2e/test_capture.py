@@ -61,7 +61,7 @@ async def fetched(server: TestServer, ident: str, key: str | None = None) -> tup
 
 async def captured_of(server: TestServer, ident: str, key: str | None = None) -> bytes:
     """The capture, as soon as it is there: the client has its answer a little earlier."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             status, content = await fetched(server, ident, key)
             if status == 200:
@@ -96,7 +96,7 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     async with (
         Upstream([Say("one ", more, "two")]) as upstream,
         serving(upstream_config(upstream.url, capture=1)) as server,
-        asyncio.timeout(10),
+        asyncio.timeout(60),
     ):
         async with aiohttp.ClientSession() as session:
             body, headers = asked(CHAT, True, True), {"X-Request-Id": "left"}

@@ -576,7 +576,7 @@ async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             raw.sendall(head.encode() + body)
             asked = await upstream.next_request()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asked.dropped.wait()
     await server.close()
     (record,) = (record for record in caplog.records if record.name == "toolwire.access")
@@ -597,7 +597,7 @@ async def test_a_client_that_goes_with_its_whole_answer_has_not_gone_away(
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             try:
                 writer.write(head.encode() + body)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     assert b"[DONE]" in await reader.readuntil(b"\r\n0\r\n\r\n")
             finally:
                 writer.close()

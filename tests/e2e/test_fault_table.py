@@ -25,7 +25,7 @@ from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_con
 from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import leaving_nothing
 
-HANGS_S = 20.0
+HANGS_S = 60.0
 TOOL = function("read_file", path="string")
 FLAT = {"type": "function", **TOOL["function"]}
 CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'

@@ -15,7 +15,7 @@ from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, sdk, wait
 from tests.e2e.processes import GUARD_S, running
 from tests.e2e.responses_answers import RESPONSES
 
-HANGS_S = 20.0
+HANGS_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,8 @@ async def test_what_is_no_model_server_is_named(gateway: Gateway, listing: Answe
     assert "`url`" in body["error"]["message"]
 
 
-async def test_a_server_that_says_nothing_is_named(gateway: Gateway) -> None:
+async def test_a_server_that_says_nothing_is_named(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_servers(monkeypatch, 0.3)
     async with Upstream() as silent:
         silent.listing = Answer([], hang=True)
         status, body = await get(await gateway(config({"gpu": {"url": silent.url}})))

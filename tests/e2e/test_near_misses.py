@@ -17,7 +17,7 @@ from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstrea
 from tests.e2e.responses_answers import of_stream
 
 RESPONSES = "/v1/responses"
-HANGS_S = 20.0
+HANGS_S = 60.0
 READ = function("read_file", path="string")
 NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'

@@ -128,7 +128,7 @@ async def test_a_time_limit_gives_the_model_server_up(stream: bool) -> None:
     ):
         answer = await post(server, {"messages": USER, "stream": stream})
         assert answer.status == 500
-        await asyncio.wait_for(upstream.requests[0].dropped.wait(), 20)
+        await asyncio.wait_for(upstream.requests[0].dropped.wait(), 60)
 
 
 @needs("aiohttp_middlewares")
@@ -150,7 +150,7 @@ async def test_a_shielded_request_goes_on_and_leaves_nothing_open() -> None:
             asking.cancel()
             await asyncio.wait({asking})
         go.set()
-        await asyncio.wait_for(asked.dropped.wait(), 20)  # its stream hangs, so somebody has closed it
+        await asyncio.wait_for(asked.dropped.wait(), 60)  # its stream hangs, so somebody has closed it
 
 
 @needs("aiohttp_session")

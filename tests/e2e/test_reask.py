@@ -11,7 +11,7 @@ import orjson
 from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
 
-HANGS_S = 10.0
+HANGS_S = 60.0
 SETTINGS: dict[str, Any] = {"server": {"keepalive_s": 0.01}, "defaults": {"reask": 1}}
 
 

@@ -430,7 +430,7 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
                     await response.content.readuntil(b"Hel")
                     response.close()
             asking.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asked.dropped.wait()
         await asyncio.gather(asking, return_exceptions=True)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import jsonschema_rs
 import orjson
 import pytest
 
@@ -16,7 +18,7 @@ from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, ask, of_stream, of_whole, outline, tool
-from tests.protocols.published import SHARED, captured_responses_requests, validator
+from tests.protocols.published import SHARED, captured_responses_requests, published_schema, validator
 
 READ = tool("read_file", path="string")
 WRITE = tool("write_file", path="string", content="string")
@@ -46,7 +48,9 @@ def test_the_published_schemas_are_there() -> None:
     """Without them the tests below check less, and this one says so."""
     if not PUBLISHED:
         pytest.skip(f"the published schemas are not at {SHARED}; set TOOLWIRE_SHARED")
-    validator("ResponseStreamEvent").check_schema(validator("ResponseStreamEvent").schema)
+    jsonschema.Draft202012Validator.check_schema(published_schema("ResponseStreamEvent"))
+    with pytest.raises(jsonschema_rs.ValidationError):
+        validator("ResponseStreamEvent").validate({"type": "response.output_text.delta", "sequence_number": "1"})
 
 
 # --- answers of a server that only writes text ------------------------------------------------------------------------

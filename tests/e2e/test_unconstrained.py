@@ -15,7 +15,7 @@ from proxy.targets.enforcing import FORGET_S, MAX_REFUSED, Enforcing
 from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 
-HANGS_S = 20.0
+HANGS_S = 60.0
 READ = function("read_file", path="string")
 WRITE = function("write_file", path="string", content="string")
 CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'

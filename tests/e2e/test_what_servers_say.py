@@ -22,7 +22,7 @@ from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config,
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
 
-GUARD_S = 30.0
+GUARD_S = 60.0
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}
 ENFORCED = {"llamacpp": "grammar", "vllm": "structured_outputs", "sglang": "ebnf"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -69,6 +70,7 @@ SPELLINGS = [
 """Ways to write the same JSON."""
 
 
+@cache
 def hostile(name: str) -> st.SearchStrategy[str]:
     """Markers, parts of markers, and what looks like an escaped one."""
     words = SETS[name].words[:: max(1, len(SETS[name].words) // 40)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -53,11 +54,39 @@ def reads(shape: Shape) -> bool:
     return any(branch.field for place in shape.places for branch in place)
 
 
+@cache
 def hostile_for(tool_format: ToolFormat) -> st.SearchStrategy[str]:
     """Text of what the format looks for, control tokens, and both as if they were escaped already."""
     found = [*literals(tool_format), *sorted(tool_format.template_tokens)[:20]]
     found += [f"{text[0]}{slashes}{text[1:]}" for text in found if text for slashes in ("\\", "\\\\")]
     return st.lists(st.sampled_from(found) | pieces | texts, max_size=8).map("".join)
+
+
+tool_names = st.sampled_from(["search", "get-it", "a", "functions_x", "name"])
+
+
+@cache
+def members_for(tool_format: ToolFormat) -> st.SearchStrategy[dict[str, str]]:
+    """Keys, and values as JSON, in whose strings there is anything. To make this takes longer than to draw from it."""
+    strings = hostile_for(tool_format)
+    number = st.sampled_from(["1.0", "1e-07", "-0", "12345678901234567890", "0.10", "-1.5E+3", "7"])
+    leaf = (
+        strings.map(lambda s: json.dumps(s, ensure_ascii=False)) | number | st.sampled_from(["true", "false", "null"])
+    )
+    inner_keys = texts.map(lambda s: json.dumps(s, ensure_ascii=False))
+
+    def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        lists = st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        maps = st.dictionaries(inner_keys, inner, max_size=3)
+        return lists | maps.map(lambda m: f"{{{','.join(f'{k}:{v}' for k, v in m.items())}}}")
+
+    keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,11}|[é_]ß", fullmatch=True)
+    return st.dictionaries(keys, st.recursive(leaf, joined, max_leaves=5), max_size=4)
+
+
+@cache
+def keys_for(tool_format: ToolFormat) -> st.SearchStrategy[str]:
+    return hostile_for(tool_format).filter(str.strip)
 
 
 def split(text: str, cuts: list[int]) -> list[str]:
@@ -93,22 +122,9 @@ def test_a_rendered_call_is_read_back_at_every_split(tool_format: ToolFormat, ar
 def test_arguments_have_their_values_at_every_split(
     tool_format: ToolFormat, data: st.DataObject, cuts: list[int]
 ) -> None:
-    strings = hostile_for(tool_format)
-    number = st.sampled_from(["1.0", "1e-07", "-0", "12345678901234567890", "0.10", "-1.5E+3", "7"])
-    leaf = (
-        strings.map(lambda s: json.dumps(s, ensure_ascii=False)) | number | st.sampled_from(["true", "false", "null"])
-    )
-    inner_keys = texts.map(lambda s: json.dumps(s, ensure_ascii=False))
-
-    def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-        lists = st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
-        maps = st.dictionaries(inner_keys, inner, max_size=3)
-        return lists | maps.map(lambda m: f"{{{','.join(f'{k}:{v}' for k, v in m.items())}}}")
-
-    keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,11}|[é_]ß", fullmatch=True)
-    drawn = data.draw(st.dictionaries(keys, st.recursive(leaf, joined, max_leaves=5), max_size=4))
+    drawn = data.draw(members_for(tool_format))
     arguments = f"{{{','.join(f'{json.dumps(k, ensure_ascii=False)}:{v}' for k, v in drawn.items())}}}"
-    tool = described(data.draw(st.sampled_from(["search", "get-it", "a", "functions_x", "name"])), arguments)
+    tool = described(data.draw(tool_names), arguments)
     text = tool_format.render_call(ToolUse("call_1", tool.name, arguments))
     for answer in ([text], split(text, cuts), list(text)):
         found = restored(tool_format, scan(tool_format, (tool,), answer))
@@ -121,7 +137,7 @@ def test_arguments_have_their_values_at_every_split(
 def test_what_the_syntax_cannot_say_stays_a_call(tool_format: ToolFormat, data: st.DataObject) -> None:
     """Text that would end a value, and names that are none: written so that nothing else is cut off (R5.6)."""
     value = data.draw(hostile_for(tool_format))
-    key = data.draw(hostile_for(tool_format).filter(str.strip))
+    key = data.draw(keys_for(tool_format))
     arguments = json.dumps({key: value, "last": 1}, ensure_ascii=False)
     tool = ToolSpec("search", None, {"type": "object", "properties": {"last": {"type": "integer"}}})
     (call,) = scan(tool_format, (tool,), [tool_format.render_call(ToolUse("call_1", "search", arguments))])

@@ -172,7 +172,7 @@ def send(request: pytest.FixtureRequest) -> Iterator[Send]:
         return client
 
     async def post(raw: bytes) -> WireAnswer:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async with client.post(CHAT, data=raw, headers={"Content-Type": "application/json"}) as response:
                 return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
 

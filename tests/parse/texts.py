@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from random import Random
 
@@ -406,6 +407,7 @@ def literals_of_shape(shape: Shape) -> list[str]:
     return sorted({branch.literal for place in shape.places for branch in place if branch.literal})
 
 
+@cache
 def texts_of(grammar: Grammar) -> st.SearchStrategy[str]:
     """Texts that are rich in a grammar's markers: blocks as it wants them, spoilt here and there. Drawn by seed, since what
     shrinks well seldom comes far into a block."""
@@ -481,11 +483,14 @@ settings = st.builds(
 )
 
 
+SIZES = st.sampled_from([1, 2, 3, 5, 13, 1000])
+
+
 @st.composite
 def cuts(draw: st.DrawFn, text: str) -> list[str] | list[bytes]:
     """The text in pieces: of characters, or of bytes cut anywhere."""
     whole: str | bytes = valid(text).encode() if draw(st.booleans()) else text
-    size = draw(st.sampled_from([1, 2, 3, 5, 13, 1000]))
+    size = draw(SIZES)
     if size < 1000:
         return [whole[at : at + size] for at in range(0, len(whole), size)]  # type: ignore[return-value]  # one kind
     places = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=6)))

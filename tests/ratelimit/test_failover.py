@@ -20,7 +20,7 @@ from tests.e2e.conftest import USER, post, read_config, serving
 from tests.ratelimit.conftest import PATIENCE_S, Clock
 from tests.store.redis_server import RedisServer
 
-GUARD_S = 20.0
+GUARD_S = 60.0
 SLOTS = Bound("key", "concurrent", "key:a", 2)
 TOKENS = Bound("key", "tokens", "key:a", 10)
 REQUESTS = Bound("key", "requests", "key:a", 3)

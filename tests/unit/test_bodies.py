@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -94,19 +95,20 @@ def test_number_of_values() -> None:
     assert "1000 JSON values" in fault(orjson.dumps({str(i): 1 for i in range(1_001)}), limits).message
 
 
-BOMBS = {
-    "open brackets": b'{"a":' + b"[" * (32 * MIB),
-    "objects": b'{"a":' * (6 * MIB),
-    "numbers": b'{"a":[' + b"1," * (16 * MIB) + b"1]}",
-    "empty arrays": b'{"a":[' + b"[]," * (10 * MIB) + b"1]}",
-    "empty objects": b'{"a":[' + b"{}," * (10 * MIB) + b"1]}",
-    "quotes": b'"' * (32 * MIB),
-    "short strings": b'{"a":[' + (b'"' + b"a" * 300 + b'",') * 100_000 + b"1]}",
-    "long key": b'{"' + b"a" * (32 * MIB) + b'":1}',
-    "second halves": b'{"a":"' + b"\\udc00" * (5 * MIB) + b'"}',
-    "continuation bytes": b'{"a":"' + b"\x80" * (32 * MIB) + b'"}',
-    "wide string": b'{"a":"' + b"a" * (20 * MIB) + "😀".encode() + b'"}',
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "open brackets": lambda: b'{"a":' + b"[" * (32 * MIB),
+    "objects": lambda: b'{"a":' * (6 * MIB),
+    "numbers": lambda: b'{"a":[' + b"1," * (16 * MIB) + b"1]}",
+    "empty arrays": lambda: b'{"a":[' + b"[]," * (10 * MIB) + b"1]}",
+    "empty objects": lambda: b'{"a":[' + b"{}," * (10 * MIB) + b"1]}",
+    "quotes": lambda: b'"' * (32 * MIB),
+    "short strings": lambda: b'{"a":[' + (b'"' + b"a" * 300 + b'",') * 100_000 + b"1]}",
+    "long key": lambda: b'{"' + b"a" * (32 * MIB) + b'":1}',
+    "second halves": lambda: b'{"a":"' + b"\\udc00" * (5 * MIB) + b'"}',
+    "continuation bytes": lambda: b'{"a":"' + b"\x80" * (32 * MIB) + b'"}',
+    "wide string": lambda: b'{"a":"' + b"a" * (20 * MIB) + "😀".encode() + b'"}',
 }
+"""Made on use, since they are large."""
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -118,29 +120,30 @@ def test_bombs_are_refused_before_they_are_parsed(name: str, monkeypatch: pytest
         return parse(text)
 
     monkeypatch.setattr(bodies.orjson, "loads", watched)
-    fault(BOMBS[name], LIMITS)
+    fault(BOMBS[name](), LIMITS)
 
 
 LONG = "x" * (3 * MIB)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("unit", "times", "end"),
     [
-        LONG,
-        "\n" * (2 * MIB),
-        "\\" * (2 * MIB) + '"' * 101,
-        'a"b\\' * MIB,
-        "é" * (2 * MIB),
-        "漢" * MIB,
-        "😀" * MIB,
-        ",[{" * MIB,
-        "\0" * (MIB // 2),
+        ("x", 3 * MIB, ""),
+        ("\n", 2 * MIB, ""),
+        ("\\", 2 * MIB, '"' * 101),
+        ('a"b\\', MIB, ""),
+        ("é", 2 * MIB, ""),
+        ("漢", MIB, ""),
+        ("😀", MIB, ""),
+        (",[{", MIB, ""),
+        ("\0", MIB // 2, ""),
     ],
     ids=["plain", "newlines", "backslashes", "mixed", "latin", "han", "emoji", "structure", "nul"],
 )
 @pytest.mark.parametrize("ascii_only", [False, True])
-def test_large_bodies_read_as_if_at_once(text: str, ascii_only: bool) -> None:
+def test_large_bodies_read_as_if_at_once(unit: str, times: int, end: str, ascii_only: bool) -> None:
+    text = unit * times + end
     value = {"first": 1, "messages": [{"content": text}, text, [text], "short"], "last": {"deep": [[{"t": text}]]}}
     body = orjson.dumps(value)
     if ascii_only:

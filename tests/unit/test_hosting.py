@@ -103,7 +103,7 @@ async def test_each_request_is_answered_by_the_application_that_was_current_when
         assert apps.open == {0, 1, 2, 3}
         apps.gate.set()
         assert await asyncio.gather(*requests) == ["0", "1", "2"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while apps.open != {3}:  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0)
     assert apps.open == set()
@@ -135,7 +135,7 @@ async def test_what_was_replaced_is_freed() -> None:
             assert await get(session) == str(number)  # on one connection
             tasks = len(asyncio.all_tasks())
             assert await host.reload(lambda: CONFIG) is None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(apps.open) > 1 or len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         await get(session)  # aiohttp keeps the last request of a connection
@@ -147,7 +147,7 @@ async def test_what_was_replaced_is_freed() -> None:
 async def test_idle_waits_for_all_applications() -> None:
     apps = Apps()
     async with hosted(apps) as (host, session):
-        await asyncio.wait_for(host.idle(), 10)
+        await asyncio.wait_for(host.idle(), 60)
         requests = []
         for _ in range(2):
             requests.append(asyncio.create_task(get(session, "/?wait")))
@@ -157,7 +157,7 @@ async def test_idle_waits_for_all_applications() -> None:
         await get(session)
         assert not idle.done()
         apps.gate.set()
-        await asyncio.wait_for(idle, 10)
+        await asyncio.wait_for(idle, 60)
         await asyncio.gather(*requests)
 
 

@@ -69,7 +69,7 @@ async def test_a_line_does_not_wait_for_the_next() -> None:
 
     set_up_logging("text", "info", Stream())
     log_fields(LOGGER, "exchange", {})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await written.wait()
 
 

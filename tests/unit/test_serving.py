@@ -184,7 +184,7 @@ def test_a_signal_while_it_starts_ends_it_before_it_listens(start: Callable[...,
 
 def refused(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     except OSError:
         return True
     return False

@@ -300,7 +300,7 @@ async def test_the_total_is_for_all_tries_together() -> None:
     targets = Targets([Member(target(server, timeouts=Timeouts(total_s=1000.0)))])
     source = attempts(targets)
     source._started -= 999.9
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60):
         with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
             await source.open()
     assert server.asked == 2
@@ -335,7 +335,7 @@ async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> 
 
     server.ready = ready  # type: ignore[attr-defined]
     known = target(server, health_check_s=3600.0)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60):
         async with Health({"s": known}, lambda up, name: None):
             await server.hangs.wait()
             answers.set_result(True)
@@ -366,7 +366,7 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
 
     server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    async with asyncio.timeout(20.0), Health({"s": target(server)}, lambda up, name: told.append((up, name))) as health:
+    async with asyncio.timeout(60), Health({"s": target(server)}, lambda up, name: told.append((up, name))) as health:
         asking = [asyncio.create_task(health.states()) for _ in range(50)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -396,7 +396,7 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
 
     known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
     servers = {"known": target(known, health_check_s=3600.0), "unknown": target(unknown)}
-    async with asyncio.timeout(20.0), Health(servers, lambda up, name: None) as health:
+    async with asyncio.timeout(60), Health(servers, lambda up, name: None) as health:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
         assert await health.states() == {"known": False, "unknown": True}

@@ -14,7 +14,7 @@ from proxy.testing import TAKING, Upstream
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
     with socket.socket() as client:
         client.setblocking(False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async with Upstream() as server:
                 await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
                 for _ in range(turns):
