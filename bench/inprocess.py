@@ -36,10 +36,10 @@ from bench.load import Ask
 from proxy.app import create_app
 from proxy.backends.wire_client import WireClient
 from proxy.backends.wire_connection import Connection
+from proxy.configuration.settings import load
 from proxy.observability.logs import set_up_logging
 from proxy.observability.telemetry import Metrics
 from proxy.server.hosting import Host
-from proxy.settings import load
 
 ROOT: Final = Path(__file__).parent.parent
 FRAMES: Final = 150

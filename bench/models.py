@@ -32,11 +32,11 @@ from aiohttp import web
 
 from proxy._version import __version__
 from proxy.config import BackendConfig, RouteOptions, Timeouts
-from proxy.conversion import ConfigError
-from proxy.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
+from proxy.dev.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
+from proxy.dev.measure.report import table
 from proxy.formats.families import format_for
-from proxy.measure.report import table
 from proxy.registry import FORMATS, Registries, registries
+from proxy.support.conversion import ConfigError
 from proxy.tuning.asking import Ask, Gateway
 from proxy.tuning.cases import Case, load_cases, own_cases
 from proxy.tuning.report import COLUMNS, row

@@ -12,12 +12,13 @@ import pytest
 
 from bench import corpus
 from bench.measuring import Measure
-from proxy import _fastparse, _pychunk, _pyparse
+from proxy import _fastparse
 from proxy.events import Delta, Event, Finish
 from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
+from proxy.scan import _pychunk, _pyparse
 from proxy.scanner import open_scanner
 
 FRAME_BYTES: Final = 1 << 20

@@ -15,19 +15,19 @@ import pytest
 from bench import corpus
 from bench.measuring import Measure
 from bench.test_scanner import judge
-from proxy._grammar import Block
-from proxy.bodies import read_json
 from proxy.config import LimitsConfig, PromptConfig
 from proxy.formats.sentinel import FORMAT
+from proxy.formats.toolset import KnownTools
+from proxy.ingress.bodies import read_json
 from proxy.model import ModelRequest
 from proxy.observability.logs import flush_logs, set_up_logging
 from proxy.observability.telemetry import ACCESS, Metrics
-from proxy.prompt import TextCache, content_key, segment
+from proxy.prompting.prompt import TextCache, content_key, segment
+from proxy.prompting.transcript import inject
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import AccessRecord
-from proxy.schema import SchemaCache, compile_schema
-from proxy.toolset import KnownTools
-from proxy.transcript import inject
+from proxy.scan._grammar import Block
+from proxy.schemas.schema import SchemaCache, compile_schema
 
 CHAT: Final = ChatProtocol()
 ARGUMENTS: Final = '{"city":"S\u00e3o Paulo","unit":"celsius","days":3}'

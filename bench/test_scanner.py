@@ -16,10 +16,10 @@ import pytest
 from bench import corpus
 from bench.measuring import Measure
 from proxy.config import LimitsConfig, RouteOptions
+from proxy.dev.measure.contestants import CONTESTANTS, Found, Make, found
+from proxy.dev.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
 from proxy.formats.base import ToolFormat
 from proxy.judging.judge import Judge
-from proxy.measure.contestants import CONTESTANTS, Found, Make, found
-from proxy.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
 from proxy.model import ToolChoice
 from proxy.registry import registries
 from proxy.scanner import read_tool
@@ -30,7 +30,7 @@ NAMES: Final = {
     "buffering": "naive, buffering",
     "rescanning": "naive, rescanning",
 }
-"""Contestants of `proxy.measure`, and what they are called in the tables. The first one is what ratios are made to."""
+"""Contestants of `proxy.dev.measure`, and what they are called in the tables. The first one is what ratios are made to."""
 
 TWINS: Final = ("compiled", "python")
 FORMATS: Final = ("sentinel", "hermes", "qwen3_coder", "deepseek_v31", "pythonic", "harmony", "auto")

@@ -21,7 +21,6 @@ from typing import ClassVar, Final
 
 from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
-from proxy.exchange import Exchange
 from proxy.formats.rendering import by_taught_name, taught_name
 from proxy.judging.coercion import coerce
 from proxy.judging.custom import custom_input, free_text
@@ -29,12 +28,13 @@ from proxy.judging.ids import CallIds
 from proxy.judging.json_calls import settle_arguments
 from proxy.judging.judge import FailureCode, strict_failure
 from proxy.judging.near import near_name
-from proxy.judging.repair import parses
-from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump
-from proxy.reply import Reply
-from proxy.schema import SchemaProblem, ToolSchema, ToolSchemas
+from proxy.scan.repair import parses
+from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
 
 LOG: Final = logging.getLogger("toolwire.arguments")
 

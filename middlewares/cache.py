@@ -25,12 +25,12 @@ from typing import Any, ClassVar, Final, Literal
 import orjson
 from aiohttp import web
 
-from proxy.cache import BoundedCache
 from proxy.events import Close, Delta, Event, Finish, Start, normalise
-from proxy.exchange import EXCHANGE, Exchange
-from proxy.middleware import Handler, Middleware
 from proxy.model import ModelRequest
-from proxy.reply import Reply
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.reply import Reply
+from proxy.support.cache import BoundedCache
 
 EVENT_BYTES: Final = 200
 """What an event weighs beside its text."""

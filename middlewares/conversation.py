@@ -25,14 +25,14 @@ from aiohttp import web
 
 from proxy.errors import ClientFault, quote
 from proxy.events import Event, Finish, Folding, Kind, Start
-from proxy.exchange import EXCHANGE, Exchange
-from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply
-from proxy.offload import OFFLOAD_MESSAGES, is_large, offload
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.stored import CONVERSATIONS, Conversations, away
 from proxy.protocols.base import TurnForm
-from proxy.reply import Reply
 from proxy.store.base import StoreUnavailable, Turn
-from proxy.stored import CONVERSATIONS, Conversations, away
+from proxy.support.offload import OFFLOAD_MESSAGES, is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 

@@ -29,18 +29,18 @@ from aiohttp import web
 
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Event, Fault, Finish, Open
-from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats.rendering import result_text
-from proxy.middleware import Handler, Middleware
+from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.kept import Rounds, keep, keeps, restored
+from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.reply import Batches, Reply
+from proxy.pipeline.rounds import Joint, Round
+from proxy.pipeline.stored import CONVERSATIONS, Conversations
 from proxy.record import ObservedTool
-from proxy.reply import Batches, Reply
 from proxy.servertools.calls import CallState, Trail
 from proxy.servertools.folder import ServerTools, Tools
-from proxy.servertools.kept import Rounds, keep, keeps, restored
-from proxy.servertools.rounds import Joint, Round
-from proxy.stored import CONVERSATIONS, Conversations
-from proxy.toolset import ToolSet, note, note_of
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -15,18 +15,18 @@ from aiohttp import web
 
 from proxy.backends.adapt import adapt, fit_images, may_be_asked
 from proxy.backends.base import Backend
+from proxy.backends.usage import Estimator
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.exchange import EXCHANGE, Exchange
-from proxy.middleware import Handler, Middleware
 from proxy.model import ModelReply, ModelRequest, Text, Usage
-from proxy.offload import is_large
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump_in_pieces
-from proxy.reply import Reply
+from proxy.support.offload import is_large
 from proxy.targets.attempts import Attempts
 from proxy.targets.enforcing import Relaxation
 from proxy.targets.targets import Member
-from proxy.usage import Estimator
 
 
 class Forwarding(Middleware):

@@ -16,21 +16,21 @@ from proxy.backends.adapt import CLIENTS_OWN
 from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from proxy.config import PromptConfig
 from proxy.errors import ClientFault
-from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
 from proxy.formats.brackets import reading_brackets
+from proxy.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
-from proxy.gbnf.grammar import Around, Bounds, Inexpressible
-from proxy.middleware import Middleware
+from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Constraint, ModelRequest, ToolSpec
-from proxy.offload import is_large, offload
-from proxy.prompt import TextCache, content_key, form_sentence, reminder, segment
-from proxy.routing import Route
+from proxy.pipeline.exchange import Exchange, Offer
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.routing import Route
+from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
+from proxy.prompting.transcript import Flatten, inject
 from proxy.scanner import reasoning_tags
-from proxy.toolset import ToolSet, note, note_of
-from proxy.transcript import Flatten, inject
+from proxy.support.offload import is_large, offload
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from proxy.errors import ClientFault, quote
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import Message, ModelRequest, Text, ToolUse
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")
 

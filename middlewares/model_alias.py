@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from proxy.events import Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import ModelRequest
-from proxy.reply import Reply
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

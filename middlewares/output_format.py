@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from proxy.errors import ModelFault
 from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
-from proxy.exchange import Exchange
-from proxy.judging.repair import read_json
-from proxy.middleware import Middleware
-from proxy.reply import Reply
-from proxy.schema import SchemaProblem, compile_schema
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
+from proxy.scan.repair import read_json
+from proxy.schemas.schema import SchemaProblem, compile_schema
 
 LOG: Final = logging.getLogger("toolwire.output_format")
 WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES

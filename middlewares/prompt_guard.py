@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from proxy.backends.usage import Estimator, request_texts
 from proxy.errors import ClientFault
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import ModelRequest
-from proxy.usage import Estimator, request_texts
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
+from proxy.backends.usage import BYTES_PER_TOKEN
 from proxy.errors import GatewayError, ModelFault
 from proxy.events import Delta, Event, Fault, Finish
-from proxy.exchange import EXCHANGE, Exchange
-from proxy.heads import ADDED_HEADERS
-from proxy.middleware import Handler, Middleware
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.heads import ADDED_HEADERS
+from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.reply import Reply
 from proxy.ratelimit.admission import ADMISSION, Admission
 from proxy.ratelimit.base import Bound, changes, gives_back
-from proxy.reply import Reply
-from proxy.usage import BYTES_PER_TOKEN
 
 
 class RateLimit(Middleware):

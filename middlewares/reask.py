@@ -23,16 +23,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from proxy.backends.usage import added
 from proxy.config import RouteOptions
 from proxy.errors import GatewayError, ModelFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
-from proxy.exchange import Exchange
-from proxy.middleware import Ask, Middleware
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Ask, Middleware
+from proxy.pipeline.reply import Batches, Reply
+from proxy.pipeline.stages import Sequel, Settle, Watch
 from proxy.protocols.wire import dump
-from proxy.reply import Batches, Reply
-from proxy.stages import Sequel, Settle, Watch
-from proxy.usage import added
 
 LOG: Final = logging.getLogger("toolwire.reask")
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 from proxy.events import Close, Delta, Event, Kind, Open
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from proxy.offload import is_large, offload
-from proxy.patterns import Patterns, Replacing, replaced
-from proxy.reply import Reply
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
+from proxy.support.offload import is_large, offload
+from proxy.support.patterns import Patterns, Replacing, replaced
 
 KindName = Literal["card", "email", "iban", "ipv4", "private_key", "ssn", "token"]
 

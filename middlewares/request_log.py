@@ -20,11 +20,11 @@ from aiohttp import web
 from proxy.app import CONFIG
 from proxy.capture.covering import Covering, known_secrets
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import ModelRequest
 from proxy.observability.logs import log_fields
-from proxy.reply import Reply
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
 
 LOG: Final = logging.getLogger("toolwire.requests")
 

@@ -15,13 +15,13 @@ from typing import ClassVar, Literal
 
 from proxy.errors import ClientFault, quote
 from proxy.events import Close, Delta, Event, Kind, Open, text_block
-from proxy.exchange import Exchange
 from proxy.formats.longjson import compact
 from proxy.formats.rendering import taught_name
-from proxy.middleware import Middleware
+from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.reply import Reply
-from proxy.toolset import ToolSet, note, note_of
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

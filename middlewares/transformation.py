@@ -7,7 +7,7 @@ the same, so that it goes to the place that the client's protocol has for it (R7
 that the server left in the text are found unless `recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
 the client reads a stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `proxy.unopened`. That is noticed wherever a scanner is
+An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed wherever a scanner is
 declared, but for `mode: native`.
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the answer sees what
@@ -19,16 +19,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from proxy.exchange import Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import taught_name
-from proxy.middleware import Middleware
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
-from proxy.reply import Reply
-from proxy.scanning import ScanStage, not_taught
-from proxy.schema import ToolSchema, ToolSchemas
-from proxy.undoing import UndoStage
-from proxy.unopened import Unopened
+from proxy.pipeline.exchange import Exchange, Offer
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.scanning import ScanStage, not_taught
+from proxy.pipeline.undoing import UndoStage
+from proxy.pipeline.unopened import Unopened
+from proxy.schemas.schema import ToolSchema, ToolSchemas
 
 
 class Transformation(Middleware):

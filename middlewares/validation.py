@@ -21,16 +21,16 @@ import orjson
 
 from proxy.backends.adapt import may_be_asked
 from proxy.backends.base import Capabilities
-from proxy.cache import BoundedCache
 from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
-from proxy.exchange import Exchange
 from proxy.formats.rendering import taught_name
-from proxy.middleware import Middleware
+from proxy.formats.toolset import note, note_of
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
-from proxy.offload import is_large, offload
-from proxy.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
-from proxy.toolset import note, note_of
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
+from proxy.support.cache import BoundedCache
+from proxy.support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.validation")
 

@@ -15,10 +15,9 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .app import create_app
     from .config import GatewayConfig, MiddlewareConfig, RouteOptions
+    from .configuration.settings import load
     from .errors import BackendFault, ClientFault, GatewayError, ModelFault
     from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, fold, unfold
-    from .exchange import EXCHANGE, Exchange
-    from .middleware import Handler, Middleware
     from .model import (
         FinishReason,
         Image,
@@ -37,10 +36,11 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from .reply import Reply
+    from .pipeline.exchange import EXCHANGE, Exchange
+    from .pipeline.middleware import Handler, Middleware
+    from .pipeline.reply import Reply
     from .scanner import open_scanner
-    from .schema import validate_tool_name, validate_tool_schema
-    from .settings import load
+    from .schemas.schema import validate_tool_name, validate_tool_schema
     from .testing import run_chain
 
 _HOME = {
@@ -61,8 +61,8 @@ _HOME = {
         "fold",
         "unfold",
     ),
-    "exchange": ("EXCHANGE", "Exchange"),
-    "middleware": ("Handler", "Middleware"),
+    "pipeline.exchange": ("EXCHANGE", "Exchange"),
+    "pipeline.middleware": ("Handler", "Middleware"),
     "model": (
         "FinishReason",
         "Image",
@@ -81,10 +81,10 @@ _HOME = {
         "ToolUse",
         "Usage",
     ),
-    "reply": ("Reply",),
+    "pipeline.reply": ("Reply",),
     "scanner": ("open_scanner",),
-    "schema": ("validate_tool_name", "validate_tool_schema"),
-    "settings": ("load",),
+    "schemas.schema": ("validate_tool_name", "validate_tool_schema"),
+    "configuration.settings": ("load",),
     "testing": ("run_chain",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -22,11 +22,11 @@ import codecs
 from array import array
 from functools import lru_cache
 
-from . import _grammar, _plan
-from ._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
-from ._plan import plan, printed_heads
+from .scan import _grammar, _plan
+from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
+from .scan._plan import plan, printed_heads
 from .events import BlockKind, Close, Delta, Fault, Open
-from .judging.live import LiveCalls
+from .scan.live import LiveCalls
 
 cdef extern from "Python.h":
     ctypedef struct PyMemberDef:
@@ -154,12 +154,12 @@ cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:
     return 0
 
 
-include "_fastjson.pxi"
-include "_fastcode.pxi"
-include "_fastplan.pxi"
-include "_fastquoting.pxi"
-include "_fastprose.pxi"
-include "_fastblock.pxi"
+include "scan/_fastjson.pxi"
+include "scan/_fastcode.pxi"
+include "scan/_fastplan.pxi"
+include "scan/_fastquoting.pxi"
+include "scan/_fastprose.pxi"
+include "scan/_fastblock.pxi"
 
 
 cdef class CallScanner(BlockScanner):
@@ -270,16 +270,16 @@ cdef class CallScanner(BlockScanner):
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
     def live_open(self, call):
-        """See `proxy.judging.live.Host`."""
+        """See `proxy.scan.live.Host`."""
         self._edge()
         return self._open_call(call, None)
 
     def live_say(self, block, str text):
-        """See `proxy.judging.live.Host`."""
+        """See `proxy.scan.live.Host`."""
         self._out.append(new_delta(block, text))
 
     def live_close(self, block, status):
-        """See `proxy.judging.live.Host`."""
+        """See `proxy.scan.live.Host`."""
         self._out.append(Close(block, status))
 
     cdef int _settle_live(self, verdict) except -1:
@@ -292,6 +292,6 @@ cdef class CallScanner(BlockScanner):
         return self._choose()
 
 
-include "_fastsse.pxi"
-include "_fastchunk.pxi"
-include "_fastguard.pxi"
+include "scan/_fastsse.pxi"
+include "scan/_fastchunk.pxi"
+include "scan/_fastguard.pxi"

@@ -16,39 +16,39 @@ import orjson
 from aiohttp import web
 
 from ._version import __version__
-from .auth import Keys
 from .backends.base import Backend
 from .backends.http import HttpBackend
-from .checks import chain_of, effective_routes, has_limits
-from .collecting import COLLECTING, Collecting
 from .config import GatewayConfig, MiddlewareConfig
-from .cors import Cors
-from .delivery import API_KEY, CLIENTS, Delivery, boundary
+from .configuration.checks import chain_of, effective_routes, has_limits
+from .configuration.settings import load, read_section
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
-from .heads import OWN_MIDDLEWARES, set_common
-from .introduction import introduction
-from .lasting import LASTING, Lasting
-from .middleware import Guard, Middleware, compose, instantiate
-from .names import check_names
+from .formats.toolset import KnownTools
+from .ingress.auth import Keys
+from .ingress.pulse import PULSES, Pulses
+from .ingress.receiving import INFLATED, Inflated, later
 from .observability.telemetry import Metrics
-from .plain import PlainGuard
-from .pulse import PULSES, Pulses
+from .pipeline.cors import Cors
+from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
+from .pipeline.heads import OWN_MIDDLEWARES, set_common
+from .pipeline.lasting import LASTING, Lasting
+from .pipeline.middleware import Guard, Middleware, compose, instantiate
+from .pipeline.plain import PlainGuard
+from .pipeline.routing import Route, Router
+from .pipeline.stored import CONVERSATIONS, Conversations
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
-from .receiving import INFLATED, Inflated, later
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
-from .routing import Route, Router
 from .servertools.folder import ServerTools
-from .settings import load, read_section
+from .startup.introduction import introduction
+from .startup.names import check_names
+from .startup.warming import warm_up
 from .store.opening import make_store
-from .stored import CONVERSATIONS, Conversations
+from .support.collecting import COLLECTING, Collecting
 from .targets.health import HEALTH, Health
 from .targets.targets import Target, targets_of
-from .toolset import KnownTools
-from .warming import warm_up
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
@@ -63,7 +63,7 @@ PREFIXES: Final = ("/v1", "")
 """Before the paths of protocols."""
 
 WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
-"""What aiohttp's server must not do with bodies: inflate them (see `proxy.receiving`), and read on what was refused."""
+"""What aiohttp's server must not do with bodies: inflate them (see `proxy.ingress.receiving`), and read on what was refused."""
 
 
 def create_app(
@@ -188,7 +188,7 @@ def create_app(
 
 
 def _hop_name(metrics: Metrics) -> str:
-    """How the gateway calls itself among others (`proxy.hops`): all its workers alike, which share the folder of their counts."""
+    """How the gateway calls itself among others (`proxy.backends.hops`): all its workers alike, which share the folder of their counts."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
-from .conversion import ConfigError
+from .support.conversion import ConfigError
 from .tuning.options import tune
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def _chunks(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from .measure.command import unknown_case
+    from .dev.measure.command import unknown_case
 
     return _known(values, unknown_case(values) if values else None)
 
 
 def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from .measure.command import unknown_contestant
+    from .dev.measure.command import unknown_contestant
 
     return _known(values, unknown_contestant(values) if values else None)
 
@@ -126,8 +126,8 @@ def serve(
     Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are for
     its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
+    from .configuration.settings import has_backends, load
     from .server.serving import serve as run
-    from .settings import has_backends, load
 
     if not (backend or file or has_backends()):
         raise click.UsageError("Say where the model is: --backend URL, or --config FILE (`toolwire init` writes one).")
@@ -162,15 +162,15 @@ def check(file: str | None, schema: bool) -> None:
     named at once: keys, types, values, variables, files, and what plug-ins say, which are imported and made. Nothing is
     contacted. The exit status is 1 if there is a mistake, or a module of the tools that cannot be used."""
     if schema:
-        click.echo(resources.files("proxy").joinpath("config.schema.json").read_text("utf-8"), nl=False)
+        click.echo(resources.files("proxy.configuration").joinpath("config.schema.json").read_text("utf-8"), nl=False)
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    from .checks import describe
-    from .names import name_mistakes
+    from .configuration.checks import describe
+    from .configuration.settings import examine
     from .registry import registries
     from .server.circles import leading_back
-    from .settings import examine
+    from .startup.names import name_mistakes
 
     with _reported():
         config, mistakes = examine(file)
@@ -192,7 +192,7 @@ def init(file: Path) -> None:
     """Write a commented example configuration to FILE (default: toolwire.yaml). An existing file is left alone."""
     try:
         with file.open("x", encoding="utf-8") as target:
-            target.write(resources.files("proxy").joinpath("example.yaml").read_text("utf-8"))
+            target.write(resources.files("proxy.configuration").joinpath("example.yaml").read_text("utf-8"))
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror or error}") from error
     click.echo(f"wrote {file}; start with: toolwire serve --config {file}")
@@ -225,8 +225,8 @@ def replay(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> N
     also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
     from .capture.files import is_capture, read_capture
-    from .capture.replay import Summary, show, show_json
-    from .capture.replay_capture import Outcome, show_capture
+    from .dev.replay import Summary, show, show_json
+    from .dev.replay_capture import Outcome, show_capture
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with _reported():
@@ -251,7 +251,7 @@ def keys() -> None:
 @keys.command("new")
 def new_() -> None:
     """Print a new key for a client, and its hash for `auth.keys` or the key file."""
-    from .auth import hash_key, new_key
+    from .ingress.auth import hash_key, new_key
 
     key = new_key()
     click.echo(key)
@@ -261,7 +261,7 @@ def new_() -> None:
 @keys.command("hash")
 def hash_() -> None:
     """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input, not shown."""
-    from .auth import hash_key
+    from .ingress.auth import hash_key
 
     with click.open_file("-") as piped:
         key = click.prompt("Key", hide_input=True, err=True) if piped.isatty() else piped.readline().strip()
@@ -368,8 +368,8 @@ def parse(
     Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be measured
     or one of the scanner's twins found something else.
     """
-    from .measure.command import formats_of, run
-    from .measure.parse import Plan
+    from .dev.measure.command import formats_of, run
+    from .dev.measure.parse import Plan
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
@@ -408,8 +408,8 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
     The gateway as it is configured stands in front of a model server that answers by script; requests go directly and
     through it in turns. A configuration's first route is measured; no backend of it is contacted.
     """
-    from .measure.command import run_gateway
-    from .settings import load
+    from .configuration.settings import load
+    from .dev.measure.command import run_gateway
 
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
     with _reported():
@@ -443,7 +443,7 @@ def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
     The exit status is 1 if a module cannot be used.
     """
     from .config import ToolsConfig
-    from .settings import load
+    from .configuration.settings import load
 
     if folder is not None:
         config = ToolsConfig(folder=folder)
@@ -463,7 +463,7 @@ def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
 )
 def demo(once: bool, host: str, port: int) -> None:
     """Start a small real model with the gateway in front of it and show one tool call from both sides."""
-    from .demo import run
+    from .dev.demo import run
 
     sys.exit(run(host=host, port=port, once=once))
 

@@ -1,4 +1,4 @@
-"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in `proxy.settings`.
+"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in `proxy.configuration.settings`.
 
 Rules of this module:
 

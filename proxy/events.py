@@ -56,7 +56,7 @@ class BlockKind(Enum):
 
 
 class Kind(Flag):
-    """Which events a middleware's `on_event` must see; see `proxy.middleware`."""
+    """Which events a middleware's `on_event` must see; see `proxy.pipeline.middleware`."""
 
     NONE = 0
     TEXT = auto()

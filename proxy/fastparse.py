@@ -9,23 +9,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-from ._grammar import FrameTooLarge
+from .scan._grammar import FrameTooLarge
 
 IMPLEMENTATION: Literal["compiled", "python"]
 
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
-    from ._pychunk import ChunkGate
-    from ._pyguard import SecretGuard
-    from ._pyparse import CallScanner, SseFramer
+    from .scan._pychunk import ChunkGate
+    from .scan._pyguard import SecretGuard
+    from .scan._pyparse import CallScanner, SseFramer
 
     IMPLEMENTATION = "python"
 else:
     try:
         from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
-        from ._pychunk import ChunkGate
-        from ._pyguard import SecretGuard
-        from ._pyparse import CallScanner, SseFramer
+        from .scan._pychunk import ChunkGate
+        from .scan._pyguard import SecretGuard
+        from .scan._pyparse import CallScanner, SseFramer
 
         IMPLEMENTATION = "python"
     else:

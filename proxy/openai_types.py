@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import orjson
 
-from .decoding import DecodeError, Fields, Wire, decode, encode, present
 from .model import ToolUse
 from .protocols.drafts import CallDrafts
 from .protocols.wire import dump
+from .support.decoding import DecodeError, Fields, Wire, decode, encode, present
 
 __all__ = [
     "ChatRequest", "ChatResponse", "Choice", "DecodeError", "Delta", "FunctionDefinition", "Message", "ToolCall",

@@ -19,10 +19,10 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from .backends.base import Backend
 from .config import BackendConfig, LimitsConfig
-from .conversion import ConfigError, suggestion
 from .formats.base import ToolFormat
 from .protocols.base import ClientSide, ServerSide
 from .protocols.sides import ClientSides
+from .support.conversion import ConfigError, suggestion
 
 T = TypeVar("T")
 
@@ -247,7 +247,7 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `proxy.middleware.instantiate` takes; a protocol is a
+    """The registries of one application. A middleware is whatever `proxy.pipeline.middleware.instantiate` takes; a protocol is a
     class, or whatever else gives one when it is called without arguments."""
 
     middlewares: Registry[Any]

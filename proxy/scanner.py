@@ -11,9 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from ._grammar import SPACE, Grammar
-from ._grammar import Judge as AnyJudge
-from ._plan import plan
 from .config import LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
@@ -22,6 +19,9 @@ from .formats.recognition import recognising
 from .judging.judge import Judge
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
+from .scan._grammar import SPACE, Grammar
+from .scan._grammar import Judge as AnyJudge
+from .scan._plan import plan
 
 BEGIN_CHARS: Final = 64
 """So much of an answer tells whether it may be a call that has no markers."""

@@ -21,7 +21,7 @@ from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault
-from ..hops import HEADER, HOPS
+from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST

@@ -24,16 +24,16 @@ from .._version import __version__
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish, unfold
-from ..hops import HEADER, HOPS
 from ..model import ModelReply, ModelRequest
-from ..offload import is_large, offload
 from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
+from ..support.offload import is_large, offload
 from .asking import API_VERSION, PROBE_S, Asking
 from .base import fold_batches
 from .connections import Answer, Client, check_header, too_large
+from .hops import HEADER, HOPS
 from .identity import Identity
 from .observed import ObservedAnswer
 from .presets import capabilities
@@ -75,7 +75,7 @@ class HttpBackend:
         self._questions: Asking | None = None
 
     def hop(self, name: str) -> None:
-        """Name the gateway, in every request, as `name` (`proxy.hops`). Before `start`."""
+        """Name the gateway, in every request, as `name` (`proxy.backends.hops`). Before `start`."""
         self._headers[HEADER] = name
 
     async def start(self) -> None:

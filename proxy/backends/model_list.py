@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from ..errors import BackendFault
-from ..hops import loop
+from .hops import loop
 
 HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's protocol?"
 

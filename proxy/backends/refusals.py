@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from typing import Final
 
 from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
-from ..hops import loop
 from ..protocols import openai
+from .hops import loop
 from .private import ADDRESS, NOTHING, Private
 from .retry_after import as_header
 

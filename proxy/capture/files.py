@@ -2,7 +2,7 @@
 
 The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration that
 decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written, cut where they
-were cut, with the seconds since the begin. `proxy.capture.recorder` writes captures, `proxy.capture.reproduction` runs them again.
+were cut, with the seconds since the begin. `proxy.capture.recorder` writes captures, `proxy.dev.reproduction` runs them again.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ from .._version import __version__
 from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private, private_of
 from ..config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
-from ..conversion import to_mapping
 from ..errors import GatewayError
 from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
 from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
+from ..support.conversion import to_mapping
 from .covering import Covering, known_secrets
 from .files import Entry, Kind, write_capture
 

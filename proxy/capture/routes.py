@@ -9,8 +9,8 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from ..delivery import API_KEY, OWNER
 from ..errors import ClientFault, quote
+from ..pipeline.delivery import API_KEY, OWNER
 from .recorder import CaptureFolder, named
 
 CAPTURES: Final = web.AppKey("toolwire.captures", CaptureFolder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .._grammar import Grammar
+from ..scan._grammar import Grammar
 from . import hermes
 from .base import written
 from .recognition import FAMILIES, reasoning_tags, recognising

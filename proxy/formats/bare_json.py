@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Grammar, Shape
+from ..scan._grammar import Grammar, Shape
 from .base import written
 from .layout import Layout
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from .._grammar import Branch, Grammar, Shape
-from ..gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
-from ..gbnf.tags import structural_tag
 from ..model import ToolResult, ToolSpec, ToolUse
+from ..scan._grammar import Branch, Grammar, Shape
 from .escaping import Escaping
+from .gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
+from .gbnf.tags import structural_tag
 from .layout import Layout, Tagged
 from .markers import MarkerSet
 from .reading_back import Fields, fields_of
@@ -40,7 +40,7 @@ __all__ = [
 
 class AnswerGrammar(Protocol):
     """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the calls.
-    Raises `proxy.gbnf.grammar.Inexpressible` if there is no such grammar."""
+    Raises `proxy.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from .._grammar import WORD_BYTES, Branch, Shape
+from ..scan._grammar import WORD_BYTES, Branch, Shape
 from .base import ToolFormat
 from .escaping import Escaping, spelled
 

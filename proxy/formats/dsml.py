@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .._grammar import Branch, Grammar, Shape
+from ..scan._grammar import Branch, Grammar, Shape
 from .base import VERBATIM, ToolFormat, written
 from .layout import Layout, Tagged
 from .shapes import ELEMENTS, GIGACHAT_FRAMING, elements, framing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import Branch, Grammar, Place, Shape
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
 from .shapes import DONE, framing

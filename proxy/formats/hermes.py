@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .._grammar import Grammar, Shape
+from ..scan._grammar import Grammar, Shape
 from .base import written
 from .layout import Layout
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import Branch, Grammar, Place, Shape
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
 from .shapes import ELEMENTS, elements, framing, section

@@ -1,6 +1,6 @@
 """How an answer that holds only calls is written: what models are taught, what history shows, what a grammar enforces.
 
-A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding (`proxy/gbnf/grammar.py`) all come
+A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding (`proxy/formats/gbnf/grammar.py`) all come
 from the one layout, so they cannot differ.
 
 Rules of this module:

@@ -1,7 +1,7 @@
 """JSON that may hold megabytes: the parser and the writer hold the interpreter from the first byte to the last, so a thread could not help
 others. Long strings are read and written slice by slice; what has too many values is not read at all.
 
-`proxy/bodies.py` sees to the same for whole bodies. A body's arguments are text in it, and come here.
+`proxy/ingress/bodies.py` sees to the same for whole bodies. A body's arguments are text in it, and come here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any, Final, NoReturn
 
-from .._grammar import valid_text
+from ..scan._grammar import valid_text
 
 LONG_CHARS: Final = 256 * 1024
 """Shorter texts are read and written at once: in less than 3 ms, whatever they are."""

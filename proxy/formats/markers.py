@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from .._grammar import SPACE, Grammar, Shape
-from .._plan import NAMED
+from ..scan._grammar import SPACE, Grammar, Shape
+from ..scan._plan import NAMED
 
 TAIL_CHARS: Final = 1024
 """How far behind its first character the beginning of an answer is looked at."""

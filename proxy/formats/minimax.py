@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Place
+from ..scan._grammar import Branch, Grammar, Place
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
 from .shapes import section

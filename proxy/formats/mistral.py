@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Shape
+from ..scan._grammar import Branch, Grammar, Shape
 from .base import written
 from .layout import Layout
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import Branch, Grammar, Place
+from ..scan._grammar import Branch, Grammar, Place
 from .base import written
 from .layout import Layout
 from .shapes import framing, section

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from .._grammar import DROPPED, Block, Field, Found, Grammar, Judge, Shape, Verdict, Why
 from ..events import Delta, Open
 from ..fastparse import CallScanner
+from ..scan._grammar import DROPPED, Block, Field, Found, Grammar, Judge, Shape, Verdict, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from .._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import Branch, Grammar, Place, Shape
 from . import (
     deepseek,
     dsml,

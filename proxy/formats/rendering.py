@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..model import Opaque as OpaquePart
-from ..toolset import note, note_of
 from .escaping import Escaping, Markup, Pieces
 from .longjson import compact
+from .toolset import note, note_of
 from .values import read_object
 
 RESULT_MARKERS: Final = ("<tool_response", "</tool_response>")

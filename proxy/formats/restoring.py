@@ -18,7 +18,7 @@ import re
 from collections.abc import Set
 from typing import Final
 
-from .._grammar import SPACE
+from ..scan._grammar import SPACE
 from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
 
 _UNIT: Final = re.compile(rf'\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL)

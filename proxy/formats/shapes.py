@@ -1,4 +1,4 @@
-"""Shapes that several formats share. Plain functions from literals to values of `proxy._grammar`."""
+"""Shapes that several formats share. Plain functions from literals to values of `proxy.scan._grammar`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from .._grammar import END, Anchor, Branch, Place, Shape
+from ..scan._grammar import END, Anchor, Branch, Place, Shape
 
 Places = Callable[[int], tuple[Place, ...]]
 """The places of a call, the first one of index `base`."""

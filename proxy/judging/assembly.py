@@ -18,11 +18,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from .._grammar import SPACE, Block, Field, Shape, ValueKind
+from ..scan._grammar import SPACE, Block, Field, Shape, ValueKind
+from ..scan.literals import (
+    MAX_VALUES,
+    PythonCall,
+    braces_value,
+    json_string,
+    python_call,
+    python_calls,
+    without_wrapping,
+)
+from ..scan.repair import RepairKind, parses, read_json, skip_space
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
-from .literals import MAX_VALUES, PythonCall, braces_value, json_string, python_call, python_calls, without_wrapping
-from .repair import RepairKind, parses, read_json, skip_space
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 from .written import Arguments, Settled, Unreadable, Written, object_text

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .._grammar import valid_text
 from ..config import RouteOptions
 from ..formats.rendering import by_taught_name, taught_parameters
+from ..formats.toolset import note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
-from ..toolset import note, note_of
+from ..scan._grammar import valid_text
 from .coercion import CoercionKind
 from .custom import custom_input, free_text
 from .json_calls import raw_string

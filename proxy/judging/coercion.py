@@ -24,10 +24,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import orjson
 
-from .._grammar import SPACE
-from ..schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
-from .literals import json_string
-from .repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
+from ..scan._grammar import SPACE
+from ..scan.literals import json_string
+from ..scan.repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
+from ..schemas.schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
 from .untyped import types_of
 
 CoercionKind = Literal["string", "number", "boolean", "null", "json", "array", "enum"]

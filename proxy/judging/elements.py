@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from .._grammar import SPACE
-from .literals import MAX_VALUES, json_string
+from ..scan._grammar import SPACE
+from ..scan.literals import MAX_VALUES, json_string
 from .untyped import ParameterTypes, Types, typed_value
 
 MAX_DEPTH: Final = 100

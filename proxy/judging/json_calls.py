@@ -24,9 +24,9 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from .._grammar import SPACE, Shape, valid_text
 from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from .repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
+from ..scan._grammar import SPACE, Shape, valid_text
+from ..scan.repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
 from .untyped import ParameterTypes
 from .written import Arguments, Settled, Unreadable, Written, object_text
 

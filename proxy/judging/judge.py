@@ -23,19 +23,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
-from .._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
 from ..formats.rendering import taught_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
+from ..scan._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
+from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
 from .near import near_name, tries_to_call
 from .recognised import Recogniser, Schemas, Unrecognised, checker
-from .repair import REPAIR_KINDS, compact_json
 from .untyped import ParameterTypes
 from .written import Written
 
@@ -84,7 +84,7 @@ class _Rejected(Exception):
 
 
 class Judge:
-    """Decides about the blocks of one answer, in order of appearance: the `Judge` of `proxy._grammar`.
+    """Decides about the blocks of one answer, in order of appearance: the `Judge` of `proxy.scan._grammar`.
 
     `tools` and `choice` say which names may be called; with `tools` None any name may and nothing is strict. Without
     `parallel` everything after the first call is dropped (R2.19). `count` is called with the name of a counter:
@@ -134,7 +134,7 @@ class Judge:
         self._recogniser = Recogniser(options, schemas or partial(checker, limits=limits))
 
     def block(self, block: Block) -> Verdict:
-        """See `proxy._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
+        """See `proxy.scan._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
         if block.shape.untaught:
             return self._untaught(block)
         if block.opened is not None:
@@ -157,12 +157,12 @@ class Judge:
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """See `proxy._grammar.Judge`."""
+        """See `proxy.scan._grammar.Judge`."""
         known, allowed = self._offered
         return () if allowed is None else tuple(name for name in known if name in allowed)
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
-        """See `proxy._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
+        """See `proxy.scan._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
         options = self._options
         most = self._limits.calls_per_response if self._parallel else 1
         if options.dedupe_calls or self._made + self._live >= most:
@@ -183,15 +183,15 @@ class Judge:
         return Found(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
-        """See `proxy._grammar.Judge`."""
+        """See `proxy.scan._grammar.Judge`."""
         return member(shape, key, value, self._parameters)
 
     def value_kind(self, shape: Shape, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
-        """See `proxy._grammar.Judge`."""
+        """See `proxy.scan._grammar.Judge`."""
         return begun_member(shape, key, begun, self._parameters)
 
     def withdrawn(self, opened: Found) -> GatewayError:
-        """See `proxy._grammar.Judge`."""
+        """See `proxy.scan._grammar.Judge`."""
         self._count("withdrawn_calls")
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
         return ModelFault(detail, code="malformed_tool_arguments")

@@ -14,8 +14,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from .._grammar import FENCE, Shape
 from ..model import ToolSpec
+from ..scan._grammar import FENCE, Shape
 
 NAME_CHARS: Final = 256
 """A name that is longer is nobody's."""

@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from .._grammar import Block
 from ..config import LimitsConfig, RouteOptions
 from ..errors import quote
 from ..formats.rendering import taught_name, taught_parameters
 from ..model import ToolSpec
-from ..schema import SchemaProblem, ToolSchema, compile_schema
+from ..scan._grammar import Block
+from ..scan.repair import read_json
+from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
 from .candidate import Candidate, Names, settled
 from .coercion import Coerced, coerce
 from .json_calls import MemberArguments
-from .repair import read_json
 from .untyped import ParameterTypes
 from .written import Written
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .._grammar import Shape
+from ..scan._grammar import Shape
 from .untyped import OTHERS, STRING, Types
 
 _ATTRIBUTE: Final = re.compile(r"""["']?\s[\w:.-]+=["']""")

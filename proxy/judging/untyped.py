@@ -18,9 +18,9 @@ from copy import copy
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from .._grammar import SPACE, ValueKind
-from .literals import json_string, python_value
-from .repair import NUMBER, compact_json, parses
+from ..scan._grammar import SPACE, ValueKind
+from ..scan.literals import json_string, python_value
+from ..scan.repair import NUMBER, compact_json, parses
 
 Types = frozenset[str]
 """Names of JSON Schema types."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from .literals import json_string
-from .repair import RepairKind
+from ..scan.literals import json_string
+from ..scan.repair import RepairKind
 
 
 class Settled(NamedTuple):

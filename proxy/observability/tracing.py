@@ -22,12 +22,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from yarl import URL
 
 from .._version import __version__
-from ..capture.content import input_messages, output_messages, tool_definitions
 from ..config import BackendConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start, fold
 from ..model import ModelRequest, Usage
 from ..record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
+from .content import input_messages, output_messages, tool_definitions
 
 NAME: Final = "toolwire"
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._grammar import FrameTooLarge
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SseFramer
 from ..model import EMPTY, CallKind, Extra, Usage, merged, scoped
+from ..scan._grammar import FrameTooLarge
 from .chat_reply import (
     AN_ANSWER,
     CHOICE,

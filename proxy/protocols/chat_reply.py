@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from .._grammar import SPACE
 from ..errors import BackendFault, ClientFault, GatewayError, quote
 from ..events import BlockKind, is_half
 from ..model import (
@@ -37,19 +36,11 @@ from ..model import (
     fields_of,
     scoped,
 )
+from ..scan._grammar import SPACE
 from .base import WriteOptions
 from .chat_request import PROTOCOL, call_extra, write_call
 from .drafts import new_call_id
-from .numbers import (
-    MAX_CALLS,
-    MAX_CHOICES,
-    index_of,
-    rest_of_counts,
-    too_many,
-    usage_of,
-    whole_number,
-    with_rest,
-)
+from .numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from .wire import dump, load, shorten, whole
 
 PASSED: Final = ("system_fingerprint", "service_tier")

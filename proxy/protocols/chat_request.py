@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from .._grammar import SPACE
 from ..errors import ClientFault, quote
+from ..formats.toolset import ToolSet, known_set, new_set
 from ..model import (
     EMPTY,
     Extra,
@@ -45,7 +45,7 @@ from ..model import (
     fields_of,
     scoped,
 )
-from ..toolset import ToolSet, known_set, new_set
+from ..scan._grammar import SPACE
 from .chat_plain import is_plain
 from .shape import Shape
 from .wire import dump, whole

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import orjson
 
-from .._grammar import SPACE
 from ..errors import GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..model import EMPTY, Extra, Usage, fields_of
+from ..scan._grammar import SPACE
 from .base import KEEPALIVE, TextFrame, WriteOptions
 from .chat_reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
 from .chat_request import PROTOCOL, nest

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import orjson
 
-from .._grammar import SPACE
 from ..model import EMPTY, CallKind, Extra
+from ..scan._grammar import SPACE
 
 _MARKS: Final = re.compile(r'["\\{}\[\]]')
 

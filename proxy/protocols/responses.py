@@ -44,10 +44,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
     routes = (
-        Route("GET", "/responses/{id}", "proxy.stored:read"),
-        Route("DELETE", "/responses/{id}", "proxy.stored:delete"),
-        Route("GET", "/responses/{id}/input_items", "proxy.stored:list_input"),
-        Route("POST", "/responses/{id}/cancel", "proxy.stored:cancel"),
+        Route("GET", "/responses/{id}", "proxy.pipeline.stored:read"),
+        Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
+        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
+        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
     )
     turns = ResponsesTurns()
     end_marks = tuple(end.encode() for end in ENDS)

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from .._grammar import SPACE
 from ..model import (
     EMPTY,
     CallKind,
@@ -42,6 +41,7 @@ from ..model import (
     merged,
     scoped,
 )
+from ..scan._grammar import SPACE
 from .responses_ids import PREFIXES, derived_id
 from .wire import dump, whole
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from .._grammar import SPACE
 from ..events import BlockStatus, Open
 from ..model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
+from ..scan._grammar import SPACE
 from .base import TextFrame
 from .responses_items import PROTOCOL, part_fields, write_call, write_reasoning
 from .responses_reply import CallNames, item_fields, message_item, refusal_part, text_part

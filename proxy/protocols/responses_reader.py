@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .._grammar import FrameTooLarge
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SseFramer
 from ..model import EMPTY, CallKind, fields_of, scoped
+from ..scan._grammar import FrameTooLarge
 from .chat_reply import read_error, text_of, unreadable
 from .drafts import CallDraft, new_call_id
 from .numbers import MAX_PARTS, index_of, too_many, whole_number

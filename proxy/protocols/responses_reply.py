@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from .._grammar import SPACE
 from ..errors import BackendFault, GatewayError
 from ..events import add_part, is_half
 from ..model import (
@@ -42,20 +41,13 @@ from ..model import (
     fields_of,
     scoped,
 )
+from ..scan._grammar import SPACE
 from .base import WriteOptions
 from .chat_reply import finish_word, is_whole, read_error, text_of, unreadable
 from .drafts import new_call_id
 from .numbers import MAX_PARTS, too_many, whole_number
 from .responses_ids import derived_id
-from .responses_items import (
-    PROTOCOL,
-    call_extra,
-    part_fields,
-    read_reasoning,
-    read_said,
-    write_call,
-    write_reasoning,
-)
+from .responses_items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .responses_resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
 from .wire import dump, load, whole
 

@@ -25,20 +25,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from ..errors import ClientFault, quote
-from ..model import (
-    EMPTY,
-    Extra,
-    Message,
-    ModelRequest,
-    Origin,
-    Sampling,
-    Text,
-    ToolChoice,
-    ToolSpec,
-    fields_of,
-    scoped,
-)
-from ..toolset import known_set, new_set
+from ..formats.toolset import known_set, new_set
+from ..model import EMPTY, Extra, Message, ModelRequest, Origin, Sampling, Text, ToolChoice, ToolSpec, fields_of, scoped
 from .responses_items import PROTOCOL, own_items, read_items, write_items
 from .shape import Shape
 

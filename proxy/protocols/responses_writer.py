@@ -27,16 +27,7 @@ from ..model import Opaque as OpaquePart
 from .base import KEEPALIVE, TextFrame, WriteOptions
 from .responses_ids import derived_id
 from .responses_items import PROTOCOL
-from .responses_output import (
-    CallItem,
-    Inline,
-    Item,
-    ReasoningItem,
-    RefusalItem,
-    Sink,
-    TextItem,
-    head_of,
-)
+from .responses_output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of
 from .responses_reply import CallNames, end_time, is_item, opaque_item, outcome
 from .responses_resource import resource, response_id
 from .wire import dump

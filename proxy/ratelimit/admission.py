@@ -13,11 +13,11 @@ from typing import Final
 
 from aiohttp import web
 
-from ..auth import ApiKey
+from ..backends.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from ..config import GatewayConfig, RateLimit, RouteConfig
 from ..errors import ClientFault, GatewayError, Unavailable, quote
+from ..ingress.auth import ApiKey
 from ..model import Image, ModelRequest, Part, ToolResult
-from ..usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from .base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
 
 ANONYMOUS: Final = "anonymous"

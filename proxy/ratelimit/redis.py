@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ..redis_client import FAILURES, connect, described
+from ..support.redis_client import FAILURES, connect, described
 from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
 
 LAYOUT: Final = 1

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..sqlite_thread import SqliteThread, write_ahead
+from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
 
 T = TypeVar("T")

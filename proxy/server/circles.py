@@ -1,6 +1,6 @@
 """Backends whose address is the gateway's own: it would ask itself, and that one itself, until nothing is left.
 
-What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see `proxy.hops`.
+What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see `proxy.backends.hops`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ overstep.
 
 aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of
 connections, the size of a whole head, the time for it, clients that do not take their answer, and answers in the
-gateway's own form. The time for a body is kept where bodies are read (`proxy.receiving`).
+gateway's own form. The time for a body is kept where bodies are read (`proxy.ingress.receiving`).
 
 Rules of this module:
 
@@ -14,7 +14,7 @@ Rules of this module:
    off; its exchange ends as that of a client that went away.
 3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
 4. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
-   `proxy.pulse` to find out.
+   `proxy.ingress.pulse` to find out.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ..config import LimitsConfig, ServerConfig
 from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from ..heads import request_id
 from ..observability.logs import log_fields
 from ..observability.metrics import Counter, Gauge
+from ..pipeline.heads import request_id
 from ..protocols.wire import dump
 from .descriptors import files_allowed, room
 from .farewell import LINGER_S, Refusal, answer, malformed
@@ -217,7 +217,7 @@ class ClientConnection(SlicingHandler):
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's never wants to keep it open
         """The client says no more; whether it may wait for an answer, because it has asked.
 
-        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.pulse`)."""
+        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.ingress.pulse`)."""
         waiter = self._waiter
         newest = self.newest
         if newest is None or (waiter is not None and not waiter.done()):

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from ..routing import Handler
+from ..pipeline.routing import Handler
 
 MATCH: Final = "_match_info"
 """Where aiohttp keeps the match of a request: nothing public sets it."""

@@ -5,7 +5,7 @@ Rules of this module:
 1. A request is answered from its first byte to its last by the application that was current when it came. One that was
    replaced ends, with all that it holds, after its last answer, however long that takes.
 2. Another takes its place only once it runs. Whatever fails before changes nothing.
-3. What outlives a configuration is handed on (`proxy.lasting`). Where the gateway listens is not exchanged.
+3. What outlives a configuration is handed on (`proxy.pipeline.lasting`). Where the gateway listens is not exchanged.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from ..checks import check_values, conversations
 from ..config import GatewayConfig
-from ..conversion import ConfigError
-from ..delivery import CLIENTS
+from ..configuration.checks import check_values, conversations
 from ..errors import GatewayError
+from ..ingress.pulse import PULSES, Pulses
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
-from ..pulse import PULSES, Pulses
+from ..pipeline.delivery import CLIENTS
+from ..support.conversion import ConfigError
 from ..targets.health import HEALTH
 from .circles import leading_back
 from .clients import ClientServer, check_head, usual

@@ -32,10 +32,10 @@ from typing import Final
 from aiohttp import web
 
 from ..config import GatewayConfig
-from ..conversion import ConfigError
 from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
+from ..support.conversion import ConfigError
 from .circles import leading_back
 from .clients import bound_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room

@@ -6,8 +6,8 @@ import logging
 import os
 from typing import Final
 
-from ..checks import conversations
 from ..config import GatewayConfig
+from ..configuration.checks import conversations
 from ..fastparse import IMPLEMENTATION
 
 LOG: Final = logging.getLogger("toolwire.serving")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from .._schema_walk import Graph, SchemaProblem, private_copy
 from ..errors import quote
 from ..model import ToolSpec
+from ..schemas._schema_walk import Graph, SchemaProblem, private_copy
 from .parameters import Parameters
 
 MAX_TOOLS: Final = 10

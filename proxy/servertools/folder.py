@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..errors import quote
+from ..formats.toolset import ToolSet
 from ..model import ToolUse
-from ..toolset import ToolSet
 from .calls import Calls, CallState, Result
 from .definition import ServerTool, ToolModuleError
 from .loading import Loaded, LoadState, load

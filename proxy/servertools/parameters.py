@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..schema import ToolSchema, compile_schema
+from ..schemas.schema import ToolSchema, compile_schema
 
 MAX_ARGUMENTS_BYTES: Final = 2048
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-from ..offload import is_long, offload
 from ..protocols.wire import dump_in_pieces, load
+from ..support.offload import is_long, offload
 from .base import StoreUnavailable, Turn
 
 MAX_TURNS: Final = 10_000

@@ -18,7 +18,7 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from ..redis_client import FAILURES, connect, described
+from ..support.redis_client import FAILURES, connect, described
 from .base import ResponseStore, StoreUnavailable, Turn
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
 

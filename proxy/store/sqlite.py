@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..sqlite_thread import SqliteThread, write_ahead
+from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import ResponseStore, StoreUnavailable, Turn
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
 

@@ -32,8 +32,8 @@ from ..config import RetryConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Start
 from ..model import ModelReply, ModelRequest
-from ..offload import offload
 from ..record import AccessRecord, BackendObserver, observe_call
+from ..support.offload import offload
 from .beginning import Beginning
 from .enforcing import Relaxation, refusal_in_band
 from .targets import Member, Targets, is_failure

@@ -27,8 +27,8 @@ from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TA
 from ..backends.private import NOTHING, Private
 from ..backends.refusals import hidden
 from ..config import BackendConfig, RouteConfig, TargetConfig
-from ..conversion import ConfigError
 from ..errors import BackendFault, GatewayError, Unavailable, quote
+from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing

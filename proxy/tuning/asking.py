@@ -40,9 +40,9 @@ from ..config import (
     ServerConfig,
     StoreConfig,
 )
-from ..conversion import ConfigError
 from ..errors import GatewayError
 from ..registry import Registries
+from ..support.conversion import ConfigError
 from .cases import Case
 from .scoring import Answer, Made
 

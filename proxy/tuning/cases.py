@@ -21,12 +21,12 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from ..conversion import ConfigError, suggestion
 from ..errors import ClientFault
 from ..formats.longjson import compact
-from ..plainyaml import parse_yaml
 from ..registry import usual_client
-from ..schema import validate_tool_name, validate_tool_schema
+from ..schemas.schema import validate_tool_name, validate_tool_schema
+from ..support.conversion import ConfigError, suggestion
+from ..support.plainyaml import parse_yaml
 from .matching import problem
 
 NONE_NEEDED: Final = "none needed"

@@ -17,11 +17,11 @@ import click
 from click.core import ParameterSource
 
 from ..config import Timeouts
-from ..conversion import ConfigError
-from ..names import check_names
-from ..prompt import check_template
+from ..configuration.settings import load
+from ..prompting.prompt import check_template
 from ..registry import registries
-from ..settings import load
+from ..startup.names import check_names
+from ..support.conversion import ConfigError
 from .asking import Ask, Gateway, look_at, without_password
 from .cases import Case, load_cases, own_cases
 from .plot import svg

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from ..conversion import ConfigError
+from ..support.conversion import ConfigError
 
 
 @click.command()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from ..measure.svg import PALETTE, TEXT_STYLE, picture, text
+from ..dev.measure.svg import PALETTE, TEXT_STYLE, picture, text
 from .report import About
 from .scoring import Figures, share
 from .space import Candidate

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..schema import compile_schema
+from ..schemas.schema import compile_schema
 from .reading import Printed, Schemas, balanced, calls_of, json_value, python_calls
 
 MAX_CHARS: Final = 50_000

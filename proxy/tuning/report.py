@@ -13,7 +13,7 @@ import yaml
 from .._version import __version__
 from ..backends.presets import AUTO
 from ..config import BackendConfig
-from ..measure.report import table
+from ..dev.measure.report import table
 from .asking import Ask, without_password
 from .scoring import Figures, share
 from .space import Candidate

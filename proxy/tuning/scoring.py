@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..schema import compile_schema
+from ..schemas.schema import compile_schema
 from .cases import Case, Expected
 from .matching import fits, pairs_up
 from .printed import printed

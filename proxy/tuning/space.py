@@ -18,9 +18,9 @@ from typing import Any, Final
 from ..backends.base import Capabilities
 from ..backends.presets import SCHEMA_CONSTRAINTS
 from ..config import RouteOptions
-from ..conversion import ConfigError, from_mapping
 from ..formats.families import format_for
 from ..registry import Registries
+from ..support.conversion import ConfigError, from_mapping
 from .wordings import WORDINGS, Wording
 
 FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")

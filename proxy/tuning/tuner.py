@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from ..conversion import ConfigError
+from ..support.conversion import ConfigError
 from .asking import cancelled
 from .cases import Case
 from .halving import FIRST, Race

@@ -11,19 +11,19 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from middlewares.forwarding import Forwarding
+from proxy.backends.usage import count_bytes
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault, GatewayError
 from proxy.events import Delta, Finish, fold
-from proxy.exchange import EXCHANGE, Exchange
 from proxy.formats import sentinel
 from proxy.model import Message, ModelRequest, Text, Usage
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.routing import Route
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import AccessRecord
-from proxy.reply import Reply
-from proxy.routing import Route
 from proxy.targets.targets import Targets
 from proxy.testing import Say, ScriptedBackend, Upstream
-from proxy.usage import count_bytes
 from tests.backends.conftest import Connect
 
 CHAT = ChatProtocol()

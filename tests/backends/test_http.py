@@ -9,13 +9,13 @@ import orjson
 import pytest
 
 from proxy.backends.http import HttpBackend, base_url
-from proxy.checks import check_values
 from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
-from proxy.conversion import ConfigError
+from proxy.configuration.checks import check_values
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import Fault, Finish, fold
 from proxy.model import Usage
 from proxy.registry import usual_server
+from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
 

@@ -20,17 +20,17 @@ from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, hidden, r
 from proxy.config import BackendConfig, LimitsConfig, RouteOptions
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.exchange import Offer
 from proxy.formats import sentinel
-from proxy.lanes import Events, Gate, Lane, Raw
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
+from proxy.pipeline.exchange import Offer
+from proxy.pipeline.lanes import Events, Gate, Lane, Raw
+from proxy.pipeline.relay import Relay
+from proxy.pipeline.scanning import ScanStage
+from proxy.pipeline.stages import Chain
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
-from proxy.relay import Relay
-from proxy.scanning import ScanStage
-from proxy.stages import Chain
 from proxy.testing import chunk, frame, read_frames
 from tests.unit.test_lanes import REQUEST
 

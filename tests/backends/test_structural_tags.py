@@ -16,8 +16,8 @@ from proxy.backends.adapt import adapt
 from proxy.backends.base import Capabilities
 from proxy.backends.presets import PRESETS
 from proxy.formats.base import ToolFormat, tagged_answer
+from proxy.formats.gbnf.grammar import Inexpressible
 from proxy.formats.rendering import as_taught
-from proxy.gbnf.grammar import Inexpressible
 from proxy.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
 from proxy.protocols.chat import ChatProtocol
 from tests.formats.cases import FORMATS

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from proxy.config import BackendConfig, GatewayConfig, MiddlewareConfig, RouteOptions
 from proxy.events import Delta, Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Handler, Middleware
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Handler, Middleware
 from proxy.testing import Answer, Raw, Refuse, Say, ScriptedBackend, Upstream, run_chain
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import proxy.usage as usage
+import proxy.backends.usage as usage
+from proxy.backends.usage import Estimator, cached_file, count_bytes, pieces, request_texts
 from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from proxy.usage import Estimator, cached_file, count_bytes, pieces, request_texts
 
 
 @pytest.fixture

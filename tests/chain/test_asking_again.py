@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from proxy import EXCHANGE, Middleware, Reply
-from proxy.exchange import Exchange
-from proxy.middleware import Ask, Handler
 from proxy.model import Message, Text
-from proxy.reply import Batches
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Ask, Handler
+from proxy.pipeline.reply import Batches
 from proxy.testing import run_chain
 
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'

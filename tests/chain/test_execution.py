@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
+from proxy.configuration.settings import load
 from proxy.model import ModelRequest, Text, ToolResult, ToolUse
 from proxy.openai_types import ChatResponse, ToolCallAccumulator
+from proxy.pipeline.kept import is_marked
 from proxy.registry import registries
-from proxy.servertools.kept import is_marked
-from proxy.settings import load
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 
 MODULE = """

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from proxy.app import create_app
 from proxy.backends.mock import Turn
+from proxy.configuration.settings import load
 from proxy.model import ModelRequest
 from proxy.registry import registries
-from proxy.settings import load
 from proxy.testing import ScriptedBackend, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function
 from tests.strategies import cuts

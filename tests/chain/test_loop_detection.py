@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.checks import describe
-from proxy.settings import load
+from proxy.configuration.checks import describe
+from proxy.configuration.settings import load
 from proxy.testing import WireAnswer, run_chain
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-import proxy.lanes
+import proxy.pipeline.lanes
 import proxy.scanner
-from proxy import _pychunk, _pyparse, fastparse
+from proxy import fastparse
 from proxy.model import Image, Message, ModelRequest, Text
+from proxy.scan import _pychunk, _pyparse
 from proxy.testing import run_chain
 from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
 
@@ -51,7 +52,7 @@ async def test_a_near_miss_is_asked_again(
     path: str, stream: bool, text: str, why: str, scanner: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.scanner, "CallScanner", scanner)
-    monkeypatch.setattr(proxy.lanes, "ChunkGate", gate)
+    monkeypatch.setattr(proxy.pipeline.lanes, "ChunkGate", gate)
     seen, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, **SOFT)
     assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", [GOOD], (20, 6))
     (role, wrote), (other, said) = told(backend.requests[1])

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import StreamReader, web
 
 from proxy import ClientFault, GatewayError, Middleware, Reply
-from proxy.conversion import ConfigError
 from proxy.errors import BackendFault
-from proxy.middleware import Handler
+from proxy.pipeline.middleware import Handler
+from proxy.support.conversion import ConfigError
 from proxy.testing import WireAnswer, run_chain
 
 USER = [{"role": "user", "content": "hi"}]
@@ -755,7 +755,7 @@ async def test_a_conversation_is_kept_whatever_was_made_of_the_answer(outside: b
 
     from proxy.app import create_app
     from proxy.config import DEFAULT_CHAIN
-    from proxy.settings import load
+    from proxy.configuration.settings import load
 
     here = "tests.chain.plain_examples:shouting"
     at = DEFAULT_CHAIN.index("conversation") + (0 if outside else 1)

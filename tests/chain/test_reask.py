@@ -12,8 +12,8 @@ import pytest
 
 from proxy.backends.mock import Turn
 from proxy.config import GatewayConfig
+from proxy.configuration.settings import load
 from proxy.model import ModelRequest, Text
-from proxy.settings import load
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"

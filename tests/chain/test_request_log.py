@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.config import AuthConfig, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, StoreConfig
-from proxy.conversion import ConfigError
+from proxy.support.conversion import ConfigError
 from proxy.testing import run_chain
 
 CHAIN = ("validation", "arguments", "transformation", "injection", "forwarding")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from proxy.app import create_app
 from proxy.backends.mock import Turn
+from proxy.configuration.settings import load
 from proxy.registry import registries
-from proxy.settings import load
 from proxy.testing import WireAnswer
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, OneTurn, answers
 from tests.chain.test_laws import of_whole as of_chat

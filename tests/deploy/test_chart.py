@@ -15,8 +15,8 @@ import yaml
 
 from proxy import __version__
 from proxy.config import GatewayConfig
+from proxy.configuration.settings import load
 from proxy.observability.telemetry import Metrics
-from proxy.settings import load
 from tests.deploy.chart import Chart, Failed, objects
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "helm" / "toolwire"

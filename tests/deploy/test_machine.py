@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.config import GatewayConfig
-from proxy.settings import load
+from proxy.configuration.settings import load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

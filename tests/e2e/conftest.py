@@ -16,9 +16,9 @@ from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
-from proxy.engine import Engine, find_weights
+from proxy.configuration.settings import load
+from proxy.dev.engine import Engine, find_weights
 from proxy.registry import Registries
-from proxy.settings import load
 from proxy.testing import WireAnswer
 
 CHAT = "/v1/chat/completions"

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
+from proxy.ingress.receiving import INFLATED
 from proxy.observability.telemetry import Metrics
-from proxy.receiving import INFLATED
 from proxy.server.clients import bound_unsent
 from proxy.server.hosting import Host
 from tests.e2e.conftest import CHAT, read_config

@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 
 import proxy
-from proxy import demo
 from proxy.app import create_app
 from proxy.config import GatewayConfig
-from proxy.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE
-from proxy.middleware import Middleware
+from proxy.dev import demo
+from proxy.dev.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE
+from proxy.pipeline.middleware import Middleware
 
 MISSING = [name for name in (ENGINE_PACKAGE, WEIGHTS_PACKAGE) if importlib.util.find_spec(name) is None]
 with_model = [

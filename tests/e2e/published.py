@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy import ClientFault
-from proxy.middleware import Handler
+from proxy.pipeline.middleware import Handler
 
 
 def forwarded() -> Any:

@@ -11,12 +11,12 @@ import orjson
 import pytest
 
 from proxy import registry
-from proxy.conversion import ConfigError
 from proxy.errors import BackendFault
 from proxy.events import Fault, Finish, Open, check, fold, unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from proxy.protocols.base import WriteOptions
 from proxy.registry import Registries, registries
+from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config

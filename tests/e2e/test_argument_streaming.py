@@ -11,9 +11,9 @@ import pytest
 from proxy.config import DEFAULT_CHAIN, GatewayConfig
 from proxy.errors import ModelFault
 from proxy.events import Call, Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
 from proxy.model import ToolUse
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
 from proxy.registry import registries
 from proxy.testing import Say, Upstream
 from tests.corpus.cases import Case

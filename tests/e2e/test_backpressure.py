@@ -18,8 +18,8 @@ import pytest
 
 from proxy.config import GatewayConfig
 from proxy.events import Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
 from proxy.testing import Answer, Asked, Step, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, read_config
 from tests.e2e.edge import HANGS_S, Gateway, eventually, head, running
@@ -176,7 +176,7 @@ LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any
 @pytest.mark.parametrize("name", LIMITED)
 async def test_what_has_to_be_kept_is_limited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, body, make, sections = LIMITED[name]
-    monkeypatch.setattr("proxy.stages.HELD_CHARS", 2 * MB)
+    monkeypatch.setattr("proxy.pipeline.stages.HELD_CHARS", 2 * MB)
     flood = make()
     limits = {"stream_bytes": 4 * MB, "frame_bytes": MB}
     async with (

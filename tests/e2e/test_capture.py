@@ -18,8 +18,8 @@ from proxy.capture.covering import Covering
 from proxy.capture.files import Captured, Entry, is_capture, read_capture, write_capture
 from proxy.capture.recorder import MEMORY_BYTES
 from proxy.capture.recording import RecordingError
-from proxy.capture.reproduction import reproduced, settled
 from proxy.cli import main
+from proxy.dev.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
 

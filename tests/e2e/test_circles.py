@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.hops import HEADER
+from proxy.backends.hops import HEADER
 from proxy.testing import TAKING, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
 from tests.e2e.processes import GUARD_S, ROOT, Process, running

@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy import receiving
 from proxy.app import create_app
-from proxy.codings import PIECE_BYTES, Decoder
+from proxy.ingress import receiving
+from proxy.support.codings import PIECE_BYTES, Decoder
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
 from tests.e2e.edge import BODY, HANGS_S, Start, answered, check, eventually, head, starting

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from proxy.pipeline.stored import CONVERSATIONS
 from proxy.store.base import StoreUnavailable
-from proxy.stored import CONVERSATIONS
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, upstream_config
 

@@ -21,9 +21,9 @@ from aiohttp import web
 from proxy.config import DEFAULT_CHAIN
 from proxy.errors import CODES
 from proxy.events import Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Handler, Middleware
 from proxy.model import ModelRequest
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Handler, Middleware
 from proxy.registry import registries
 from proxy.testing import Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block

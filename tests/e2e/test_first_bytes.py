@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from proxy.pulse import Pulse
+from proxy.ingress.pulse import Pulse
 from proxy.server.clients import ClientConnection
 from proxy.server.parsing import SLICE_BYTES
 from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
@@ -388,7 +388,7 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client = Client()
     request: Any = type("R", (), {"transport": client, "protocol": client, "writer": type("W", (), {"output_size": 0})})
     now = 100.0
-    monkeypatch.setattr("proxy.pulse.time.monotonic", lambda: now)
+    monkeypatch.setattr("proxy.ingress.pulse.time.monotonic", lambda: now)
     pulse = Pulse(cast(web.Request, request), 10.0)
     pulse._task = None
     asked = {}

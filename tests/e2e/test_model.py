@@ -19,8 +19,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from proxy import demo
-from proxy.engine import Engine
+from proxy.dev import demo
+from proxy.dev.engine import Engine
 from tests.e2e.embedded import (
     NAMED,
     QUESTION,

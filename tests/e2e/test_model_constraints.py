@@ -23,14 +23,14 @@ from proxy.config import (
     ServerConfig,
     StoreConfig,
 )
-from proxy.engine import Engine
+from proxy.dev.engine import Engine
 from proxy.events import Delta, Event, Kind
-from proxy.exchange import Exchange
 from proxy.formats.base import whole_answer
-from proxy.gbnf.grammar import Around
-from proxy.gbnf.rules import MAX_REPEAT
-from proxy.middleware import Middleware
+from proxy.formats.gbnf.grammar import Around
+from proxy.formats.gbnf.rules import MAX_REPEAT
 from proxy.model import Constraint, ModelRequest
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
 from proxy.registry import registries
 from proxy.scanner import reasoning_tags
 from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model

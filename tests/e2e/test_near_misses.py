@@ -9,9 +9,10 @@ import aiohttp
 import orjson
 import pytest
 
-import proxy.lanes
+import proxy.pipeline.lanes
 import proxy.scanner
-from proxy import _pychunk, _pyparse, fastparse
+from proxy import fastparse
+from proxy.scan import _pychunk, _pyparse
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstream_config
 from tests.e2e.responses_answers import of_stream
@@ -31,7 +32,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Both scanners."""
     python = request.param == "python"
     monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-    monkeypatch.setattr(proxy.lanes, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
+    monkeypatch.setattr(proxy.pipeline.lanes, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
 
 
 def body(path: str, *, stream: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.config import DEFAULT_CHAIN
-from proxy.conversion import ConfigError
+from proxy.support.conversion import ConfigError
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from proxy.app import create_app
 from proxy.config import DEFAULT_CHAIN, GatewayConfig
-from proxy.middleware import Handler
+from proxy.pipeline.middleware import Handler
 from proxy.testing import Answer, Say, Upstream, WireAnswer, read_frames
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, serving, upstream_config

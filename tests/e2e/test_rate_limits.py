@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.middleware import Middleware
+from proxy.pipeline.middleware import Middleware
 from proxy.ratelimit.admission import ADMISSION, ANONYMOUS
 from proxy.ratelimit.base import Bound, LedgerUnavailable
 from proxy.ratelimit.memory import MemoryLedger

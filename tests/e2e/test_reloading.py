@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="sign
 
 WORDS = [f"w{number} " for number in range(20)]
 PLUGIN = """
-from proxy.middleware import Middleware
+from proxy.pipeline.middleware import Middleware
 class Broken(Middleware):
     async def start(self, app):
         raise OSError("no such device")

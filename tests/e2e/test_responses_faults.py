@@ -15,10 +15,10 @@ from aiohttp.test_utils import TestServer
 
 from proxy.errors import CODES
 from proxy.events import Event, Kind
-from proxy.exchange import Exchange
-from proxy.middleware import Middleware
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.stored import CONVERSATIONS
 from proxy.registry import registries
-from proxy.stored import CONVERSATIONS
 from proxy.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config

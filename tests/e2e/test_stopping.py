@@ -289,7 +289,7 @@ async def test_a_tool_that_is_being_run_is_ended_as_well(tmp_path: Path) -> None
 
 HANGS = """
 import asyncio, time
-from proxy.middleware import Middleware
+from proxy.pipeline.middleware import Middleware
 class Hangs(Middleware):
     async def on_request(self, exchange, request):
         await asyncio.to_thread(time.sleep, 3600)
@@ -317,7 +317,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_process(tmp_path:
 STREAMS_ITSELF = """
 import asyncio
 from aiohttp import web
-from proxy.middleware import Middleware
+from proxy.pipeline.middleware import Middleware
 class Streams(Middleware):
     async def __call__(self, request, handler):
         response = web.StreamResponse()

@@ -12,8 +12,8 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
-from proxy.checks import describe
-from proxy.conversion import ConfigError
+from proxy.configuration.checks import describe
+from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
 

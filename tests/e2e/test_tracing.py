@@ -18,8 +18,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
-from proxy.conversion import ConfigError
 from proxy.record import ObservedTool
+from proxy.support.conversion import ConfigError
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 
@@ -374,6 +374,6 @@ async def test_off_by_default() -> None:
 
 
 def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.names._installed", lambda package: False)
+    monkeypatch.setattr("proxy.startup.names._installed", lambda package: False)
     with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):
         create_app({"backends": {"m": {"kind": "mock"}}, "telemetry": {"otel": True}})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE, Engine, find_weights
+from proxy.dev.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE, Engine, find_weights
 
 ROOT = Path(__file__).parents[2]
 TIGHT = {

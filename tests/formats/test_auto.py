@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy._plan import plan
 from proxy.app import ROUTER, create_app
 from proxy.formats import auto
 from proxy.formats.base import ToolFormat
@@ -16,6 +15,7 @@ from proxy.formats.families import _WRITTEN, format_for, format_of_template
 from proxy.model import Text, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
+from proxy.scan._plan import plan
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, scan
 
 UNION = auto.FORMAT

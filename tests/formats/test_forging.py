@@ -25,10 +25,10 @@ from proxy.formats.rendering import RESULT_MARKERS
 from proxy.formats.templates import ALL
 from proxy.formats.values import read_object
 from proxy.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from proxy.prompt import segment
+from proxy.prompting.prompt import segment
+from proxy.prompting.transcript import inject
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol
-from proxy.transcript import inject
 from tests.formats.cases import FORMATS, apart, restored, scan
 
 Flatten = Literal["sentinel", "bracket"]

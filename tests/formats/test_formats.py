@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy._grammar import Shape
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import RESULT_MARKERS, taught_name
 from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from proxy.scan._grammar import Shape
 from tests.formats.cases import (
     FORMATS,
     SEARCH,

@@ -10,9 +10,9 @@ import jsonschema_rs
 import pytest
 
 from proxy.formats.base import ToolFormat
+from proxy.formats.gbnf.grammar import STANDARD, Bounds, Inexpressible, answer_grammar
+from proxy.formats.gbnf.rules import MAX_COUNTING, MAX_STEPS
 from proxy.formats.layout import Layout
-from proxy.gbnf.grammar import STANDARD, Bounds, Inexpressible, answer_grammar
-from proxy.gbnf.rules import MAX_COUNTING, MAX_STEPS
 from proxy.model import ToolSpec, ToolUse
 from tests.formats.cases import FORMATS, SEARCH, STOPS, WEATHER, scan
 from tests.formats.sampler import Acceptor, Grammar, GrammarError

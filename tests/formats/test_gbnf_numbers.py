@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.gbnf.notation import Inexpressible
-from proxy.gbnf.numbers import End, integers, numbers
-from proxy.gbnf.numeric import number
-from proxy.gbnf.rules import Bounds, Rules
+from proxy.formats.gbnf.notation import Inexpressible
+from proxy.formats.gbnf.numbers import End, integers, numbers
+from proxy.formats.gbnf.numeric import number
+from proxy.formats.gbnf.rules import Bounds, Rules
 from tests.formats.sampler import Acceptor, Grammar
 
 

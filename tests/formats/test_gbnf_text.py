@@ -15,10 +15,10 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Finish, Start, fold
 from proxy.formats import harmony
 from proxy.formats.base import ToolFormat, whole_answer
-from proxy.gbnf.grammar import Around, Inexpressible
-from proxy.gbnf.notation import literal, sequence
-from proxy.gbnf.rules import Bounds, Rules
-from proxy.gbnf.text import Pattern, Text, spaced, units
+from proxy.formats.gbnf.grammar import Around, Inexpressible
+from proxy.formats.gbnf.notation import literal, sequence
+from proxy.formats.gbnf.rules import Bounds, Rules
+from proxy.formats.gbnf.text import Pattern, Text, spaced, units
 from proxy.judging.judge import Judge
 from proxy.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from proxy.model import Text as TextPart

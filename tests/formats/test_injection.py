@@ -14,17 +14,17 @@ from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
-from proxy.exchange import Exchange
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
+from proxy.formats.toolset import ToolSet
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from proxy.offload import OFFLOAD_BYTES
-from proxy.prompt import DEFAULT_TEMPLATE, NEVER
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.routing import Route
+from proxy.prompting.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import AccessRecord
-from proxy.routing import Route
+from proxy.support.offload import OFFLOAD_BYTES
 from proxy.targets.targets import Targets
-from proxy.toolset import ToolSet
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Acceptor, Grammar
 
@@ -239,7 +239,7 @@ async def test_equal_tools_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> 
         threads.append("thread")
         return await to_thread(function, *args)
 
-    monkeypatch.setattr("proxy.offload.asyncio.to_thread", noted)
+    monkeypatch.setattr("proxy.support.offload.asyncio.to_thread", noted)
     middleware, tools = Injection(), ToolSet([WEATHER])
     for kept in (tools, tools, ToolSet([WEATHER])):
         asked = ModelRequest("m", (Message("user", (Text("hi"),)),), kept)

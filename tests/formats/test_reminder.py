@@ -22,8 +22,8 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
-from proxy.prompt import REMINDER, reminder
-from proxy.transcript import GO_ON, inject
+from proxy.prompting.prompt import REMINDER, reminder
+from proxy.prompting.transcript import GO_ON, inject
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 
 LINE = "Remember."

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy._pyparse import CallScanner as PythonScanner
 from proxy.config import PromptConfig
 from proxy.events import BlockKind, Delta, Open
 from proxy.fastparse import CallScanner
@@ -33,8 +32,18 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.prompt import DEFAULT_TEMPLATE, NEVER, PLACEHOLDERS, TextCache, check_template, content_key, policy, segment
-from proxy.transcript import GO_ON, inject
+from proxy.prompting.prompt import (
+    DEFAULT_TEMPLATE,
+    NEVER,
+    PLACEHOLDERS,
+    TextCache,
+    check_template,
+    content_key,
+    policy,
+    segment,
+)
+from proxy.prompting.transcript import GO_ON, inject
+from proxy.scan._pyparse import CallScanner as PythonScanner
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, scan
 
 SENTINEL = sentinel.FORMAT

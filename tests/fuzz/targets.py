@@ -18,22 +18,23 @@ from typing import Any, Final
 import jsonschema
 import orjson
 
-from proxy import _pyparse, fastparse
-from proxy._grammar import Grammar
-from proxy.bodies import read_json
+from proxy import fastparse
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import CODES, ClientFault, GatewayError
 from proxy.events import Event, Fault, Finish, Start, check, normalise
 from proxy.formats.base import ToolFormat
-from proxy.judging.repair import parses, repair_json
+from proxy.ingress.bodies import read_json
 from proxy.protocols import wire
 from proxy.protocols.base import ClientSide, ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.responses import ResponsesProtocol
 from proxy.registry import registries
+from proxy.scan import _pyparse
+from proxy.scan._grammar import Grammar
+from proxy.scan.repair import parses, repair_json
 from proxy.scanner import open_scanner
-from proxy.schema import SchemaProblem, compile_schema
+from proxy.schemas.schema import SchemaProblem, compile_schema
 from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
 from tests.fuzz.tape import Tape, cut, dump
 from tests.parse import oracle

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-MODULES = {"compiled": "proxy._fastparse", "python": "proxy._pyparse"}
+MODULES = {"compiled": "proxy._fastparse", "python": "proxy.scan._pyparse"}
 
 
 @pytest.fixture(params=list(MODULES), scope="session")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
 from proxy.errors import GatewayError, ModelFault
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
 
 
 @dataclass

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proxy._grammar import (
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
+from proxy.scan._grammar import (
     BLOCK_BYTES,
     DROPPED,
     END,
@@ -28,7 +29,6 @@ from proxy._grammar import (
     Verdict,
     only,
 )
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"

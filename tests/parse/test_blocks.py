@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy import open_scanner
-from proxy._grammar import Branch, Grammar, Shape
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
+from proxy.scan._grammar import Branch, Grammar, Shape
 from tests.parse.judges import WordJudge
 from tests.parse.texts import GRAMMARS
 

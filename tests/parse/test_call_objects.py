@@ -15,8 +15,8 @@ from proxy.formats import hermes, sentinel
 from proxy.formats.json_tags import JAMBA
 from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
-from proxy.judging.repair import parses
 from proxy.model import ToolChoice, ToolSpec
+from proxy.scan.repair import parses
 from tests.parse import oracle
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts

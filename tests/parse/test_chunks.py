@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import _pychunk, fastparse
-from proxy._pyguard import SecretGuard
+from proxy import fastparse
 from proxy.events import Event
+from proxy.scan import _pychunk
+from proxy.scan._pyguard import SecretGuard
 from proxy.testing import chunk, frame
 from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
 from tests.parse.conftest import load

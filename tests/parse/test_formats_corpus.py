@@ -13,8 +13,8 @@ from proxy import open_scanner
 from proxy.config import ReasoningConfig, RouteOptions
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
 from proxy.formats.base import ToolFormat
-from proxy.judging.repair import parses
 from proxy.registry import registries
+from proxy.scan.repair import parses
 from tests.corpus.cases import CLASSES, Case, Part, cases
 from tests.corpus.chunkings import CHUNKINGS, Pieces
 from tests.corpus.formats import ALIKE, CANNOT, FORMATS

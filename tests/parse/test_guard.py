@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import _pyguard
+from proxy.scan import _pyguard
 from proxy.testing import chunk, frame
 from tests.chunks import reads
 from tests.parse.conftest import load

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy._grammar import AS_TEXT, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
 from proxy.config import RouteOptions
 from proxy.errors import GatewayError, ModelFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, normalise
 from proxy.formats import hermes, sentinel
 from proxy.model import ToolUse
 from proxy.registry import registries
+from proxy.scan._grammar import AS_TEXT, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 

@@ -12,8 +12,8 @@ from hypothesis import given, note
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from proxy._grammar import Grammar
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, check, normalise
+from proxy.scan._grammar import Grammar
 from tests.parse import oracle
 from tests.parse.conftest import load
 from tests.parse.judges import KeepingJudge, WordJudge

@@ -25,11 +25,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy._pyparse import CallScanner
 from proxy.config import RouteOptions
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, normalise
 from proxy.model import ToolUse
 from proxy.registry import registries
+from proxy.scan._pyparse import CallScanner
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import literals_of
 

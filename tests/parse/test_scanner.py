@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import proxy
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.conversion import ConfigError
 from proxy.errors import ClientFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, fold
 from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
@@ -19,6 +18,7 @@ from proxy.formats.base import ToolFormat
 from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import registries
 from proxy.scanner import read_tool
+from proxy.support.conversion import ConfigError
 from tests.parse.texts import PIECES
 
 READ = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'

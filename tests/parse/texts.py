@@ -10,8 +10,8 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from proxy._grammar import END, Branch, Grammar, Place, Shape
 from proxy.formats import bare_json, fenced_json, sentinel
+from proxy.scan._grammar import END, Branch, Grammar, Place, Shape
 from tests.parse.oracle import Settings, valid
 
 

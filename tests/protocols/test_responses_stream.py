@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy._grammar import SPACE
 from proxy.errors import BackendFault, ClientFault, GatewayError, ModelFault
 from proxy.events import (
     BlockKind,
@@ -33,6 +32,7 @@ from proxy.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usa
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.responses_reply import broken_off
 from proxy.protocols.responses_resource import RESOURCE_KEYS
+from proxy.scan._grammar import SPACE
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (
     RESPONSES,

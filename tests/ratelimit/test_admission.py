@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.auth import ApiKey, Keys
 from proxy.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
 from proxy.errors import GatewayError
+from proxy.ingress.auth import ApiKey, Keys
 from proxy.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
 from proxy.ratelimit.admission import Admission, duration, effective_limit, headers
 from proxy.ratelimit.base import Bound, Verdict

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from proxy.checks import describe
 from proxy.config import RateLimit, RateLimitsConfig
-from proxy.conversion import ConfigError
-from proxy.names import check_names
+from proxy.configuration.checks import describe
 from proxy.ratelimit.base import LedgerUnavailable
 from proxy.ratelimit.failover import FailoverLedger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.opening import counting, make_ledger
 from proxy.ratelimit.sqlite import SqliteLedger
 from proxy.registry import registries
+from proxy.startup.names import check_names
+from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import read_config
 from tests.ratelimit.conftest import PATIENCE_S
 from tests.ratelimit.test_ledgers import REQUESTS, granted
@@ -69,7 +69,7 @@ def test_mistakes_about_redis(limits: dict[str, Any], message: str) -> None:
 
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("proxy.ratelimit.redis", "proxy.redis_client"):
+    for name in ("proxy.ratelimit.redis", "proxy.support.redis_client"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ConfigError, match=r"rate_limits.store: .*pip install 'toolwire\[redis\]'"):

@@ -10,13 +10,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.exchange import Exchange
 from proxy.judging.ids import new_call_id
 from proxy.model import Message, Text, ToolResult, ToolUse
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.kept import MAX_LOOKUPS, Rounds, is_marked, keep, marked_id, restored
+from proxy.pipeline.stored import Conversations
 from proxy.record import AccessRecord
-from proxy.servertools.kept import MAX_LOOKUPS, Rounds, is_marked, keep, marked_id, restored
 from proxy.store.base import StoreUnavailable, Turn
-from proxy.stored import Conversations
 
 
 class Kept:

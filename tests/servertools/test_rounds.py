@@ -1,4 +1,4 @@
-"""Laws of several answers as one (proxy.servertools.rounds): whatever a model says in however many rounds, and however it is cut."""
+"""Laws of several answers as one (proxy.pipeline.rounds): whatever a model says in however many rounds, and however it is cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, normalise
 from proxy.model import Text, ToolUse, Usage
-from proxy.servertools.kept import is_marked
-from proxy.servertools.rounds import Joint, Round
+from proxy.pipeline.kept import is_marked
+from proxy.pipeline.rounds import Joint, Round
 
 OURS = "ours"
 

@@ -11,8 +11,8 @@ import pytest
 
 import bench.models
 from bench.models import CHOICES, DEFAULT, Cell, chosen_formats, main
-from proxy.conversion import ConfigError
 from proxy.registry import registries
+from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import own_cases
 from tests.tuning.conftest import ModelServer, Rule
 from tests.tuning.test_command import CASES, only_pythonic

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 import proxy.tuning
-from proxy.conversion import ConfigError
+from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import NONE_NEEDED, load_cases, own_cases, read_cases, spread
 from proxy.tuning.scoring import Answer, Made, mark
 

@@ -24,8 +24,8 @@ from click.testing import CliRunner, Result
 from proxy.app import create_app
 from proxy.cli import main
 from proxy.config import RouteOptions
-from proxy.conversion import from_mapping
-from proxy.settings import load
+from proxy.configuration.settings import load
+from proxy.support.conversion import from_mapping
 from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from proxy.schema import compile_schema, validate_tool_name, validate_tool_schema
+from proxy.schemas.schema import compile_schema, validate_tool_name, validate_tool_schema
 from proxy.tuning.printed import printed
 from tests.corpus.answers import Answer, Call, all_tools, no_calls, printed_calls
 from tests.corpus.misprinted import FORMS, WAYS, spoiled

@@ -10,9 +10,9 @@ import pytest
 import proxy.tuning.space
 from proxy.backends.presets import PRESETS
 from proxy.config import GatewayConfig, RouteOptions
-from proxy.conversion import ConfigError, from_mapping
-from proxy.prompt import check_template
+from proxy.prompting.prompt import check_template
 from proxy.registry import registries
+from proxy.support.conversion import ConfigError, from_mapping
 from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
 from proxy.tuning.wordings import WORDINGS
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.config import RouteOptions
-from proxy.conversion import ConfigError
+from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import Case, read_cases
 from proxy.tuning.scoring import Answer, Made
 from proxy.tuning.space import Candidate, thinned

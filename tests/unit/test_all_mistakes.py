@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.mistakes import Mistakes
+from proxy.configuration.mistakes import Mistakes
 
 BASE: dict[str, Any] = {
     "server": {"port": 8080},

@@ -12,14 +12,14 @@ from middlewares.arguments import Arguments
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
-from proxy.exchange import EXCHANGE, Exchange, Offer
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from proxy.pipeline.exchange import EXCHANGE, Exchange, Offer
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.routing import Route
 from proxy.protocols.base import ClientSide
 from proxy.record import AccessRecord
-from proxy.reply import Reply
-from proxy.routing import Route
-from proxy.schema import ToolSchemas, compile_schema
+from proxy.schemas.schema import ToolSchemas, compile_schema
 from proxy.targets.targets import Targets
 
 SCHEMA = {

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy._grammar import Block, Branch, Field, Shape
 from proxy.judging.assembly import MAX_PIECES, assemble
 from proxy.judging.json_calls import settle_arguments
 from proxy.judging.tags import tag_key, tag_name
 from proxy.judging.untyped import OTHERS, STRING
+from proxy.scan._grammar import Block, Branch, Field, Shape
 
 JSON = Shape(opener="<call>", closer="</call>")
 TAUGHT_STRING = Shape(opener="<call>", closer="</call>", arguments="string")

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 
 from proxy.errors import BackendFault
 from proxy.events import Delta, Event, Fault, Finish, Kind
-from proxy.lanes import Audit, Raw
-from proxy.middleware import Middleware
 from proxy.model import Message, ModelRequest, Text
+from proxy.pipeline.lanes import Audit, Raw
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.relay import Relay
+from proxy.pipeline.stages import Chain, Settle, Watch
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.registry import registries
-from proxy.relay import Relay
-from proxy.stages import Chain, Settle, Watch
 from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads
 from tests.e2e.conftest import USER, post, serving, upstream_config

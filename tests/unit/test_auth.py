@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proxy.auth import Keys, hash_key, new_key
 from proxy.cli import main
 from proxy.config import AuthConfig, KeyConfig, RateLimit
-from proxy.conversion import ConfigError
 from proxy.errors import GatewayError
+from proxy.ingress.auth import Keys, hash_key, new_key
+from proxy.support.conversion import ConfigError
 
 
 def keys(*entries: str | KeyConfig) -> Keys:

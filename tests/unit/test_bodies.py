@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import bodies
-from proxy.bodies import LARGE_BYTES, LONG_STRING_BYTES, SLICE_BYTES, Structure, read_json
 from proxy.config import LimitsConfig
 from proxy.errors import ClientFault
+from proxy.ingress import bodies
+from proxy.ingress.bodies import LARGE_BYTES, LONG_STRING_BYTES, SLICE_BYTES, Structure, read_json
 
 LIMITS = LimitsConfig(json_values=100_000, json_depth=128)
 MIB = 1024 * 1024

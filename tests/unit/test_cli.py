@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import proxy.demo
+import proxy.dev.demo
 import proxy.server.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
 from proxy.config import BackendConfig, GatewayConfig, KeyConfig
-from proxy.config_schema import schema
+from proxy.configuration.config_schema import schema
+from proxy.configuration.settings import load
 from proxy.errors import CODES
 from proxy.fastparse import IMPLEMENTATION
-from proxy.settings import load
 
 Run = Callable[..., Result]
 BACKEND = "http://127.0.0.1:9/v1"
@@ -177,7 +177,7 @@ def test_init_writes_a_file_that_is_valid_and_is_never_overwritten(run: Run, tmp
 
 
 def test_what_is_commented_out_in_the_example_is_right_as_well(tmp_path: Path) -> None:
-    example = (ROOT / "proxy" / "example.yaml").read_text("utf-8")
+    example = (ROOT / "proxy" / "configuration" / "example.yaml").read_text("utf-8")
     path = tmp_path / "all.yaml"
     path.write_text(re.sub(r"^( *)#(?=\S)", r"\1", example, flags=re.MULTILINE), "utf-8")
     config = load(path, {})
@@ -212,7 +212,7 @@ def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(kwargs)
         return 3
 
-    monkeypatch.setattr(proxy.demo, "run", demo)
+    monkeypatch.setattr(proxy.dev.demo, "run", demo)
     assert run("demo", "--once", "--port", "0").exit_code == 3
     assert seen == [{"host": "127.0.0.1", "port": 0, "once": True}]
 

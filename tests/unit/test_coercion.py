@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.judging.coercion import COERCIONS, coerce
-from proxy.schema import compile_schema
+from proxy.schemas.schema import compile_schema
 
 INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config import GatewayConfig
-from proxy.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
+from proxy.support.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
 
 
 class Colour(Enum):

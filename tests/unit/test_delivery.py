@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.middleware import end_replies
+from proxy.pipeline.middleware import end_replies
 from proxy.record import AccessRecord
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy import demo, engine
-from proxy.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
+from proxy.dev import demo, engine
+from proxy.dev.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:

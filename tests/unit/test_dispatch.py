@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.middleware import Handler
+from proxy.pipeline.middleware import Handler
 from proxy.server.dispatch import Dispatch
 
 NAME = web.AppKey("name", str)

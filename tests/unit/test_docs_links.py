@@ -27,10 +27,10 @@ import pytest
 from proxy.backends.presets import CONSTRAINTS
 from proxy.cli import main
 from proxy.config import LimitsConfig
-from proxy.names import check_names
+from proxy.configuration.settings import load
 from proxy.observability.telemetry import Metrics
 from proxy.registry import registries
-from proxy.settings import load
+from proxy.startup.names import check_names
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = Path("docs/how-to/backends.md")

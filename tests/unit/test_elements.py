@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.judging.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
-from proxy.judging.literals import MAX_VALUES
 from proxy.judging.untyped import ParameterTypes
+from proxy.scan.literals import MAX_VALUES
 
 P = "]<]"
 

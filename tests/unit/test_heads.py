@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy import heads
 from proxy.app import create_app
-from proxy.middleware import Handler
+from proxy.pipeline import heads
+from proxy.pipeline.middleware import Handler
 from proxy.registry import registries
 from tests.e2e.conftest import CHAT, mock_config, read_config
 
@@ -58,7 +58,7 @@ async def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async def prepare(reply: web.StreamResponse, request: web.Request) -> None:
         assert reply.prepared, "aiohttp was to prepare the answer"
 
-    monkeypatch.setattr("proxy.reply.Reply.prepare", prepare)
+    monkeypatch.setattr("proxy.pipeline.reply.Reply.prepare", prepare)
     assert "HTTP/1.1 200 OK" in (await exchange(create_app(mock_config(["hello"])), request()))[0]
 
 

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from proxy.app import create_app
 from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
-from proxy.conversion import ConfigError
-from proxy.lasting import Lasting
 from proxy.observability.telemetry import Metrics
+from proxy.pipeline.lasting import Lasting
 from proxy.server.hosting import Host, reread
+from proxy.support.conversion import ConfigError
 
 NAME = web.AppKey("name", str)
 CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy._grammar import Block, Found, Grammar
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.formats.json_tags import COHERE, LLAMA3_JSON
 from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
+from proxy.scan._grammar import Block, Found, Grammar
 
 STRING = {"type": "string"}
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
-from proxy._grammar import Judge as JudgeProtocol
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.errors import ModelFault
 from proxy.formats import fenced_json, hermes, sentinel
 from proxy.judging.ids import CallIds, new_call_id
 from proxy.judging.judge import Judge, strict_failure
-from proxy.judging.repair import compact_json
 from proxy.model import ToolChoice, ToolSpec
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
+from proxy.scan._grammar import Judge as JudgeProtocol
+from proxy.scan.repair import compact_json
 
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR

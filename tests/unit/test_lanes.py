@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from proxy.backends.private import NOTHING
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Folding, Kind
-from proxy.exchange import Offer
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
-from proxy.lanes import Events, Gate, text_may_pass
 from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.pipeline.exchange import Offer
+from proxy.pipeline.lanes import Events, Gate, text_may_pass
+from proxy.pipeline.scanning import ScanStage
+from proxy.pipeline.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
+from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.responses_writer import ResponsesWriter
 from proxy.record import AccessRecord
-from proxy.scanning import ScanStage
-from proxy.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
 from proxy.testing import chunk, frame
-from proxy.unopened import Learned, Unopened, kind_of
 from tests.chunks import reads
 
 FRAME_BYTES = 4096
@@ -128,7 +128,7 @@ def test_the_gate_gives_what_events_give(
         options, style, client, parallel=parallel, scanned=scanned, learned=learned
     )
     if gate == "python":
-        from proxy._pychunk import ChunkGate as PythonGate
+        from proxy.scan._pychunk import ChunkGate as PythonGate
 
         gated._gate = PythonGate(gated._slow, gated._found, FRAME_BYTES)  # type: ignore[assignment]  # the twin
     passed = 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.judging.literals import (
+from proxy.scan.literals import (
     MAX_VALUES,
     PythonCall,
     braces_value,
@@ -19,7 +19,7 @@ from proxy.judging.literals import (
     python_value,
     scalar,
 )
-from proxy.judging.repair import MAX_DEPTH
+from proxy.scan.repair import MAX_DEPTH
 
 MARK = '<|"|>'
 

@@ -14,7 +14,7 @@ from proxy.errors import ModelFault
 from proxy.events import Fault, Finish, Start, fold
 from proxy.model import ToolSpec
 from proxy.scanner import open_scanner
-from proxy.schema import SchemaProblem, check_tool_schema, compile_schema, validate_tool_name
+from proxy.schemas.schema import SchemaProblem, check_tool_schema, compile_schema, validate_tool_name
 from tests.malformed import TOOLS, BadBlock, bad_arguments, bad_blocks, bad_tools, meant
 
 SEED = 9

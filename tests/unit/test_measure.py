@@ -17,17 +17,17 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-import proxy.measure.parse
+import proxy.dev.measure.parse
 from proxy.capture.recording import RecordingError, cut_text
 from proxy.cli import main
+from proxy.dev.measure import corpus, libraries, timing
+from proxy.dev.measure.contestants import CONTESTANTS, Contestant, found
+from proxy.dev.measure.corpus import CASES, TOOLS, Call
+from proxy.dev.measure.parse import Growth, Plan, measure
+from proxy.dev.measure.plot import svg
+from proxy.dev.measure.report import as_json, as_text
 from proxy.events import Event
 from proxy.fastparse import IMPLEMENTATION
-from proxy.measure import corpus, libraries, timing
-from proxy.measure.contestants import CONTESTANTS, Contestant, found
-from proxy.measure.corpus import CASES, TOOLS, Call
-from proxy.measure.parse import Growth, Plan, measure
-from proxy.measure.plot import svg
-from proxy.measure.report import as_json, as_text
 from proxy.registry import registries
 
 Run = Callable[..., Result]
@@ -348,7 +348,7 @@ def test_who_cannot_do_it_is_not_timed(
 def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus.rendered(registries().formats.get("sentinel"), [Call("search", {"query": "x"})])
     monkeypatch.setattr(
-        proxy.measure.parse.corpus,
+        proxy.dev.measure.parse.corpus,
         "build",
         lambda name, format, seed: corpus.Case(name, text, (Call("search", {"query": "y"}),)),
     )
@@ -382,7 +382,7 @@ def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any)
     calls = [Call("get_weather", {"city": "Łódź", "days": 3}), Call("search", {"query": 'a "b" \\ c\n', "limit": 2.5})]
     text = f"Well <tool.\n{corpus.rendered(written, calls)}\nand so on"
     pieces = cut_text(text, chunks)
-    maker = make if isinstance(pieces[0], str) else proxy.measure.parse.for_bytes(CONTESTANTS[name], make)
+    maker = make if isinstance(pieces[0], str) else proxy.dev.measure.parse.for_bytes(CONTESTANTS[name], make)
     events, fed = timing.fed(maker, pieces, 60)
     assert fed == len(pieces)
     assert found(events).calls == tuple(calls)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.measure.gateway import WORKS, Measured, Side, as_text, shown
-from proxy.measure.timing import Estimate, estimate
+from proxy.dev.measure.gateway import WORKS, Measured, Side, as_text, shown
+from proxy.dev.measure.timing import Estimate, estimate
 
 Run = Callable[..., Result]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy._grammar import Block, Grammar, Shape
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.judging.judge import Judge
 from proxy.judging.near import NAME_CHARS, is_near, near_name, tries_to_call
 from proxy.model import ToolChoice, ToolSpec
+from proxy.scan._grammar import Block, Grammar, Shape
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
 BOTH = {tool.name: tool for tool in (READ, WRITE)}

@@ -15,18 +15,18 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import bodies
 from proxy.backends.base import fold_batches
-from proxy.collecting import HUGE_VALUES, RARELY, Collecting
+from proxy.backends.usage import Estimator
 from proxy.config import LimitsConfig
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.ingress import bodies
 from proxy.model import Message, ModelRequest, Origin, Text
-from proxy.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long
 from proxy.protocols import wire
 from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
+from proxy.support.collecting import HUGE_VALUES, RARELY, Collecting
+from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long
 from proxy.testing import Say, Upstream
-from proxy.usage import Estimator
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 
 # --- JSON in pieces -------------------------------------------------------------------------------------------------
@@ -128,13 +128,13 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(place, watched)
 
     for place in (
-        "proxy.bodies._parse",
+        "proxy.ingress.bodies._parse",
         "proxy.protocols.chat_request._read_messages",
         "middlewares.validation._check_messages",
         "middlewares.injection.inject",
         "middlewares.forwarding.adapt",
         "proxy.backends.http.dump_in_pieces",
-        "proxy.usage._text_pieces",
+        "proxy.backends.usage._text_pieces",
         "proxy.protocols.responses_turns.input_items",
         "proxy.store.memory.encoded",
         "proxy.store.encoding.dump_in_pieces",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from middlewares.redact import KINDS, RedactOptions
-from proxy.patterns import LONGEST, Patterns, Replacing, replaced
+from proxy.support.patterns import LONGEST, Patterns, Replacing, replaced
 from tests.strategies import cuts
 
 BY = "#"

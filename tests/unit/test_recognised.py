@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from proxy._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Shape, Verdict, Why
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats.hermes import GRAMMAR as HERMES
 from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
 from proxy.judging.recognised import REASONS
 from proxy.model import ToolChoice, ToolSpec
-from proxy.schema import ToolSchema, compile_schema
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Shape, Verdict, Why
+from proxy.schemas.schema import ToolSchema, compile_schema
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 
 OBJECT = Shape(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.pipeline.relay import Relay
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol
-from proxy.relay import Relay
 from proxy.testing import chunk, frame
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import proxy.capture.replay
+import proxy.dev.replay
 from proxy.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
-from proxy.capture.replay import CUTS, replay, summary
 from proxy.cli import main
+from proxy.dev.replay import CUTS, replay, summary
 from proxy.events import Close, Delta, Event, Finish, Open, Start, check
 
 Run = Callable[..., Result]
@@ -116,7 +116,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
             def feed(self, data: bytes) -> list[Event]:
                 return (
-                    [Open(1, proxy.capture.replay.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
+                    [Open(1, proxy.dev.replay.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
                     if b"ab" in data
                     else []
                 )
@@ -126,7 +126,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
         return Scanner()
 
-    monkeypatch.setattr(proxy.capture.replay, "open_scanner", careless)
+    monkeypatch.setattr(proxy.dev.replay, "open_scanner", careless)
     result = run("-", input=b"ab")
     assert result.exit_code == 1
     assert "DIFFERENT, cut otherwise: bytes\n" in result.output

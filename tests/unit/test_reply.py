@@ -28,10 +28,10 @@ from proxy.events import (
     normalise,
     text_block,
 )
-from proxy.middleware import Guard
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.reply import Batches, Given, Reply, RewriteFunction
-from proxy.stages import MERGED, MapStage, Sequel
+from proxy.pipeline.middleware import Guard
+from proxy.pipeline.reply import Batches, Given, Reply, RewriteFunction
+from proxy.pipeline.stages import MERGED, MapStage, Sequel
 from tests.strategies import streams
 
 START = Start("id", "m", 1)

@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy._grammar import valid_text
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, text_block, unfold
-from proxy.exchange import Offer
 from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.scanning import ScanStage
+from proxy.pipeline.exchange import Offer
+from proxy.pipeline.scanning import ScanStage
+from proxy.scan._grammar import valid_text
 from tests.strategies import cuts, streams
 
 START = Start("id", "m", 1)

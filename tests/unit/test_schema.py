@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import proxy.schema
-from proxy.cache import BoundedCache
+import proxy.schemas.schema
 from proxy.config import LimitsConfig
-from proxy.schema import (
+from proxy.schemas.schema import (
     SchemaCache,
     SchemaProblem,
     check_tool_schema,
@@ -21,6 +20,7 @@ from proxy.schema import (
     validate_tool_name,
     validate_tool_schema,
 )
+from proxy.support.cache import BoundedCache
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -317,8 +317,10 @@ def test_agrees_with_the_reference_implementation(properties: Any, value: Any) -
 
 def test_equal_schemas_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
-    real = proxy.schema.compile_schema
-    monkeypatch.setattr(proxy.schema, "compile_schema", lambda p, *a, **k: compiled.append(p) or real(p, *a, **k))
+    real = proxy.schemas.schema.compile_schema
+    monkeypatch.setattr(
+        proxy.schemas.schema, "compile_schema", lambda p, *a, **k: compiled.append(p) or real(p, *a, **k)
+    )
     cache = SchemaCache(10)
     first = cache.get({"properties": {"a": {}}})
     assert cache.get({"properties": {"a": {}}}) is first

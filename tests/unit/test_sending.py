@@ -15,13 +15,13 @@ from proxy.app import create_app
 from proxy.backends.mock import MockBackend
 from proxy.backends.private import NOTHING
 from proxy.config import BackendConfig, LimitsConfig
+from proxy.configuration.settings import load
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import BackendObserver
 from proxy.registry import registries
-from proxy.settings import load
 from proxy.testing import chunk, frame, read_frames
 from tests.e2e.conftest import CHAT, USER, function
 

@@ -35,7 +35,7 @@ import asyncio, os, sys
 from pathlib import Path
 from aiohttp import web
 from proxy.config import GatewayConfig, ServerConfig
-from proxy.conversion import ConfigError
+from proxy.support.conversion import ConfigError
 from proxy.server.serving import serve
 
 folder = Path(sys.argv[1])

@@ -17,7 +17,6 @@ import yaml
 from aiohttp import web
 from hypothesis import given
 
-from proxy.checks import describe, effective_routes, is_loopback
 from proxy.config import (
     DEFAULT_CHAIN,
     BackendConfig,
@@ -27,13 +26,14 @@ from proxy.config import (
     MiddlewareConfig,
     RouteOptions,
 )
-from proxy.config_schema import schema
-from proxy.conversion import ConfigError, to_mapping
-from proxy.names import check_names
-from proxy.plainyaml import parse_yaml
-from proxy.prompt import DEFAULT_TEMPLATE
+from proxy.configuration.checks import describe, effective_routes, is_loopback
+from proxy.configuration.config_schema import schema
+from proxy.configuration.settings import has_backends, load, read_section, zero_config
+from proxy.prompting.prompt import DEFAULT_TEMPLATE
 from proxy.registry import Registries, Registry, registries
-from proxy.settings import has_backends, load, read_section, zero_config
+from proxy.startup.names import check_names
+from proxy.support.conversion import ConfigError, to_mapping
+from proxy.support.plainyaml import parse_yaml
 
 from .test_conversion import values
 

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from proxy.config import DEFAULT_CHAIN, MiddlewareConfig
-from proxy.conversion import ConfigError, to_mapping
-from proxy.names import check_names
+from proxy.configuration.settings import load
 from proxy.registry import MIDDLEWARES, registries
-from proxy.settings import load
+from proxy.startup.names import check_names
+from proxy.support.conversion import ConfigError, to_mapping
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "middleware.md"
@@ -46,7 +46,7 @@ def test_what_is_not_asked_for_is_not_even_imported():
         "import sys; from proxy.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    modules = [*(f"middlewares.{name}" for name in SHIPPED), "proxy.patterns", "re2"]
+    modules = [*(f"middlewares.{name}" for name in SHIPPED), "proxy.support.patterns", "re2"]
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
     )

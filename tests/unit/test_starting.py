@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.checks import conversations, describe
+from proxy.configuration.checks import conversations, describe
+from proxy.configuration.settings import load
 from proxy.server import starting
-from proxy.settings import load
 
 BACKEND = {"backends": {"mock": {"kind": "mock"}}}
 

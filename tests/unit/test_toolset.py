@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.bodies import read_json
 from proxy.config import LimitsConfig
 from proxy.errors import ClientFault
+from proxy.formats.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
+from proxy.ingress.bodies import read_json
 from proxy.model import ToolSpec
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol
-from proxy.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
 
 LIMITS = LimitsConfig()
 

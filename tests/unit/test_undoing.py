@@ -15,9 +15,9 @@ from proxy.formats import auto, bare_json, messages, qwen, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.formats.restoring import Escapes
 from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
-from proxy.reply import Reply
-from proxy.transcript import inject
-from proxy.undoing import UndoStage
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.undoing import UndoStage
+from proxy.prompting.transcript import inject
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
 every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from proxy import scanning
-from proxy._pyparse import CallScanner as Python
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
-from proxy.exchange import Offer
 from proxy.fastparse import CallScanner
 from proxy.formats.base import ToolFormat
 from proxy.model import (
@@ -35,11 +32,14 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.observability.telemetry import Metrics
+from proxy.pipeline import scanning
+from proxy.pipeline.exchange import Offer
+from proxy.pipeline.scanning import ScanStage
+from proxy.pipeline.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
 from proxy.record import AccessRecord
 from proxy.registry import registries
+from proxy.scan._pyparse import CallScanner as Python
 from proxy.scanner import build_scanner
-from proxy.scanning import ScanStage
-from proxy.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
 from tests.strategies import cuts
 
 START = Start("id", "m", 1)

@@ -14,12 +14,12 @@ from middlewares.validation import Validation
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
-from proxy.exchange import Exchange
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.routing import Route
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.record import AccessRecord
-from proxy.routing import Route
-from proxy.schema import ToolSchemas
+from proxy.schemas.schema import ToolSchemas
 
 CHAT = ChatProtocol()
 ASK = {"role": "user", "content": "hi"}

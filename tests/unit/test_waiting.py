@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy._grammar import Grammar
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
-from proxy.exchange import Offer
 from proxy.formats import sentinel
 from proxy.model import Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.scanning import ScanStage
+from proxy.pipeline.exchange import Offer
+from proxy.pipeline.scanning import ScanStage
+from proxy.scan._grammar import Grammar
 from tests.strategies import cuts
 
 START = Start("id", "m", 1)

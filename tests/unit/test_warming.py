@@ -14,8 +14,8 @@ from proxy.protocols.base import ClientSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol
 from proxy.registry import registries
+from proxy.startup.warming import _rehearse
 from proxy.testing import Say, Upstream
-from proxy.warming import _rehearse
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 
 CLIENTS: list[type[ClientSide]] = [ChatProtocol, ResponsesProtocol]
@@ -58,7 +58,7 @@ async def test_one_that_cannot_be_rehearsed_stops_nothing(
     def broken(*args: Any) -> None:
         raise RuntimeError("a plug-in")
 
-    monkeypatch.setattr("proxy.warming._rehearse", broken)
+    monkeypatch.setattr("proxy.startup.warming._rehearse", broken)
     async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
         assert (await post(server, {"messages": [{"role": "user", "content": "hi"}]})).status == 200
     assert "rehearsal" in caplog.text

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from toolwire_call_audit import CallAudit
 
-from proxy.conversion import ConfigError
 from proxy.registry import registries
+from proxy.support.conversion import ConfigError
 from proxy.testing import WireAnswer
 from toolwire import MiddlewareConfig, run_chain
 

@@ -1,0 +1,250 @@
+"""Loads `GatewayConfig`: defaults, then the file, then the environment, then flags; each overrides the one before.
+
+Rules of this module:
+
+1. `load` reads the configuration file and the files that it names, and nothing else. Nothing is imported: names of
+   formats, backends and middlewares are looked up by `proxy.startup.names.check_names`, which needs the registries.
+2. `${NAME}` and `${NAME:-default}` work in every text of the file; `$${` is a literal `${`. A default also stands in
+   for an empty variable.
+3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
+   `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
+   counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
+4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
+
+Source: R17.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ..config import CaptureConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
+from ..support.conversion import ConfigError, EnvText, Rules, from_mapping, join
+from ..support.plainyaml import parse_yaml, read_yaml
+from .checks import value_mistakes
+from .mistakes import Mistakes
+
+T = TypeVar("T")
+
+PREFIX: Final = "TOOLWIRE_"
+SHORTHAND: Final[Mapping[type, str]] = {
+    MiddlewareConfig: "use",
+    KeyConfig: "key",
+    TargetConfig: "backend",
+    CaptureConfig: "keep",
+}
+"""Sections that may be just a name or a number, and the key that it stands for."""
+
+_EXPANSION: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ONLY: Final = "*"
+"""In the path of an override: the only entry of the mapping, or `default`."""
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> GatewayConfig:
+    """The configuration in the YAML file at `path`; None means no file.
+
+    `env` is the environment (default: the process's). `overrides` maps key paths such as `server.port` to values that
+    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`.
+
+    Raises `ConfigError` with every mistake.
+    """
+    config, mistakes = examine(path, env, overrides)
+    mistakes.check()
+    return config
+
+
+def examine(
+    path: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[GatewayConfig, Mistakes]:
+    """As `load`, but what is wrong does not end it: the configuration with stand-ins for what cannot be used, and the mistakes. Raises
+    `ConfigError` for a file that cannot be read or is no YAML: of that nothing more can be said.
+    """
+    env = os.environ if env is None else env
+    mistakes = Mistakes()
+    tree: Any = {} if path is None else _read_file(Path(path), mistakes)
+    tree = _expand(tree, env, mistakes)
+    if path is not None:
+        _anchor(tree, Path(path).resolve().parent)
+    for name, segments in _variables(env):
+        with mistakes.noted():
+            _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            with mistakes.noted():
+                _place(tree, key.split("."), value, key)
+    config = _convert(tree, mistakes)
+    mistakes.add(value_mistakes(config, mistakes))
+    return config, mistakes
+
+
+def zero_config(
+    backend_url: str, *, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> GatewayConfig:
+    """No file: every model goes to the server at `backend_url`, with or without `/v1` (R17.3). Raises `ConfigError`."""
+    return load(None, env, {"backends.default.url": backend_url, **(overrides or {})})
+
+
+def read_section(kind: type[T], mapping: Mapping[str, Any], path: str = "") -> T:
+    """A plug-in's options as the dataclass `kind`; `path` stands before every message. Raises `ConfigError`."""
+    return from_mapping(kind, mapping, path)
+
+
+def has_backends(env: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment alone names a backend."""
+    return any(segments[0] == "backends" for _, segments in _variables(os.environ if env is None else env))
+
+
+# --- from the file and the environment to one tree ------------------------------------------------------------------
+
+
+def _read_file(path: Path, mistakes: Mistakes) -> dict[str, Any]:
+    try:
+        tree, repeated = read_yaml(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    mistakes.add(f"{path}: {what}" for what in repeated)
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected a mapping with keys such as 'backends', got a {type(tree).__name__}")
+    return tree
+
+
+def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
+    """The tree with the values of the variables that it names; nothing in the place of one that is not set."""
+    problems: list[str] = []
+
+    def scalar(text: str, path: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            literal, name, default = match.groups()
+            if literal is not None:
+                return "${"
+            found = env.get(name)
+            if default is not None:
+                return found or default
+            if found is None:
+                problems.append(f"{path}: the variable {name} is not set; a default is written ${{{name}:-default}}")
+            return found or ""
+
+        expanded = _EXPANSION.sub(value, text)
+        return text if expanded == text else EnvText(expanded, f"the file's {text}")
+
+    def walk(node: Any, path: str) -> Any:
+        if isinstance(node, dict):
+            return {key: walk(item, join(path, str(key))) for key, item in node.items()}
+        if isinstance(node, list):
+            return [walk(item, f"{path}[{index}]") for index, item in enumerate(node)]
+        return scalar(node, path) if isinstance(node, str) and "${" in node else node
+
+    try:
+        tree = walk(tree, "")
+    except RecursionError as error:
+        raise ConfigError("the file: nested too deeply, or an anchor that contains itself") from error
+    mistakes.add(problems)
+    return tree
+
+
+def _anchor(node: Any, folder: Path) -> None:
+    """Make the relative paths of a file absolute (rule 4)."""
+    if isinstance(node, dict):
+        for key, item in node.items():
+            if (
+                isinstance(item, str)
+                and isinstance(key, str)
+                and (key.endswith("_file") or key in ("script", "folder"))
+            ):
+                node[key] = str(folder / item) if item else item
+            else:
+                _anchor(item, folder)
+    elif isinstance(node, list):
+        for item in node:
+            _anchor(item, folder)
+
+
+def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """The variables that are settings, general ones before those that override a part of them."""
+    top = {f.name for f in dataclasses.fields(GatewayConfig)}
+    found = [(name, name.removeprefix(PREFIX).lower().split("__")) for name in env if name.startswith(PREFIX)]
+    yield from sorted(
+        (item for item in found if len(item[1]) > 1 or item[1][0] in top), key=lambda item: (len(item[1]), item[0])
+    )
+
+
+def _variable(name: str, text: str, *, section: bool) -> Any:
+    """The value of a variable: YAML for a whole section, else text whose type is decided where it is wanted."""
+    if not section:
+        return EnvText(text, name)
+    try:
+        return parse_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: not valid YAML: {error}") from error
+
+
+def _place(node: Any, segments: list[str], value: Any, source: str) -> None:
+    """Set `value` at the path `segments` below `node`; sections that are missing are made."""
+    first, *rest = segments
+    key = _slot(node, first, source)
+    if not rest:
+        node[key] = value
+        return
+    below = node[key]
+    if isinstance(below, EnvText):
+        try:
+            below = parse_yaml(below)
+        except ValueError as error:
+            raise ConfigError(f"{source}: it is a part of {first!r}, whose value is not valid YAML: {error}") from error
+    if below is None:
+        below = [] if rest[0] == "0" else {}
+    if not isinstance(below, dict | list):
+        raise ConfigError(f"{source}: {first!r} is neither a mapping nor a list, so it has no {rest[0]!r}")
+    node[key] = below
+    _place(below, rest, value, source)
+
+
+def _slot(node: Any, segment: str, source: str) -> str | int:
+    """The key or index in `node` that a part of a path means; it holds None if it was not there."""
+    if isinstance(node, list):
+        if not segment.isdecimal() or int(segment) > len(node):
+            raise ConfigError(f"{source}: {segment!r} is not an index from 0 to {len(node)}")
+        if int(segment) == len(node):
+            node.append(None)
+        return int(segment)
+    key = segment
+    if segment == _ONLY:
+        key = next(iter(node)) if len(node) == 1 else "default"
+    else:
+        # Variables know neither lower case nor dashes.
+        key = next((k for k in node if isinstance(k, str) and k.lower().replace("-", "_") == segment), segment)
+    node.setdefault(key, None)
+    return key
+
+
+# --- from the tree to the configuration -----------------------------------------------------------------------------
+
+
+def _convert(tree: Mapping[str, Any], mistakes: Mistakes) -> GatewayConfig:
+    """The tree as `GatewayConfig`. Options of a route start from `defaults`, its backend from the only one there is."""
+    found: list[str] = []
+    defaults = from_mapping(
+        RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
+    )  # reported below, with the rest
+    backends = tree.get("backends")
+    only = next(iter(backends)) if isinstance(backends, dict) and len(backends) == 1 else "default"
+    # A route starts from here, so that it overrides single keys.
+    bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
+    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=found))
+    mistakes.add(found)
+    return config

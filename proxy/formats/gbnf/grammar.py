@@ -1,0 +1,199 @@
+"""Answers that call tools, as GBNF, llama.cpp's grammar notation: nothing but calls, or text that may lead to them (R10.10, R23.2).
+
+Rules of this module:
+
+1. From the beginning of a call on, everything is a call: its arguments fit the schema of its tool (`proxy.formats.gbnf.arguments`). A call is the end of
+   the answer, but for further calls: a small model that may write text behind one goes on and on.
+2. Text is any text in which no call begins as the format teaches it. It may end anywhere, also in the middle of what could have begun a call.
+   Other forms in which the scanner finds calls stay text here, and so do openers right behind a backtick: to forbid what was meant would
+   only bend it into something else.
+3. Thinking is free, and not bound to end unless a call is demanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...scan._grammar import Grammar, Shape
+from ..layout import Layout
+from ..longjson import compact
+from .arguments import arguments, rules_for
+from .notation import Expression, Inexpressible, choice, literal, optional, sequence
+from .rules import STANDARD, Bounds
+from .text import SPACE, Pattern, Text, Unit, Where, spaced, units
+
+__all__ = ["CALLS_ONLY", "STANDARD", "Around", "Bounds", "Inexpressible", "answer_grammar"]
+
+_NUMBER: Final = "[0-9]+"
+_SPACES: Final = r"[ \t\r\n]*"
+_BLANK: Final = r"[ \n] [ \n]?"
+_KEY: Final = re.compile(r'"([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What may stand around the calls of an answer. `text`: before them, or in place of them. `thinking`: tags between which the model may think
+    before it answers. `preopened`: the answer begins inside the first of them."""
+
+    text: bool = False
+    thinking: tuple[tuple[str, str], ...] = ()
+    preopened: bool = False
+
+
+CALLS_ONLY: Final = Around()
+
+
+def answer_grammar(
+    tools: Iterable[tuple[str, Mapping[str, Any]]],
+    parallel: bool,
+    layout: Layout,
+    bounds: Bounds = STANDARD,
+    *,
+    reads: Grammar | None = None,
+    framing: Grammar | None = None,
+    around: Around = CALLS_ONLY,
+) -> str:
+    """The grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if `parallel`. `reads` is what the format's calls
+    are found by; text needs it. `framing`: what stands around what is said; an opener in it alone does not say that a call begins.
+
+    Raises `Inexpressible` if there is no tool, or a lone surrogate in one.
+    """
+    calls = _Calls(tools, parallel, layout, bounds)
+    if not around.text and not around.preopened:
+        return calls.rules.text(calls.after())
+    return calls.rules.text(_Answer(calls, reads, framing, around).root())
+
+
+class _Calls:
+    """The calls of an answer, from any point of the text that begins them."""
+
+    def __init__(
+        self, tools: Iterable[tuple[str, Mapping[str, Any]]], parallel: bool, layout: Layout, bounds: Bounds
+    ) -> None:
+        self.rules = rules_for(layout, bounds)
+        self.layout = layout
+        self.before = layout.first + layout.opener
+        """What stands before the first name."""
+        number = sequence(literal(layout.numbered), _NUMBER) if layout.numbered else ""
+        self._middle = sequence(number, self._text(layout.middle))
+        closer = self._text(layout.closer)
+        self.tools = {name: sequence(arguments(schema, self.rules, layout), closer) for name, schema in tools}
+        """By name: the arguments of a call, and its end."""
+        if not self.tools:
+            raise Inexpressible("there is no tool to call")
+        whole = (sequence(literal(self.shown(name)), self._middle, rest) for name, rest in self.tools.items())
+        self._named = self.rules.name("named", choice(whole))
+        self._more: Expression = ""
+        if parallel and bounds.calls != 1:
+            another = sequence(self._text(layout.separator), self._text(layout.opener), self._named)
+            self._more = self.rules.repeat(self.rules.name("another", another), 0, bounds.calls and bounds.calls - 1)
+
+    def _text(self, text: str) -> Expression:
+        """Text of the layout. Where it is JSON, a space may stand as in the arguments."""
+        if self.layout.name == "plain" or not self.rules.spaced:
+            return literal(text)
+        parts: list[Expression] = []
+        piece, inside = "", False
+        for char in text:
+            piece += char
+            inside ^= char == '"'
+            if char in ",:" and not inside:
+                parts += (literal(piece), '" "?')
+                piece = ""
+        return sequence(*parts, literal(piece))
+
+    def shown(self, name: str) -> str:
+        """A name as it stands in a call."""
+        return name if self.layout.name == "plain" else compact(name)
+
+    def after(self, begun: str = "", *, section: bool = True) -> Expression:
+        """The calls, of which `begun` has been written. Without `section` what surrounds all of them may be missing."""
+        return sequence(self._text(self.before[len(begun) :]), self._named, self._end(section))
+
+    def after_name(self, name: str, *, middle: bool) -> Expression:
+        """The calls, of which all up to the first name has been written, with `middle` also what stands behind that."""
+        return sequence("" if middle else self._middle, self.tools[name], self._end(True))
+
+    def _end(self, section: bool) -> Expression:
+        last = self._text(self.layout.last)
+        # Models write a line end behind a call. They may stop there: to be held to one more call would be a call too many.
+        return sequence(self._more, last if section else optional(last), optional(_BLANK))
+
+
+class _Answer:
+    """An answer with more in it than calls."""
+
+    def __init__(self, calls: _Calls, reads: Grammar | None, framing: Grammar | None, around: Around) -> None:
+        self._calls = calls
+        self._rules = calls.rules
+        self._shapes = reads.shapes if reads is not None else ()
+        self._framing = {shape.opener for shape in framing.shapes} if framing is not None else set()
+        self._around = around
+
+    def root(self) -> Expression:
+        """The whole answer."""
+        around = self._around
+        if not around.text:
+            return self._thinking(around.thinking[0], sequence(_SPACES, self._calls.after()), may_end=False)
+        start = self._rules.reserve("answer")
+        patterns = dict(self._openers())
+        within = [self._thinking(tags, start, may_end=True) for tags in around.thinking]
+        for (opener, closer), thinking in zip(around.thinking, within, strict=True):
+            patterns.setdefault(((SPACE, *units(opener)), "start"), thinking)
+            # A template may have opened it: what comes behind the closer is the answer, whatever was before it.
+            patterns.setdefault((units(closer), "anywhere"), start)
+        text = Text(tuple(Pattern(what, then, where) for (what, where), then in patterns.items()), may_end=True)
+        text.rule(self._rules, start=start)
+        return within[0] if around.preopened else start
+
+    def _thinking(self, tags: tuple[str, str], then: Expression, *, may_end: bool) -> Expression:
+        return Text((Pattern.of(tags[1], then),), may_end=may_end).rule(self._rules)
+
+    def _openers(self) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
+        """How calls begin in text, and what has to follow."""
+        for shape in self._shapes:
+            if all(branch.read == "nothing" for place in shape.places for branch in place):
+                continue  # no call
+            if shape.anchor in ("anywhere", "line") and shape.opener and not shape.first_keys:
+                yield from self._by_opener(shape)
+            elif shape.anchor in ("answer", "line"):
+                yield from self._by_head(shape)
+
+    def _by_opener(self, shape: Shape) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
+        """A literal that means nothing else, but in inline code: the scanner's opener, where the layout writes it."""
+        calls = self._calls
+        where: Where = "line" if shape.anchor == "line" else "plain"
+        before, _, rest = calls.before.partition(shape.opener)
+        if len(before) + len(rest) == len(calls.before):
+            return  # written otherwise by this layout
+        if shape.opener not in self._framing:
+            yield (units(shape.opener), where), calls.after(before + shape.opener, section=not before)
+        elif rest:
+            yield (units(shape.opener + rest), where), calls.after(calls.before, section=not before)
+        else:
+            for name in calls.tools:
+                what = shape.opener + calls.shown(name) + calls.layout.middle
+                yield (units(what), where), calls.after_name(name, middle=True)
+
+    def _by_head(self, shape: Shape) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
+        """JSON or Python, which may be something else: it is a call when a key that nobody else writes has come, or the name of a tool."""
+        calls = self._calls
+        head = calls.before.removeprefix(shape.opener)
+        bracket = {"object": "{", "array": "[", "list": "["}.get(shape.places[0][0].read)
+        if not calls.before.startswith(shape.opener) or head.strip()[:1] != bracket:
+            return  # written otherwise by this layout
+        where: Where = "start" if shape.anchor == "answer" else "line"
+        opener = units(shape.opener)
+        key = _KEY.search(head)
+        if key is not None and key[1] not in shape.names:
+            yield ((*opener, *spaced(head[: key.end()])), where), calls.after(shape.opener + head[: key.end()])
+            return
+        plain = calls.layout.name == "plain"
+        for name in calls.tools:
+            what = (*opener, *spaced(head), SPACE, *units(calls.shown(name)))
+            if plain:
+                what = (*what, *spaced(calls.layout.middle))
+            yield (what, where), calls.after_name(name, middle=plain)

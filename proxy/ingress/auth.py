@@ -1,0 +1,172 @@
+"""Who may use the gateway (R17.8): keys, kept as hashes, and what each may do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from ..config import AuthConfig, KeyConfig, RateLimit
+from ..errors import ClientFault, quote
+from ..support.conversion import ConfigError, Rules, from_mapping
+from ..support.plainyaml import parse_yaml
+
+_PREFIX: Final = "sha256:"
+_STRUCTURED: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key that is accepted. `owner` is its hash, 64 hex digits; `routes` those it may use, by their `model`, None for
+    all; `admin` that it may read the captures of others."""
+
+    owner: str
+    name: str | None
+    limit: RateLimit
+    routes: frozenset[str] | None
+    admin: bool = False
+
+    def may_use(self, route: str) -> bool:
+        """Whether it is good for the route with this `model`."""
+        return self.routes is None or route in self.routes
+
+    def require(self, route: str, model: str) -> None:
+        """Raises `ClientFault` `model_not_allowed` unless it is good for that route; `model` is the name that was asked for."""
+        if not self.may_use(route):
+            raise ClientFault(
+                f"This API key may not use the model {quote(model)}.", code="model_not_allowed", param="model"
+            )
+
+
+class Keys:
+    """The keys that are accepted. Empty means that everybody is."""
+
+    def __init__(self, keys: Iterable[KeyConfig]) -> None:
+        self._by_digest: dict[bytes, ApiKey] = {}
+        for entry in keys:
+            digest = _digest_of_entry(entry.key)
+            if digest in self._by_digest:
+                raise ValueError(f"the same key is there twice{f' ({quote(entry.name)})' if entry.name else ''}")
+            limit = RateLimit(**{f.name: getattr(entry, f.name) for f in fields(RateLimit)})
+            routes = None if entry.routes is None else frozenset(entry.routes)
+            self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes, entry.admin)
+
+    @classmethod
+    def load(cls, config: AuthConfig) -> Keys:
+        """The keys of the configuration and of its key file. Raises `OSError`, `ValueError` or `ConfigError`."""
+        keys = [key for key in config.keys if key.key]
+        if config.keys_file is not None:
+            keys += read_keys(Path(config.keys_file))
+        return cls(keys)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_digest)
+
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._by_digest.values())
+
+    def check(self, authorization: str | None, api_key: str | None) -> ApiKey | None:
+        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed. A bearer counts if both
+        are there: Anthropic's SDK sends both when it knows both, and the bearer is the one that is meant for a gateway.
+
+        Raises `ClientFault` `invalid_api_key`.
+        """
+        if not self._by_digest:
+            return None
+        presented = api_key
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() == "bearer":
+                presented = token.strip()
+        if not presented:
+            raise ClientFault(
+                "You did not provide an API key.", code="invalid_api_key", hint="Send `Authorization: Bearer YOUR_KEY`."
+            )
+        # One look-up however many keys there are. What it compares are SHA-256 digests: whoever could read from its time how far
+        # a digest agrees with a stored one would still have to find a key with such a digest, and Python's hash of the digest,
+        # which finds the place, is seeded anew in each process. So the time says nothing that leads nearer to a key.
+        key = self._by_digest.get(_digest(presented))
+        if key is None:
+            raise ClientFault("Incorrect API key provided.", code="invalid_api_key")
+        return key
+
+
+def owner_of(key: str) -> str:
+    """What is known of a key, as an `ApiKey.owner`; nothing of one that is not well formed."""
+    try:
+        return _digest_of_entry(key).hex()
+    except ValueError:
+        return ""
+
+
+def key_mistakes(keys: Iterable[KeyConfig]) -> Iterator[str]:
+    """What is wrong with keys, one line each. No key is in it."""
+    seen: set[bytes] = set()
+    for entry in keys:
+        named = f" ({quote(entry.name)})" if entry.name else ""
+        try:
+            digest = _digest_of_entry(entry.key)
+        except ValueError as error:
+            yield f"auth: {error}{named}"
+            continue
+        if entry.key and digest in seen:
+            yield f"auth: the same key is there twice{named}"
+        seen.add(digest)
+
+
+def hash_key(key: str) -> str:
+    """The form in which a key is best kept: `sha256:` and 64 hexadecimal digits."""
+    return _PREFIX + _digest(key).hex()
+
+
+def new_key() -> str:
+    """A new key that nobody can guess: 256 random bits."""
+    return f"tw-{os.urandom(32).hex()}"
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _digest_of_entry(entry: str) -> bytes:
+    if not entry.startswith(_PREFIX):
+        return _digest(entry)
+    try:
+        digest = bytes.fromhex(entry.removeprefix(_PREFIX))
+    except ValueError:
+        digest = b""
+    if len(digest) != 32:
+        raise ValueError("a key that starts with 'sha256:' must go on with 64 hexadecimal digits")
+    return digest
+
+
+def read_keys(path: Path) -> list[KeyConfig]:
+    """The keys in a key file. Raises `OSError`, `ValueError` or `ConfigError`."""
+    text = path.read_text("utf-8")
+    if path.suffix.lower() not in _STRUCTURED:
+        entries = (line.split("#", 1)[0].strip() for line in text.splitlines())
+        return [KeyConfig(key=entry) for entry in entries if entry]
+    try:
+        # JSON is YAML as well, but read as such ten thousand keys would take seconds.
+        tree = orjson.loads(text) if path.suffix.lower() == ".json" else parse_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None  # the error itself holds the text
+    if not isinstance(tree, dict):
+        tree = {"keys": tree}  # just the list
+    if extra := sorted(map(str, tree.keys() - {"keys"})):
+        raise ConfigError(f"{path.name}: unknown key {extra[0]!r}; the file holds a list, or a mapping with `keys`")
+    read = from_mapping(AuthConfig, tree, path.name, Rules(shorthand={KeyConfig: "key"}))
+    problems = [
+        f"{path.name}: keys[{index}].{f.name}: expected at least 0"
+        for index, key in enumerate(read.keys)
+        for f in fields(RateLimit)
+        if (getattr(key, f.name) or 0) < 0
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    return [key for key in read.keys if key.key]

@@ -1,0 +1,186 @@
+"""The bytes of a request's body: within limits of size and time, and out of their content coding.
+
+Rules of this module:
+
+1. Nothing is read, and nobody is told to send (`100 Continue`), before the head has been found right: `Delivery` comes here last.
+2. A compressed body is inflated here and not by aiohttp, which would do it as the bytes come: before a key was looked at, without a
+   pause, and also what a refused request still sends. One step (`proxy.support.codings`) is taken in a turn of the event loop, whoever it is
+   for: many bodies at once take longer, and the others who are served wait for one step only.
+3. What came out counts against `limits.body_bytes` as it comes, and with that of all other requests against
+   `limits.inflated_bytes`, until its request has been answered.
+4. Who is refused with a body that has not come is not listened to any more: see `proxy.pipeline.heads`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http import HttpVersion11
+
+from ..config import LimitsConfig
+from ..errors import ClientFault, Unavailable
+from ..support.codings import Decoder, coding_of, supported
+from .bodies import LARGE_BYTES
+from .pulse import INTERIM
+
+BODY_RATE: Final = 16 * 1024
+"""Bytes a second: a body that comes as fast as this is never too slow."""
+
+
+class Inflated:
+    """The inflated bodies of the requests that run: how many bytes they have together, and whose turn it is."""
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self.turn = asyncio.Lock()
+        self._limit = limit
+
+    def take(self, size: int, known: int) -> None:
+        """Count `size` bytes more for a body that has `known` already. Raises `GatewayError`."""
+        if known + size > self._limit:
+            raise _too_large(self._limit, "inflated_bytes")
+        if self.bytes + size > self._limit:
+            raise Unavailable(
+                f"The compressed bodies of other requests take {self.bytes} bytes of the {self._limit} that all may have "
+                "together. Try again, or send it uncompressed. The limit is `limits.inflated_bytes`."
+            )
+        self.bytes += size
+
+
+INFLATED: Final = web.AppKey("toolwire.inflated", Inflated)
+_TAKEN: Final = web.RequestKey("toolwire.inflated_bytes", int)
+_CLOSE: Final = {"Connection": "close"}
+
+
+async def read_body(request: web.Request, limits: LimitsConfig, seconds: float | None, inflated: Inflated) -> bytes:
+    """The whole body, out of its coding. Whoever calls this must call `release` at the request's end.
+
+    Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes more than `seconds` and
+    one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable`.
+    """
+    limit = limits.body_bytes
+    content = request.content
+    given = request._read_bytes  # a middleware around the gateway has read it, or put another one in its place
+    length = request.content_length
+    if length is None:
+        _check_transfer(request)
+    elif length > limit:
+        raise _too_large(limit)
+    decoder = _decoder(request) if "Content-Encoding" in request.headers else None
+    if decoder is None and (given is not None or content.is_eof()):  # a small body came with its head
+        body = content.read_nowait() if given is None else given
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    await _invite(request)
+    parts: list[bytes] = []
+    size = 0
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            async for part in content.iter_any() if given is None else _at_once(given):
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                began = loop.time()
+                if decoder is None:
+                    parts.append(part)
+                else:
+                    await _inflate(request, decoder, part, parts, limit, inflated)
+                if (due := deadline.when()) is not None:
+                    deadline.reschedule(due + len(part) / BODY_RATE + loop.time() - began)
+    except TimeoutError:
+        raise ClientFault(
+            f"The body did not come in time: {size} bytes came.", code="request_timeout", headers=_CLOSE
+        ) from None
+    except web.RequestPayloadError as error:
+        raise ClientFault(
+            "The body's transfer encoding is broken, or it was cut off.", code="malformed_request", headers=_CLOSE
+        ) from error
+    if decoder is not None:
+        try:
+            decoder.finish()
+        except ValueError as error:
+            raise _broken(error) from None
+        size = request.get(_TAKEN, 0)
+    # Joining lets others run while it copies much, but not the thread that it runs in.
+    return await asyncio.to_thread(b"".join, parts) if size > LARGE_BYTES else b"".join(parts)
+
+
+def release(request: web.Request, inflated: Inflated) -> None:
+    """The request has been answered: its body counts no more."""
+    inflated.bytes -= request.get(_TAKEN, 0)
+
+
+async def _at_once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def later(request: web.Request) -> None:
+    """As aiohttp's handler of `Expect`: says nothing yet. `read_body` does, when the body is wanted."""
+
+
+async def _invite(request: web.Request) -> None:
+    """Tell a client that waits to be told that it may send its body (RFC 9110, 10.1.1)."""
+    if request.content.total_bytes or request.content.is_eof() or request.version != HttpVersion11:
+        return
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(INTERIM)
+        request.writer.output_size = 0  # the answer has not begun
+
+
+def _check_transfer(request: web.Request) -> None:
+    if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+        raise ClientFault("Of `Transfer-Encoding` only `chunked` is known.", code="malformed_request", headers=_CLOSE)
+
+
+def _decoder(request: web.Request) -> Decoder | None:
+    """What the body has to go through."""
+    if getattr(request.content, "total_compressed_bytes", None) is not None:
+        return None  # inside of another application, whose server inflates bodies by itself
+    try:
+        coding = coding_of(request.headers.getall("Content-Encoding"))
+    except ValueError as error:
+        known = ", ".join(sorted(supported()))
+        raise ClientFault(
+            f"Wrong `Content-Encoding`: {error}.",
+            code="malformed_request",
+            hint=f"Send the body as it is, or as one of: {known}.",
+            headers={"Accept-Encoding": known},
+        ) from None
+    return None if coding is None else Decoder(coding)
+
+
+async def _inflate(
+    request: web.Request, decoder: Decoder, data: bytes, parts: list[bytes], limit: int, inflated: Inflated
+) -> None:
+    steps = decoder.feed(data)
+    size = request.get(_TAKEN, 0)
+    while True:
+        async with inflated.turn:
+            try:
+                piece = next(steps, None)
+            except ValueError as error:
+                raise _broken(error) from None
+            if piece is None:
+                return
+            if size + len(piece) > limit:
+                raise _too_large(limit)
+            inflated.take(len(piece), size)
+            size += len(piece)
+            request[_TAKEN] = size
+            parts.append(piece)
+            await asyncio.sleep(0)
+
+
+def _too_large(limit: int, key: str = "body_bytes") -> ClientFault:
+    return ClientFault(
+        f"The body is larger than {limit} bytes.", code="request_too_large", hint=f"The limit is `limits.{key}`."
+    )
+
+
+def _broken(error: ValueError) -> ClientFault:
+    return ClientFault(f"The body's content encoding is broken: {error}.", code="malformed_request", headers=_CLOSE)

@@ -1,0 +1,85 @@
+"""Answers that scripts of web pages may read (R17.10). Off unless `cors.origins` names who.
+
+Rules:
+
+1. A preflight is answered before the key is looked at: browsers send none with it.
+2. Keys come in headers that a page's own script sets, never by themselves as cookies do, so any request header may be sent and
+   credentials are not allowed.
+3. The headers go on whatever leaves: streams and errors alike, and those of a wrong key.
+
+Off it costs nothing; on, heads of answers are put together by aiohttp (see `proxy.pipeline.heads`). Source: the Fetch standard. No package is
+used: what is generic here is four headers, and those for aiohttp want each route registered with them and leave out error answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from ..config import CorsConfig
+from ..errors import GatewayError, quote, sendable
+from ..protocols.sides import ClientSides
+from .delivery import error_response
+from .middleware import Handler
+
+METHODS: Final = "GET, POST, DELETE"
+EXPOSED: Final = ", ".join(
+    [
+        *("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source"),
+        *(f"x-ratelimit-{what}-{of}" for what in ("limit", "remaining", "reset") for of in ("requests", "tokens")),
+    ]
+)
+"""Headers of answers that a script may read, beside those that it always may."""
+
+
+class Cors:
+    """Who may read answers. `clients` have the envelope of a refusal."""
+
+    def __init__(self, config: CorsConfig, clients: ClientSides) -> None:
+        self._origins = frozenset(config.origins)
+        self._any = "*" in self._origins
+        self._max_age = str(int(config.max_age_s))
+        self._clients = clients
+
+    def middleware(self) -> Middleware:
+        """Answers preflights. Belongs outside of whoever asks for a key."""
+
+        @web.middleware
+        async def preflights(request: web.Request, handler: Handler) -> web.StreamResponse:
+            asked = request.headers.get("Access-Control-Request-Method")
+            if request.method != "OPTIONS" or asked is None or "Origin" not in request.headers:
+                return await handler(request)
+            return self._preflight(request)
+
+        return preflights
+
+    async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Signal `on_response_prepare`: say whether the page that asked may read this."""
+        if not self._any:
+            response.headers.add("Vary", "Origin")  # also without one, or a cache would give that answer to all
+        origin = request.headers.get("Origin")
+        if origin is not None and self._allows(origin):
+            response.headers["Access-Control-Allow-Origin"] = "*" if self._any else origin
+            response.headers["Access-Control-Expose-Headers"] = EXPOSED
+
+    def _allows(self, origin: str) -> bool:
+        return self._any or origin in self._origins
+
+    def _preflight(self, request: web.Request) -> web.Response:
+        origin = request.headers["Origin"]
+        if not self._allows(origin):
+            error = GatewayError(
+                f"Pages of {quote(origin)} may not use this gateway.",
+                code="origin_not_allowed",
+                hint="The operator can list them in `cors.origins`.",
+            )
+            return error_response(error, self._clients.of(request.path, request.headers), "")
+        headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": self._max_age}
+        wanted = request.headers.get("Access-Control-Request-Headers")
+        if wanted is not None:
+            headers["Access-Control-Allow-Headers"] = ",".join(
+                sendable(dict.fromkeys(map(str.strip, wanted.split(",")), ""))
+            )
+        return web.Response(status=204, headers=headers)

@@ -1,0 +1,278 @@
+"""The outermost layer of every request: identity, key, error boundary, and the way from a body to a sent answer.
+
+Rules:
+
+1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log only.
+2. Every answer carries the request id (R17.7), and every error the envelope of the protocol that was asked (R13.1).
+3. The body is read once; the route is found from `model` alone; then the route's chain runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from ..backends.hops import HEADER, HOPS, came_through
+from ..config import GatewayConfig
+from ..errors import ClientFault, Defect, GatewayError
+from ..formats.toolset import KnownTools
+from ..ingress.auth import ApiKey, Keys
+from ..ingress.bodies import read_json
+from ..ingress.pulse import Pulse, Pulses
+from ..ingress.receiving import Inflated, read_body, release
+from ..observability.telemetry import Metrics
+from ..protocols.base import ClientSide
+from ..protocols.sides import ClientSides
+from ..record import AccessRecord, Observe, ReadRequest
+from ..support.collecting import Collecting
+from ..support.offload import OFFLOAD_BYTES, offload
+from .exchange import EXCHANGE, Exchange
+from .heads import ADDED_HEADERS, REQUEST_ID, move_head, request_id
+from .middleware import Handler, end_replies
+from .plain import HttpFault, unread
+from .reply import Reply
+from .routing import Router
+from .sending import send, show_output
+from .whole import own_response
+
+LOG: Final = logging.getLogger("toolwire")
+OWNER: Final = web.RequestKey("toolwire.owner", str)
+"""Whose key was presented, as a hash; empty without keys."""
+API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
+"""What is known of that key; not there without keys."""
+CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
+"""The protocols in which clients are served."""
+TOOL_NAMES: Final = 32
+"""So many names of tools stand in the access line."""
+_NONE: Final = (None,)
+_OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+"""Paths that need no key (R17.4)."""
+
+
+def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
+    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that
+    concern no exchange.
+
+    `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
+    told. `own` is the name of this gateway among others (`proxy.backends.hops`).
+    """
+
+    @web.middleware
+    async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[OWNER] = ""
+        ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
+        hops = None
+        try:
+            headers = request.headers
+            if HEADER in headers:
+                hops = HOPS.set(came_through(headers, own))
+            authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
+            if len(authorization) > 1 or len(api_key) > 1:
+                raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
+            if keys and request.path not in _OPEN_PATHS:
+                key = keys.check(authorization[0], api_key[0])
+                if key is not None:
+                    request[OWNER], request[API_KEY] = key.owner, key
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            fault: GatewayError = ClientFault(
+                f"{request.method} is not allowed here.",
+                code="method_not_allowed",
+                hint=f"Allowed: {error.headers['Allow']}.",
+                headers={"Allow": error.headers["Allow"]},
+            )
+        except web.HTTPNotFound:
+            fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            fault = _of_http(raised)
+        except GatewayError as error:
+            fault = error
+        finally:
+            if hops is not None:
+                HOPS.reset(hops)
+        return error_response(fault, clients.of(request.path, request.headers), ident)
+
+    return outermost
+
+
+def _ambiguous(name: str) -> ClientFault:
+    """A header field that says who somebody is, twice: whoever stands in between may have read the other one."""
+    return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
+
+
+def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
+    """The HTTP form of an error."""
+    response = web.Response(
+        status=error.status,
+        body=protocol.write_error(error, ident),
+        content_type="application/json",
+        headers=error.headers,
+    )
+    if protocol.id_header is not None:
+        response.headers[protocol.id_header] = ident
+    if error.headers.get("Connection") == "close":
+        response.force_close()
+    return response
+
+
+class Delivery:
+    """Serves one protocol at its path."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        protocol: ClientSide,
+        router: Router,
+        metrics: Metrics,
+        known: KnownTools,
+        pulses: Pulses,
+        inflated: Inflated,
+        collecting: Collecting,
+        observe: Sequence[Observe] = (),
+    ) -> None:
+        self._config = config
+        self._protocol = protocol
+        self._router = router
+        self._metrics = metrics
+        self._known = known
+        self._observe = observe
+        self._pulses = pulses
+        self._inflated = inflated
+        self._collecting = collecting
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        record = AccessRecord()
+        ident = request[REQUEST_ID]
+        if self._observe:
+            record.observers = [begin(request, ident) for begin in self._observe]
+        if self._protocol.id_header is not None:
+            request[ADDED_HEADERS] = {self._protocol.id_header: ident}
+        pulse = self._pulses.begin(request)
+        self._metrics.inflight.inc()
+        try:
+            response = await self._answer(request, record, ident, pulse)
+            record.status = response.status
+            if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
+                show_output(record, response.body)
+            return response
+        except (asyncio.CancelledError, ConnectionError):
+            if not record.status:  # a client that has all of its answer may go
+                record.status, record.code = 499, "client_closed_request"
+            raise
+        finally:
+            self._pulses.end(pulse)
+            if self._inflated.bytes:
+                release(request, self._inflated)
+            if self._collecting.requests:
+                self._collecting.release(request)
+            self._metrics.inflight.inc(by=-1)
+            self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
+            for observer in record.observers:
+                observer.ended(record)
+            record.failures.clear()  # their tracebacks know the record
+
+    async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
+        response: web.StreamResponse | None = None
+        shown: web.Response | None = None
+        error: GatewayError
+        try:
+            exchange = await self._exchange(request, record, ident)
+            request[EXCHANGE] = exchange
+            try:
+                response = await exchange.route.chains[self._protocol.name](request)
+                if isinstance(response, Reply):
+                    return await send(request, exchange, response, pulse)
+                return response
+            finally:
+                exchange.over = True
+                if exchange.replies:
+                    await end_replies(exchange)
+        except HttpFault as fault:
+            error, shown = fault.error, own_response(fault)
+        except GatewayError as fault:
+            error = fault
+        except asyncio.CancelledError:
+            reason = pulse.stopped()
+            if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
+                raise
+            error = reason
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            error = _of_http(raised)
+        except Exception as failure:
+            if isinstance(failure, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+                raise
+            LOG.exception("exchange %s failed", ident)
+            error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
+        record.ended_by(error)
+        try:
+            answer = shown or error_response(error, self._protocol, ident)
+        finally:
+            del error  # its traceback knows this frame: a circle
+        if response is not None:
+            move_head(response, answer)
+        return answer
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
+        if request.headers.get("Content-Type") != "application/json" != request.content_type:
+            raise ClientFault(
+                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
+            )
+        limits = self._config.limits
+        raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
+        if len(raw) > OFFLOAD_BYTES:
+            self._collecting.hold(request, raw)
+        unread(request, raw)
+        body = await read_json(raw, limits, self._known)
+        model = body.get("model")
+        if model is None:
+            raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
+        if not isinstance(model, str) or not model:
+            raise ClientFault(
+                f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
+                code="invalid_type" if not isinstance(model, str) else "invalid_value",
+                param="model",
+            )
+        route = self._router.find(model)
+        key = request.get(API_KEY)
+        if key is not None:
+            key.require(route.config.model, model)
+            record.note("key", key.name)
+        if route.targets.unsettled:
+            await route.targets.settle()
+        if route.options.unknown_model == "error":
+            route.require(model)
+        read = self._protocol.read_request
+        received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        record.stream = received.stream
+        record.note("route", route.config.model)
+        record.note("backend", route.targets.name)
+        if received.tools:
+            record.note("tools", len(received.tools))
+            record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])
+        exchange = Exchange(
+            ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key
+        )
+        if record.observers:
+            seen = ReadRequest(self._protocol.name, route.config, route.options, exchange.owner, received)
+            for observer in record.observers:
+                observer.read(seen, record)
+        return exchange
+
+
+def _of_http(raised: web.HTTPException) -> GatewayError:
+    """An aiohttp exception that a third-party middleware raised, in the gateway's envelope."""
+    kind = "invalid_request_error" if raised.status < 500 else "server_error"
+    code = re.sub(r"\W+", "_", raised.reason.lower())
+    headers = {k: v for k, v in raised.headers.items() if k.lower() not in ("content-type", "content-length")}
+    return GatewayError(raised.text or raised.reason, code=code, status=raised.status, type=kind, headers=headers)

@@ -1,0 +1,111 @@
+"""Everything about one client request, from the first byte read to the last byte written.
+
+Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at once, so
+what it wants to remember about one of them goes to `Exchange.state` under its own class.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from ..errors import GatewayError
+from ..model import Message, ModelRequest, ToolChoice, ToolSpec
+from ..protocols.base import WriteOptions
+from ..record import AccessRecord
+
+if TYPE_CHECKING:
+    from ..formats.base import ToolFormat
+    from ..formats.restoring import Escapes
+    from ..ingress.auth import ApiKey
+    from ..protocols.base import ClientSide
+    from .reply import Reply
+    from .routing import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
+
+    `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called is
+    judged by that tool's own strictness (R9.2).
+    """
+
+    tools: tuple[ToolSpec, ...]
+    choice: ToolChoice
+    parallel: bool
+    format: ToolFormat
+    known: tuple[ToolSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for the model."""
+
+    choice: int
+    why: str
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One client request.
+
+    `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is the
+    current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
+    a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
+    those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
+    (None: nothing was injected), `escapes` what was escaped in that prompt, `near` the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
+    way, so that each is closed at the end whatever became of it; `over` says that this was done, so that later ones are closed at once.
+    `failure` is the error with which a stream ended.
+    """
+
+    id: str
+    protocol: ClientSide
+    route: Route
+    received: ModelRequest
+    request: ModelRequest
+    body: Mapping[str, Any]
+    record: AccessRecord
+    owner: str = ""
+    key: ApiKey | None = None
+    conversation: tuple[Message, ...] | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+    offer: Offer | None = None
+    escapes: Escapes | None = None
+    near: list[NearMiss] = field(default_factory=list)
+    state: dict[type, Any] = field(default_factory=dict)
+    replies: list[Reply] = field(default_factory=list)
+    over: bool = False
+    failure: GatewayError | None = None
+
+    @property
+    def untouched(self) -> bool:
+        """No middleware changed the request (R1.6)."""
+        return self.request is self.received
+
+    def nearly(self, choice: int, why: str) -> None:
+        """Note a near miss in the answer number `choice`."""
+        self.near.append(NearMiss(choice, why))
+        self.record.count("near_misses")
+
+    def write_options(self) -> WriteOptions:
+        """How this answer is written: the same for whoever asks, on the wire or for the store."""
+        options = self.route.options
+        return WriteOptions(
+            request=self.received,
+            conversation=self.conversation,
+            created=self.created,
+            body=self.body,
+            reasoning_field=options.reasoning.field,
+            named_stop=options.named_stop,
+            reasoning_tags=options.reasoning.tags or ("<think>", "</think>"),
+            responses=options.responses,
+        )
+
+
+EXCHANGE: Final = web.RequestKey("toolwire.exchange", Exchange)
+"""Where an aiohttp middleware finds the exchange: `request[EXCHANGE]`."""

@@ -1,0 +1,101 @@
+"""The head of an answer: what every one carries, and a short way to write that of a whole one.
+
+aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody did,
+the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's way, with the
+same result.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import HttpVersion11
+
+from ..ingress.pulse import is_draining
+from .reply import Reply
+
+REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
+ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
+"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII."""
+OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
+"""How many middlewares of aiohttp's the gateway's application has by itself."""
+SERVER: Final = "toolwire"
+USAGE_SOURCE: Final = "x-usage-source"
+"""Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
+USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
+_GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
+
+
+def request_id(given: str | None) -> str:
+    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
+    return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+
+
+async def set_common(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the versions of the server's
+    parts are on none. An answer that is sent while the gateway is about to stop is the last one of its connection, and so is one to
+    a request whose body has not come: nobody wants it any more."""
+    response.headers["Server"] = SERVER
+    if (added := request.get(ADDED_HEADERS)) is not None:
+        response.headers.update(added)
+    if is_draining(request) or not request.content.is_eof():
+        response.force_close()
+        response.headers["Connection"] = "close"
+    if (known := request.get(REQUEST_ID)) is not None:
+        response.headers["X-Request-Id"] = known
+
+
+async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
+    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a middleware that a program
+    added to its application, or another application, and may still work on it."""
+    usage = reply.headers.get(USAGE_SOURCE)
+    if reply.untouched(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
+        more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
+        if (added := request.get(ADDED_HEADERS)) is not None:
+            more += "".join(f"{name}: {value}\r\n" for name, value in added.items())
+        head = (
+            f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
+        )
+        await request.writer.write_eof(head.encode() + body)
+        reply.note_sent(request)
+        return True
+    if not _is_outermost(request.match_info.apps):
+        return False
+    reply.headers.setdefault("Content-Type", "application/json")
+    if isinstance(reply, web.Response):  # which knows its body and its length
+        reply.headers.popall("Content-Length", None)
+        reply.body, body = body, b""
+    else:
+        reply.content_length = len(body)
+    await reply.prepare(request)
+    await reply.write_eof(body)
+    return True
+
+
+def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
+    """Put what middlewares have put into the head of a response that will not be sent into the one in its place: headers that are
+    not about its body, and cookies."""
+    for name, value in unsent.headers.items():
+        if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
+            answer.headers.add(name, value)
+    if unsent._cookies:
+        answer.cookies.update(unsent._cookies)
+
+
+def _is_usual(request: web.Request) -> bool:
+    """Nobody else works on the heads of answers, and the connection goes on."""
+    apps = request.match_info.apps
+    signal = apps[0].on_response_prepare
+    usual = _is_outermost(apps) and len(signal) == 1 and signal[0] is set_common
+    return usual and request.version == HttpVersion11 and request.keep_alive and not is_draining(request)
+
+
+def _is_outermost(apps: Sequence[web.Application]) -> bool:
+    """Whether nobody stands around the gateway."""
+    return len(apps) == 1 and len(apps[0].middlewares) == apps[0].get(OWN_MIDDLEWARES)

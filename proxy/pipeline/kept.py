@@ -1,0 +1,133 @@
+"""What the model learned from server-side tools, for the request that goes on from a client's call (R15.9).
+
+A client sees its own calls only, and echoes them. What the gateway ran before them, or beside them in the same answer, is kept in
+the response store, under the id of the first of these calls; the client echoes that id and so leads back to it. Such an id is an
+ordinary one whose last digits are a function of the others, so that no other id costs a look-up.
+
+Rules:
+
+1. Nothing is kept where nothing is to go on from, where the client says `store: false`, without a store, and where calls have other ids
+   on the wire (`ids: sequential`). Then the model sees the client's calls alone, and may call its tools again.
+2. A store that is away spoils no answer, and no request: that is logged and counted.
+3. What is kept belongs to the key that asked, like everything in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final
+
+from ..judging.ids import new_call_id
+from ..model import Message, Part, Text, ToolResult, ToolUse
+from ..protocols.stored_form import read_messages, write_messages
+from ..store.base import StoreUnavailable, Turn
+from .exchange import Exchange
+from .stored import Conversations
+
+LOG: Final = logging.getLogger("toolwire.tools")
+
+MAX_LOOKUPS: Final = 256
+"""For one request, the latest ones: anybody can make such ids."""
+_FREE: Final = len("call_") + 24
+_MARK_BYTES: Final = 4
+
+
+def marked_id() -> str:
+    """A call id that may have something kept under it."""
+    head = new_call_id()[:_FREE]
+    return head + _mark(head)
+
+
+def is_marked(call_id: str) -> bool:
+    """Whether a call id may have something kept under it; one in four thousand million others is taken for one."""
+    return len(call_id) == _FREE + 2 * _MARK_BYTES and call_id[_FREE:] == _mark(call_id[:_FREE])
+
+
+def _mark(head: str) -> str:
+    return blake2b(head.encode("utf-8", "replace"), digest_size=_MARK_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What came before a client's call. `before` are whole rounds; `uses` were made in the same answer, with their `results`."""
+
+    before: Sequence[Message]
+    uses: Sequence[ToolUse]
+    results: Sequence[ToolResult]
+
+
+def keeps(exchange: Exchange, conversations: Conversations) -> bool:
+    """Rule 1, as far as it is known beforehand."""
+    asked = exchange.body.get("store") is not False
+    return conversations.keeps and asked and exchange.protocol.keeps_call_ids(exchange.write_options())
+
+
+async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: Rounds) -> None:
+    """Keep the rounds under the marked id of a client's call. What the model said in them the client has seen, and echoes."""
+    silent = [
+        replace(message, parts=tuple(p for p in message.parts if not isinstance(p, Text))) for message in rounds.before
+    ]
+    beside = [Message("assistant", tuple(rounds.uses)), Message("tool", tuple(rounds.results))]
+    now = time.time()
+    turn = Turn(
+        id=f"kept_{call_id}",
+        owner=exchange.owner,
+        ancestors=(),
+        input=tuple(write_messages(silent)),
+        resource={"status": "kept", "output": write_messages(beside) if rounds.uses else []},
+        created=now,
+        expires=now + conversations.max_age_s,
+    )
+    try:
+        await conversations.put(turn)
+    except StoreUnavailable as error:
+        exchange.record.count("store_failures")
+        LOG.error("request %s: results of server-side tools could not be kept: %s", exchange.id, error)
+
+
+async def restored(
+    exchange: Exchange, conversations: Conversations, messages: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """The messages with everything that was kept in its place; the same object if nothing was."""
+    found: dict[int, Turn | None] = {}
+    if conversations.keeps:
+        marked = [(index, ident) for index, message in enumerate(messages) if (ident := _marked(message)) is not None]
+        for index, ident in marked[-MAX_LOOKUPS:]:
+            found[index] = await _get(exchange, conversations, ident)
+    if not any(found.values()):
+        return messages
+    out: list[Message] = []
+    for index, message in enumerate(messages):
+        turn = found.get(index)
+        if turn is None:
+            out.append(message)
+            continue
+        out += read_messages(turn.input)
+        beside = read_messages(turn.resource["output"])
+        out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
+        out += beside[1:]
+    return tuple(out)
+
+
+def _marked(message: Message) -> str | None:
+    """The id under which something may be kept for a message."""
+    ids = (part.call_id for part in message.parts if isinstance(part, ToolUse))
+    return next((ident for ident in ids if is_marked(ident)), None)
+
+
+async def _get(exchange: Exchange, conversations: Conversations, call_id: str) -> Turn | None:
+    try:
+        return await conversations.get(f"kept_{call_id}", exchange.owner)
+    except StoreUnavailable as error:
+        exchange.record.count("store_failures")
+        LOG.error("request %s: results of server-side tools could not be loaded: %s", exchange.id, error)
+        return None
+
+
+def _with_uses(parts: tuple[Part, ...], uses: tuple[Part, ...]) -> tuple[Part, ...]:
+    at = next(index for index, part in enumerate(parts) if isinstance(part, ToolUse))
+    return (*parts[:at], *uses, *parts[at:])

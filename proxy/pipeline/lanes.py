@@ -1,0 +1,462 @@
+"""Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
+
+- **raw**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
+  what has an audit is read on the side.
+- **gate**: the backend says text in the chunks of Chat and no middleware wants to see text. As **events**, but the text
+  of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
+  as bytes into the client's frame. Law: byte for byte what events gives.
+- **events**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in the
+  client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this lane.
+
+Rules for all: a lane never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
+output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
+may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.pipeline.sending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import cache
+from typing import Final, Protocol, TypeGuard
+
+from ..backends.leaks import leaks_of
+from ..backends.private import NOTHING, Private
+from ..backends.refusals import cleaned
+from ..errors import BackendFault, GatewayError
+from ..events import BlockKind, Delta, Event, Fault, Finish, Kind, Opaque, Open
+from ..fastparse import CallScanner, ChunkGate
+from ..protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
+from ..protocols.numbers import choices_of
+from .exchange import Exchange
+from .relay import Relay
+from .reply import Reply
+from .scanning import ScanStage
+from .stages import Chain, MapStage, Sequel, Settle, Watch
+
+_VISIBLE: Final = (Delta, Open, Opaque, Finish)
+
+
+class Lane(Protocol):
+    """One streamed answer on its way.
+
+    `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`: nothing
+    more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `last`: the `Finish` or `Fault` that
+    was written, if events were.
+    """
+
+    @property
+    def spoke(self) -> bool: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def drained(self) -> bool: ...
+
+    @property
+    def continues(self) -> bool: ...
+
+    @property
+    def last(self) -> Event | None: ...
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes of the backend, cut anywhere, and give what can go out."""
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        """The backend's bytes are over, at their end or by `error`, and the lane is not: what is still to go out."""
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is there it is not `over`."""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        """`go_on` is over before that: what is still to go out."""
+
+    async def settle(self) -> bytes:
+        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it may `continue`."""
+
+    def fail(self, error: GatewayError) -> bytes:
+        """The in-band form of an error that ends the stream, if it may still come."""
+
+    def keepalive(self) -> bytes:
+        """A frame that shows life."""
+
+
+def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
+    """The lane for `reply`, and whether it is to be fed the bytes of the reply's source (else `Events.take` its events)."""
+    source, protocol = reply.source, exchange.protocol
+    writer = protocol.writer(exchange.write_options())
+    chain = reply.chain() if reply.streamed and source.protocol is not None else None
+    if chain is None or source.protocol is None:
+        return Events(None, Chain(()), writer), False
+    frame_bytes = exchange.route.limits.frame_bytes
+    choices = choices_of(exchange.request.sampling.n)
+    if not reply.stages and source.protocol.name == protocol.name:
+        audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
+        return Raw(Relay(source.protocol, frame_bytes, source.private), writer, audit), True
+    reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
+    if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
+        return Gate(reader, chain, writer, source.private, frame_bytes), True
+    return Events(reader, chain, writer, source.private), True
+
+
+def _lets_read(reader: StreamReader) -> TypeGuard[ProseReader]:
+    return hasattr(type(reader), "open_prose")
+
+
+def _lets_write(writer: StreamWriter) -> TypeGuard[TextWriter]:
+    return _is_text_writer(type(writer))
+
+
+@cache
+def _is_text_writer(kind: type) -> bool:
+    """Asked once for a class: a check against a protocol looks at every attribute, which takes as long as some frames."""
+    return issubclass(kind, TextWriter)
+
+
+def text_may_pass(chain: Chain) -> bool:
+    """No stage changes plain text, or wants to see it as it comes."""
+    scans = 0
+    for stage in chain.stages:
+        match stage:
+            case ScanStage():
+                scans += 1
+            case MapStage() if not stage.wants & (Kind.TEXT | Kind.REASONING):
+                pass
+            case Watch() | Settle() | Sequel():
+                pass
+            case _:
+                return False
+    return scans <= 1
+
+
+class Audit:
+    """Reads on the side what passes as bytes. What it cannot read it does not judge: then it just sees no end."""
+
+    def __init__(self, reader: StreamReader, chain: Chain) -> None:
+        self._reader = reader
+        self._chain = chain
+
+    def feed(self, data: bytes) -> bool:
+        """Whether these bytes have the end, and it waits for `settle`."""
+        return self._take(self._reader.feed(data))
+
+    def finish(self) -> None:
+        """The bytes are over."""
+        self._take(self._reader.finish())
+
+    async def settle(self, fault: Event | None) -> None:
+        """Before the end goes out: the good one that was read, or `fault`."""
+        if fault is not None and not self._chain.waits:
+            self._chain.feed([fault])
+        await self._chain.settle()
+
+    def _take(self, events: list[Event]) -> bool:
+        if events and isinstance(events[-1], Fault):
+            events = events[:-1]  # whether it is one is for the relay to say
+        self._chain.feed(events)
+        return self._chain.waits
+
+
+class Raw:
+    """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
+
+    continues = False
+
+    def __init__(self, relay: Relay, writer: StreamWriter, audit: Audit | None = None) -> None:
+        self.spoke = self.over = self.drained = False
+        self.last: Event | None = None
+        self._relay = relay
+        self._writer = writer
+        self._audit = audit
+        self._held = b""  # the end, while it waits for the audit
+
+    def feed(self, data: bytes) -> bytes:
+        if self.over:
+            return b""
+        out = self._relay.feed(data)
+        self._look()
+        audit = self._audit
+        waits = audit is not None and audit.feed(data)
+        if self._relay.ended:
+            self.over = self.drained = True
+            if audit is not None:
+                if not waits:
+                    audit.finish()
+                self._held, out = out, b""
+        return out
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        out = b"" if error is not None else self._relay.finish()
+        self.over = self.drained = True
+        self._look()
+        if error is not None and not self._relay.ended:
+            self.last = Fault(error)
+        if self._audit is not None and self.last is None:
+            self._audit.finish()
+            self._held, out = out, b""
+        return out
+
+    async def go_on(self) -> AsyncGenerator[bytes, None]:
+        for _ in ():
+            yield b""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return b""
+
+    async def settle(self) -> bytes:
+        if self._audit is not None:
+            await self._audit.settle(self.last)
+        return self._held + (self._writer.feed([self.last]) if self.last is not None else b"")
+
+    def fail(self, error: GatewayError) -> bytes:
+        # What goes wrong after the end marker is nobody's business any more.
+        return b"" if self._relay.ended else self._writer.feed([Fault(error)])
+
+    def keepalive(self) -> bytes:
+        return self._writer.keepalive()
+
+    def _look(self) -> None:
+        relay = self._relay
+        self.spoke = relay.spoke
+        if relay.fault is not None and self.last is None:
+            self.over = True
+            self.last = Fault(relay.fault)
+
+
+class Events:
+    """Bytes to events, through the stages, and to bytes."""
+
+    def __init__(
+        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
+    ) -> None:
+        self.spoke = self.over = self.drained = False
+        self.last: Event | None = None
+        self._reader = reader
+        self._chain = chain
+        self._writer = writer
+        self._private = private
+        self._leaks = None if reader is None else leaks_of(private)
+
+    def feed(self, data: bytes) -> bytes:
+        assert self._reader is not None
+        return b"" if self.over else self.take(self._reader.feed(data))
+
+    def take(self, events: list[Event]) -> bytes:
+        """Take the next events of the backend and give what can go out."""
+        if not events:
+            return b""
+        if self._leaks is not None:
+            events = self._leaks.events(events)
+        last = events[-1]
+        if isinstance(last, Finish | Fault):
+            self.drained = True
+            if isinstance(last, Fault):
+                events[-1] = Fault(cleaned(last.error, private=self._private))
+        return self._write(self._chain.feed(events))
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        if error is not None:
+            return self.take([Fault(error)])
+        out = b"" if self._reader is None else self.take(self._reader.finish())
+        if not self.over:
+            fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
+            out += self.take([Fault(fault)])
+        return out
+
+    @property
+    def continues(self) -> bool:
+        return self._chain.continues
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        self.over = False
+        return self._rest()
+
+    async def _rest(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._chain.rest()) as batches:
+            async for events in batches:
+                yield self._write(events)
+        self._write([])
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
+
+    async def settle(self) -> bytes:
+        return self._write(await self._chain.settle())
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._writer.feed([Fault(error)])
+
+    def keepalive(self) -> bytes:
+        return self._writer.keepalive()
+
+    def _write(self, events: list[Event]) -> bytes:
+        self.over = self.over or self._chain.waits
+        if not events:
+            return b""
+        self.spoke = self.spoke or any(isinstance(event, _VISIBLE) for event in events)
+        last = events[-1]
+        if isinstance(last, Finish | Fault):
+            self.last = last
+            self.over = True
+        return self._writer.feed(events)
+
+
+class Gate(Events):
+    """Events, but prose passes by them: from the backend's frames into the client's, and in bulk to who watches."""
+
+    def __init__(
+        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
+    ) -> None:
+        super().__init__(reader, chain, writer, private)
+        self._prose = reader
+        self._texts = writer
+        self._gate = ChunkGate(self._slow, self._found, frame_bytes)
+        if self._leaks is not None:
+            self._gate.watch(self._leaks.prose)
+        self._scan: ScanStage | None = None
+        self._behind = 0  # the stage behind the scanner
+        for number, stage in enumerate(chain.stages, 1):
+            if isinstance(stage, ScanStage):
+                self._scan, self._behind = stage, number
+        self._block = self._shown = -1  # where passing text belongs, before and after the scanner
+        self._scans = False  # whether it goes through the scanner
+
+    def feed(self, data: bytes) -> bytes:
+        return b"" if self.over else self._gate.feed(data)
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        self._catch_up()
+        return super().finish(error)
+
+    def fail(self, error: GatewayError) -> bytes:
+        self._catch_up()
+        return super().fail(error)
+
+    def keepalive(self) -> bytes:
+        self._catch_up()
+        try:
+            return super().keepalive()
+        finally:
+            self._set()
+
+    def _slow(self, data: bytes) -> bytes:
+        self._catch_up()
+        out = super().feed(data)
+        self._set()
+        return out
+
+    def _found(self, events: list[Event]) -> bytes:
+        """What the scanner made of text that has passed into it."""
+        assert self._scan is not None
+        self._catch_up()
+        out = self._write(self._chain.feed(self._scan.found(events), self._behind))
+        self._set()
+        return out
+
+    def _set(self) -> None:
+        """Open the gate if it is known what more prose would come to now."""
+        prose = None if self.over else self._prose.open_prose
+        if prose is None or prose[1] is BlockKind.REFUSAL:
+            self._gate.shut()
+            return
+        block, kind = prose
+        scanner: CallScanner | None = None
+        shown: int | None = block
+        self._scans = self._scan is not None and kind is BlockKind.TEXT
+        if self._scan is not None and self._scans:
+            scanner = self._scan.scanner_of(block)
+            shown = None if scanner is None else scanner.block
+        frame = None if shown is None else self._texts.text_frame(shown)
+        self._block = block
+        if shown is not None and frame is not None:
+            self._shown = shown
+            thinks = kind is BlockKind.REASONING
+            self._gate.open(scanner, frame.head, frame.tail, frame.number, frame.middle, reasoning=thinks)
+        elif scanner is not None:
+            self._gate.open(scanner, None, b"")
+        else:
+            self._gate.shut()
+
+    def _catch_up(self) -> None:
+        """Tell the writer and who watches of the text that has passed."""
+        if not self._gate.passed:
+            return
+        frames, fed, given = self._gate.take()
+        if self._scans and self._scan is not None:
+            self._scan.passed(self._block, fed)
+        shown: list[Event] = [Delta(self._shown, given)] if frames else []
+        seen: list[Event] = [Delta(self._block, fed)] if self._scans else shown
+        for stage in self._chain.stages:
+            if stage is self._scan:
+                seen = shown
+            elif isinstance(stage, Watch) and seen:
+                last = stage.feed(seen)[-1]
+                if isinstance(last, Fault):
+                    raise last.error
+        if frames:
+            self._texts.wrote(self._shown, frames, given)
+
+
+class ShownLane:
+    """Another lane, and whoever looks on sees what it gives out, but for signs of life."""
+
+    def __init__(self, lane: Lane, outputs: Sequence[Callable[[bytes], None]]) -> None:
+        self._lane = lane
+        self._outputs = outputs
+
+    @property
+    def spoke(self) -> bool:
+        return self._lane.spoke
+
+    @property
+    def over(self) -> bool:
+        return self._lane.over
+
+    @property
+    def drained(self) -> bool:
+        return self._lane.drained
+
+    @property
+    def continues(self) -> bool:
+        return self._lane.continues
+
+    @property
+    def last(self) -> Event | None:
+        return self._lane.last
+
+    def feed(self, data: bytes) -> bytes:
+        return self._shown(self._lane.feed(data))
+
+    def take(self, events: list[Event]) -> bytes:
+        assert isinstance(self._lane, Events)
+        return self._shown(self._lane.take(events))
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        return self._shown(self._lane.finish(error))
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        return self._rest(self._lane.go_on())
+
+    async def _rest(self, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                yield self._shown(data)
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._shown(self._lane.give_up(error))
+
+    async def settle(self) -> bytes:
+        return self._shown(await self._lane.settle())
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._shown(self._lane.fail(error))
+
+    def keepalive(self) -> bytes:
+        return self._lane.keepalive()
+
+    def _shown(self, data: bytes) -> bytes:
+        if data:
+            for output in self._outputs:
+                output(data)
+        return data

@@ -1,0 +1,374 @@
+"""The plug-in interface, and how a chain is put together.
+
+Rules:
+
+1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware` are
+   sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the same list
+   (`proxy.pipeline.plain`).
+2. There is one order: the list in the configuration, outermost first.
+3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be mapped
+   event by event.
+4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
+5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from aiohttp import web
+
+from ..errors import Defect, GatewayError
+from ..events import Event, Kind
+from ..model import ModelReply, ModelRequest
+from .exchange import EXCHANGE, Exchange
+from .reply import Reply
+from .routing import Handler as Handler
+
+if TYPE_CHECKING:
+    from ..config import MiddlewareConfig
+    from ..protocols.base import ClientSide
+
+PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
+"""Gives the answer to a request, of everything further in."""
+
+LOG: Final = logging.getLogger("toolwire.middleware")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptions:
+    """Options of a middleware that has none."""
+
+
+class Middleware:
+    """Base class with typed hooks; define only those you need.
+
+    `wants` says which events `on_event` must see. `for_turns`: it has something to do only for protocols that leave
+    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `Options` is a frozen dataclass;
+    the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
+    `self.options`. There is one instance per entry of a chain and it serves many requests at once.
+    """
+
+    __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
+    wants: ClassVar[Kind] = Kind.NONE
+    for_turns: ClassVar[bool] = False
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None, *, name: str | None = None) -> None:
+        self.options: Any = options if options is not None else self.Options()
+        self.name = name or type(self).__name__
+        if self.defines("on_event") and not self.wants:
+            raise TypeError(f"{type(self).__name__} defines on_event but wants nothing: set `wants`, e.g. Kind.TEXT")
+
+    @classmethod
+    def defines(cls, hook: str) -> bool:
+        """Whether the class has a hook of its own of that name."""
+        return getattr(cls, hook) is not getattr(Middleware, hook)
+
+    def serves(self, protocol: str) -> bool:
+        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are put
+        together, not for each request."""
+        return True
+
+    async def start(self, app: web.Application) -> None:
+        """Acquire resources. Called once, in the running loop."""
+
+    async def close(self) -> None:
+        """Release them. Called once, also when another middleware failed to start."""
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
+        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the way
+        in here; or raise a `GatewayError`."""
+        return request
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
+        """One event of the answer, of a kind in `wants`. Return it, another, several, or None to drop it. Called for
+        streamed and not streamed answers alike, on the event loop: never block here."""
+        return event
+
+    async def on_reply(self, exchange: Exchange, reply: ModelReply) -> ModelReply:
+        """The whole answer. Defining this hook holds back a streamed answer until it is complete."""
+        return reply
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `reply.scan`, ...). By default what
+        `on_event` and `on_reply` want; define it where that depends on the request."""
+        if self.defines("on_event"):
+            reply.map(partial(self.on_event, exchange), self.wants)
+        if self.defines("on_reply"):
+            reply.collect(partial(self.on_reply, exchange))
+
+    def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
+        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything further in answers
+        to a request, unsent like `reply`. To be called when events of `reply` have come (`reply.rewrite`, `reply.resume`)."""
+        raise NotImplementedError
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
+        exchange = request[EXCHANGE]
+        result = checked(await self.on_request(exchange, exchange.request))
+        if not isinstance(result, ModelRequest):
+            return result
+        exchange.request = result
+        response = await handler(request)
+        if isinstance(response, Reply):
+            if self.defines("review"):
+                self.review(exchange, response, partial(ask_again, handler, request))
+            else:
+                self.declare(exchange, response)
+        return response
+
+
+async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
+    """What `handler` answers to another request than that of the exchange."""
+    exchange = request[EXCHANGE]
+    before, exchange.request = exchange.request, changed
+    try:
+        return await handler(request)
+    finally:
+        exchange.request = before
+
+
+def checked(result: object) -> ModelRequest | web.StreamResponse:
+    """What `on_request` returned. Raises `TypeError` if it is neither."""
+    if not isinstance(result, (ModelRequest, web.StreamResponse)):
+        raise TypeError(f"on_request must return a ModelRequest or a response, not {type(result).__name__}")
+    return result
+
+
+class Guard:
+    """Runs one middleware of a chain and says its name when it breaks (R16.4).
+
+    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the request
+    goes on as if the middleware were not in the list.
+    """
+
+    def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
+        self.name = name
+        self.middleware = middleware
+        self.skip = skip
+        self.failed = failed
+        self.hooked = isinstance(middleware, Middleware) and not middleware.defines("__call__")
+        """It has hooks and nothing else."""
+        kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
+        self.asks = kind.defines("on_request")
+        self.reviews = kind.defines("review")
+        self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
+
+    def serves(self, client: ClientSide) -> bool:
+        """See `Middleware.serves`; other middlewares are for every protocol."""
+        if not isinstance(self.middleware, Middleware):
+            return True
+        return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        reply: web.StreamResponse | None = None
+        inner: BaseException | None = None
+
+        async def watched(request: web.Request) -> web.StreamResponse:
+            nonlocal reply, inner
+            asked = exchange.request
+            try:
+                reply = await handler(request)
+            except BaseException as error:
+                inner = error
+                raise
+            finally:
+                exchange.request = asked  # what happened to it further in is over: the handler may be called again
+            if isinstance(reply, Reply):
+                reply.owner = self
+            return reply
+
+        try:
+            response = await self.middleware(request, watched)
+            if not isinstance(response, web.StreamResponse):
+                raise TypeError(f"it returned {type(response).__name__}, not a response")
+            if note_reply(exchange, response):
+                await end_replies(exchange)
+            return response
+        except (GatewayError, web.HTTPException, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if error is inner:
+                raise
+            self.failed_with(error)
+            return reply if reply is not None else await handler(request)
+
+    def failed_with(self, error: Exception) -> None:
+        """This middleware broke by itself. Raises what becomes of the request, unless it goes on without it."""
+        self.report(error)
+        if not self.skip:
+            raise self.defect() from error
+
+    def report(self, error: Exception) -> None:
+        """Log and count a failure of this middleware."""
+        LOG.error("middleware %r failed: %s", self.name, error, exc_info=error)
+        self.failed(self.name)
+
+    def defect(self) -> Defect:
+        """What the client gets to see of it."""
+        return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
+
+
+def instantiate(
+    entry: MiddlewareConfig, found: Any, options: Callable[[type, Mapping[str, Any]], Any]
+) -> PlainMiddleware:
+    """The middleware for one entry of the configuration.
+
+    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a factory, any
+    other callable and any other class, which is called with the options as keywords and returns one of these. `options` turns a mapping
+    into the class's `Options`. Raises `TypeError` or `ValueError`.
+    """
+    if inspect.isclass(found) and issubclass(found, Middleware):
+        kind = found.Options
+        if not is_dataclass(kind):
+            raise TypeError(f"{found.__name__}.Options must be a dataclass")
+        if entry.options and not fields(kind):
+            raise _no_options(entry)
+        return found(options(kind, entry.options), name=entry.use)
+    if not callable(found):
+        raise TypeError(f"{entry.use!r} is a {type(found).__name__}, not a middleware")
+    if takes_request(found):
+        if entry.options:
+            raise _no_options(entry)
+        plain: PlainMiddleware = found
+        return plain
+    try:
+        made = found(**entry.options)
+    except TypeError as error:
+        raise TypeError(f"middleware factory {entry.use!r} does not take the options: {error}") from error
+    if inspect.iscoroutine(made):
+        made.close()
+        raise TypeError(
+            f"{entry.use!r} is async, but takes no (request, handler): it is neither a middleware nor a factory of one"
+        )
+    if not takes_request(made):
+        raise TypeError(
+            f"middleware factory {entry.use!r} returned {type(made).__name__}, which does not take (request, handler)"
+        )
+    product: PlainMiddleware = made
+    return product
+
+
+def _no_options(entry: MiddlewareConfig) -> ValueError:
+    return ValueError(f"middleware {entry.use!r} takes no options, but has {', '.join(sorted(entry.options))}")
+
+
+def takes_request(found: object) -> bool:
+    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request and a handler
+    and is `async`, or names them so. A class is not, but its instances may be.
+    """
+    if inspect.isclass(found) or not callable(found):
+        return False
+    if getattr(found, "__middleware_version__", None) == 1:
+        return True
+    try:
+        signature = inspect.signature(found)
+        names = list(signature.bind(None, None).arguments)
+    except (ValueError, TypeError):  # nothing is known of it, or it takes something else
+        return False
+    if inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__):
+        return names[:1] != ["app"]  # (app, handler) is aiohttp's form before version 3
+    return len(names) == 2 and "req" in names[0] and "handler" in names[1]
+
+
+class Hooks:
+    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a `Guard`
+    around each, without the calls inside calls."""
+
+    def __init__(self, guards: Sequence[Guard], handler: Handler) -> None:
+        self._middlewares = [(guard, guard.middleware) for guard in guards if isinstance(guard.middleware, Middleware)]
+        self._handler = handler
+        self._inside = {guard: Hooks(guards[place:], handler) for place, guard in enumerate(guards, 1) if guard.reviews}
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        passed: list[tuple[Guard, Middleware, ModelRequest]] = []
+        response: web.StreamResponse | None = None
+        for guard, middleware in self._middlewares:
+            if guard.asks:
+                try:
+                    result = checked(await middleware.on_request(exchange, exchange.request))
+                except (GatewayError, web.HTTPException):
+                    raise
+                except Exception as error:
+                    guard.failed_with(error)
+                    continue
+                if not isinstance(result, ModelRequest):
+                    response = result
+                    break
+                exchange.request = result
+            if guard.declares:
+                passed.append((guard, middleware, exchange.request))
+        if response is None:
+            response = await self._handler(request)
+        if note_reply(exchange, response):
+            await end_replies(exchange)
+        if isinstance(response, Reply):
+            for guard, middleware, sent in reversed(passed):
+                response.owner = guard
+                exchange.request = sent
+                try:
+                    if guard.reviews:
+                        ask = partial(ask_again, self._inside[guard], request)
+                        middleware.review(exchange, response, ask)
+                    else:
+                        middleware.declare(exchange, response)
+                except (GatewayError, web.HTTPException):
+                    raise
+                except Exception as error:
+                    guard.failed_with(error)
+        return response
+
+
+def note_reply(exchange: Exchange, response: web.StreamResponse) -> bool:
+    """See `Exchange.replies`. True if nobody else will end it: it came when the exchange was over, out of a middleware that did not let
+    itself be cancelled."""
+    if isinstance(response, Reply) and response not in exchange.replies:
+        exchange.replies.append(response)
+        return exchange.over
+    return False
+
+
+async def end_replies(exchange: Exchange) -> None:
+    """End and close all of them, also those behind one that cannot be closed or at which this is cancelled. Empties the list: they
+    know the exchange, and only the collector could free a circle."""
+    reply = exchange.replies.pop(0)
+    exchange.record.waited += reply.waited_s
+    reply.ended()
+    try:
+        await reply.close()
+    finally:
+        if exchange.replies:
+            await end_replies(exchange)
+
+
+def compose(chain: Sequence[Guard], client: ClientSide) -> Handler:
+    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself."""
+
+    async def end(request: web.Request) -> web.StreamResponse:
+        raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
+
+    handler: Handler = end
+    serving = [guard for guard in chain if guard.serves(client)]
+    for hooked, guards in groupby(reversed(serving), key=lambda guard: guard.hooked):
+        if hooked:
+            handler = Hooks(list(guards)[::-1], handler)
+        else:
+            for guard in guards:
+                handler = partial(_call, guard, handler)
+    return handler
+
+
+async def _call(guard: Guard, handler: Handler, request: web.Request) -> web.StreamResponse:
+    return await guard(request, handler)

@@ -1,0 +1,165 @@
+"""A stream that is passed on unread: cut where its frames end, and watched for the three things that matter.
+
+Rules:
+
+1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame that
+   broke off.
+2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
+   it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with a secret.
+3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..backends.leaks import Leaks, leaks_of
+from ..backends.private import NOTHING, Private, withheld
+from ..backends.refusals import cleaned
+from ..errors import BackendFault, GatewayError
+from ..events import Fault
+from ..fastparse import SseFramer
+from ..protocols.base import ServerSide
+from ..protocols.wire import load
+from ..targets.beginning import Beginning
+
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
+_DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
+_USUAL: Final = b'data: {"'
+"""How nearly every stream begins."""
+_TAIL_BYTES: Final = 1024
+
+
+class Relay:
+    """One stream of a server that speaks `protocol`.
+
+    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame beyond
+    `frame_bytes` is a fault.
+    """
+
+    def __init__(self, protocol: ServerSide, frame_bytes: int, private: Private = NOTHING) -> None:
+        self.spoke = False
+        self.ended = False
+        self.fault: GatewayError | None = None
+        self._protocol = protocol
+        self._marks = protocol.end_marks
+        self._private = private
+        self._leaks = leaks_of(private)
+        self._limit = frame_bytes
+        self._rest = bytearray()
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
+        if self.fault is not None or self.ended:
+            return b""
+        if self._rest or not data.endswith(_ENDS):
+            data = self._cut(data)
+        if data and not self.spoke and not data.startswith(_USUAL):
+            self.fault = self._strange(data)
+            if self.fault is not None:
+                return b""
+        if b'"error"' in data or b"event: error" in data or b"event:error" in data:
+            data = self._up_to_error(data)
+        for mark in self._marks:
+            if mark in data:
+                data = self._up_to_end(data)
+                break
+        if self._leaks is not None and data:
+            data = self._up_to_secret(self._leaks, data)
+        if not self.spoke and self._is_all(data):
+            return b""
+        if data:
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            self.spoke = self.spoke or _DATA.search(data) is not None
+        return data
+
+    def finish(self) -> bytes:
+        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke off."""
+        out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
+        if self.ended or self.fault is not None:
+            return out
+        if (end := self._protocol.missing_end(self._tail)) is not None:
+            return out + end
+        self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
+        return out
+
+    def _cut(self, data: bytes) -> bytes:
+        """The whole frames in what was held back and `data`; the rest is held back."""
+        rest = self._rest
+        searched = max(0, len(rest) - 2)
+        rest += data
+        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # looking for what is not there takes longest
+        end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
+        whole = bytes(rest[:end])
+        del rest[:end]
+        if len(rest) > self._limit:
+            rest.clear()
+            self.fault = BackendFault(
+                f"The model server sent a frame of more than {self._limit} bytes.", code="upstream_invalid_response"
+            )
+        return whole
+
+    def _is_all(self, data: bytes) -> bool:
+        """Whether nothing of an answer came before an error: then it can still become a status."""
+        return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
+
+    def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
+        shown = leaks.frames(data)
+        if len(shown) < len(data):
+            self.ended = False
+            self.fault = withheld()
+        return shown
+
+    def _up_to_end(self, data: bytes) -> bytes:
+        for frame in _FRAME.finditer(data):
+            if self._is_end(frame[0]):
+                self.ended = True
+                self.fault = None  # an error behind the end
+                return data[: frame.end()]
+        return data
+
+    def _is_end(self, frame: bytes) -> bool:
+        return any(mark in frame for mark in self._marks) and any(
+            self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame)
+        )
+
+    def _up_to_error(self, data: bytes) -> bytes:
+        for frame in _FRAME.finditer(data):
+            if b"error" in frame[0]:
+                self.fault = self._error(frame[0])
+                if self.fault is not None:
+                    return data[: frame.start()]
+        return data
+
+    def _error(self, frame: bytes) -> GatewayError | None:
+        """What a frame says, if it is an error."""
+        events = self._protocol.reader(frame_bytes=len(frame)).feed(frame)
+        return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
+
+    def _is_whole(self) -> bool:
+        """Whether what was held back is a frame that lacks nothing but its blank line."""
+        framer = SseFramer(self._limit)
+        frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
+        try:
+            for name, frame in frames:
+                if not self._protocol.is_end(name, frame):
+                    load(frame)
+        except ValueError:
+            return False
+        return bool(frames)
+
+    def _strange(self, data: bytes) -> BackendFault | None:
+        """A server whose first words are no JSON does not speak this protocol."""
+        for name, frame in SseFramer(len(data)).feed(data):
+            if not self._protocol.is_end(name, frame):
+                try:
+                    load(frame)
+                except ValueError:
+                    return BackendFault(
+                        "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
+                    )
+                break
+        return None

@@ -1,0 +1,138 @@
+"""Which model goes where.
+
+Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is decided once per
+request and holds everything that was decided at start-up, so that nothing is looked up per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from aiohttp import web
+
+from ..config import LimitsConfig, RouteConfig, RouteOptions
+from ..errors import ClientFault, quote
+from ..formats.base import ToolFormat
+from ..formats.families import format_for, format_of_template
+from ..servertools.folder import ServerTools
+from ..targets.targets import Targets
+from .unopened import Learned
+
+MAX_FOUND: Final = 1024
+"""Names that are remembered with the glob that they fit."""
+
+SHOWN: Final = 20
+"""Names of served models that an error lists."""
+
+SHOWN_CHARS: Final = 100
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""aiohttp's: what a middleware calls next, and what a chain amounts to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the options name; with `by_family`, which
+    finds formats by name, only for models of no known family. `server_tools` are those that its chain offers and runs. `learned` is what
+    answers have shown of where the next ones begin."""
+
+    config: RouteConfig
+    options: RouteOptions
+    targets: Targets
+    format: ToolFormat
+    limits: LimitsConfig
+    chains: Mapping[str, Handler]
+    by_family: Callable[[str], ToolFormat] | None = None
+    server_tools: ServerTools | None = None
+    learned: Learned = field(default_factory=Learned, compare=False)
+
+    def format_for(self, model: str) -> ToolFormat:
+        """How calls are written for a client's `model`: that of the model which will answer."""
+        if self.by_family is None:
+            return self.format
+        name, _ = self.family(model)
+        return self.by_family(name) if name else self.format
+
+    def family(self, model: str) -> tuple[str | None, str]:
+        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name that the
+        configuration gives, by what the server says of the model that it serves, or by the name that the client gives."""
+        configured = self.config.upstream_model or self.targets.members[0].upstream_model
+        if configured and (found := format_for(configured)):
+            return found, "the configured name says so"
+        identity = self.targets.identity
+        served = None if identity is None else identity.find(configured or model)
+        if identity is not None and served is not None:
+            for name in (served.name, *served.names):
+                if found := format_for(name):
+                    return (
+                        found,
+                        "the model's name says so" if name == served.name else f"the name {quote(name)} says so",
+                    )
+            if identity.template is not None and (found := format_of_template(identity.template)):
+                return found, "its chat template says so"
+        if found := format_for(model):
+            return found, "the requested name says so"
+        return None, "no name tells the model's family"
+
+    def require(self, model: str) -> None:
+        """Raise `ClientFault` `model_not_found` for a model that no server lists, where the options want that."""
+        if self.options.unknown_model != "error" or self.config.upstream_model is not None or model in self.names:
+            return
+        listed = self.targets.listed()
+        if listed is None or model in listed:
+            return
+        shown = [name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…" for name in listed[:SHOWN]]
+        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+        raise ClientFault(
+            f"The model {quote(model)} does not exist here.",
+            code="model_not_found",
+            param="model",
+            hint=f"Served: {', '.join(map(quote, shown)) or 'none'}{more}.",
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which clients see it: no globs."""
+        return tuple(name for name in (self.config.model, *self.config.aliases) if not _is_glob(name))
+
+
+class Router:
+    """Finds the route of a model name."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._exact: dict[str, Route] = {}
+        self._globs: list[tuple[str, Route]] = []
+        self._found: dict[str, Route] = {}
+        for route in self.routes:
+            for name in (route.config.model, *route.config.aliases):
+                if _is_glob(name):
+                    self._globs.append((name, route))
+                else:
+                    self._exact.setdefault(name, route)
+
+    def find(self, model: str) -> Route:
+        """The route of `model`. Raises `ClientFault` `model_not_found`."""
+        route = self._exact.get(model) or self._found.get(model)
+        if route is not None:
+            return route
+        for pattern, route in self._globs:
+            if fnmatchcase(model, pattern):
+                if len(self._found) >= MAX_FOUND:
+                    self._found.clear()
+                self._found[model] = route
+                return route
+        known = ", ".join(sorted(self._exact)) or "none"
+        raise ClientFault(
+            f"The model {quote(model)} does not exist here.",
+            code="model_not_found",
+            param="model",
+            hint=f"Models of this gateway: {known}.",
+        )
+
+
+def _is_glob(name: str) -> bool:
+    return any(c in name for c in "*?[")

@@ -1,0 +1,292 @@
+"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life, the end.
+
+Rules:
+
+1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task of the
+   exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response that is not
+   plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
+2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP status
+   (spec/errors). After it an error is in-band.
+3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
+   transport's own buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from sys import maxsize
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http import StreamWriter
+
+from ..backends.connections import too_large
+from ..errors import BackendFault, Defect, GatewayError
+from ..events import Fault, Finish
+from ..ingress.pulse import Pulse
+from ..protocols.base import KEEPALIVE
+from ..record import AccessRecord
+from .exchange import Exchange
+from .heads import send_whole
+from .lanes import Events, Raw, ShownLane, choose
+from .reply import Reply
+from .whole import Known, WholeReply, body_of, note_usage
+
+LOG: Final = logging.getLogger("toolwire")
+
+LINGER_S: Final = 0.2
+"""How long a backend that has said all is given to end its stream, so that its connection can be kept."""
+
+HELD_BYTES: Final = 64 * 1024
+"""So much is kept for headers that have to wait, before reading pauses."""
+
+
+async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
+    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises `GatewayError` as long as
+    nothing was. A whole answer on which others work outside of the gateway comes back unsent: then aiohttp sends it."""
+    if exchange.received.stream:
+        await Outlet(request, exchange, reply, pulse).run()
+        return reply
+    body = await body_of(exchange, reply)
+    exchange.record.wrote()
+    show_output(exchange.record, body)
+    if not await send_whole(request, reply, body):
+        reply = WholeReply.become(reply, Known(exchange, reply.source, body=body))
+    exchange.record.status = reply.status
+    return reply
+
+
+def show_output(record: AccessRecord, data: object) -> None:
+    """Let those who look on see a piece of the answer's body."""
+    for observer in record.observers:
+        if observer.output is not None and isinstance(data, bytes):
+            observer.output(data)
+
+
+class Outlet:
+    """Sends one streamed answer."""
+
+    def __init__(self, request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> None:
+        self._request = request
+        self._client = request.protocol
+        self._exchange = exchange
+        self._reply = reply
+        self._pulse = pulse
+        self._lane, self._pumped = choose(exchange, reply)
+        self._room = maxsize if isinstance(self._lane, Raw) else exchange.route.limits.stream_bytes
+        outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
+        if outputs:
+            self._lane = ShownLane(self._lane, outputs)
+        self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
+        self._pending = bytearray()
+        self._free = asyncio.Event()  # nothing is kept
+        self._news = asyncio.Event()
+        self._silent = False
+        self._stopped: GatewayError | None = None
+        self._committed = reply.prepared  # by a middleware
+        self._busy_s = 0.0
+
+    async def run(self) -> None:
+        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
+        reading = asyncio.get_running_loop().create_task(self._read() if self._pumped else self._take())
+        reading.add_done_callback(lambda _: self._news.set())
+        self._pulse.attend(self._beat, self._stop)
+        try:
+            try:
+                await self._attend(reading)
+                await self._conclude(reading)
+            except Exception as error:
+                if isinstance(error, ConnectionError) or not (self._committed or self._lane.spoke):
+                    raise
+                await self._break_off(error)
+            await self._reply.write_eof()
+            self._exchange.record.status = self._reply.status
+            if self._lane.drained and not reading.done():
+                await asyncio.wait({reading}, timeout=LINGER_S)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # whatever it says now comes after the end
+
+    # --- the task that reads ----------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        before = time.monotonic()
+        try:
+            await self._reply.source.pump(self._sink)
+        finally:
+            self._reply.waited_s += time.monotonic() - before - self._busy_s
+
+    async def _take(self) -> None:
+        lane = self._lane
+        assert isinstance(lane, Events | ShownLane)
+        async with aclosing(self._reply.events()) as batches:
+            async for batch in batches:
+                self._give(lane.take(batch), time.monotonic())
+                if lane.over:
+                    return
+                if lane.spoke:
+                    await self._free.wait()
+
+    def _sink(self, data: bytes) -> None:
+        before = time.monotonic()
+        self._room -= len(data)
+        if self._room < 0:
+            raise too_large(self._exchange.route.limits.stream_bytes)
+        self._give(self._lane.feed(data), before)
+        self._busy_s += time.monotonic() - before
+
+    def _give(self, data: bytes, now: float) -> None:
+        """Write one chunk, or keep what cannot be written without waiting and wake up the other task."""
+        transport = self._transport
+        if transport is None:
+            self._keep(data)
+        elif data:
+            if transport.is_closing():
+                raise ConnectionResetError("the client is gone")
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
+            self._pulse.last = now
+            if self._client.writing_paused:
+                self._transport = None
+                self._free.clear()
+                self._reply.source.pause()
+                self._news.set()
+        if self._lane.over:
+            self._news.set()
+
+    def _keep(self, data: bytes) -> None:
+        if data:
+            self._pending += data
+            self._free.clear()
+            if len(self._pending) > HELD_BYTES:
+                self._reply.source.pause()
+        if self._lane.spoke:
+            self._news.set()
+
+    def _beat(self) -> None:
+        self._silent = True
+        self._news.set()
+
+    def _stop(self, reason: GatewayError) -> None:
+        self._stopped = reason
+        self._news.set()
+
+    # --- the task of the exchange -----------------------------------------------------------------------------------
+
+    async def _attend(self, reading: asyncio.Task[None]) -> None:
+        """Do what has to wait, until the stream is over."""
+        lane = self._lane
+        while not reading.done():
+            await self._news.wait()
+            self._news.clear()
+            if lane.over or self._stopped is not None:
+                return
+            if lane.spoke or self._silent:
+                await self._commit()
+            if self._silent:
+                self._silent = False
+                await self._show_life()
+
+    async def _conclude(self, reading: asyncio.Task[None]) -> None:
+        lane = self._lane
+        if self._stopped is not None:
+            reading.cancel()
+            await asyncio.wait({reading})
+        if not lane.over:
+            error = self._stopped or reading.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            self._pending += lane.finish(error)
+        self._pending += await lane.settle()
+        while lane.continues:
+            await self._go_on(reading)
+            self._pending += await lane.settle()
+        if isinstance(lane.last, Fault):
+            if not (self._committed or lane.spoke):
+                raise lane.last.error
+            self._note(lane.last.error)
+        await self._commit()
+        if isinstance(lane.last, Finish):
+            note_usage(self._exchange, lane.last.usage, None)
+
+    async def _go_on(self, reading: asyncio.Task[None]) -> None:
+        """Send what comes in place of the end, as it comes."""
+        await asyncio.wait({reading}, timeout=LINGER_S)
+        reading.cancel()
+        await asyncio.wait({reading})
+        following = asyncio.get_running_loop().create_task(self._follow(self._lane.go_on()))
+        following.add_done_callback(lambda _: self._news.set())
+        try:
+            if self._stopped is None:
+                await self._attend(following)
+            if self._lane.over:
+                await following  # it is about to end
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+        if not self._lane.over:
+            error = self._stopped or (None if following.cancelled() else following.exception())
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
+            self._pending += self._lane.give_up(error or ended)
+
+    async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                self._give(data, time.monotonic())
+                if self._lane.spoke and not self._lane.over:
+                    await self._free.wait()
+
+    async def _break_off(self, error: Exception) -> None:
+        shown = _visible(error, self._exchange)
+        self._note(shown)
+        self._pending += self._lane.fail(shown)
+        await self._commit()
+
+    def _note(self, error: GatewayError) -> None:
+        self._exchange.failure = error
+        self._exchange.record.ended_by(error)
+
+    async def _commit(self) -> None:
+        """Send the headers, if that has not been done, and all that is kept, at the client's pace."""
+        reply = self._reply
+        if not self._committed:
+            self._committed = True
+            reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
+            reply.headers["Cache-Control"] = "no-cache"
+            reply.headers["X-Accel-Buffering"] = "no"
+            await reply.prepare(self._request)
+            self._exchange.record.wrote()
+        writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
+        assert writer is not None
+        while True:
+            await writer.drain()
+            if not self._pending:
+                break
+            data = bytes(self._pending)
+            self._pending.clear()
+            await reply.write(data)
+            self._pulse.last = time.monotonic()
+        if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
+            writer.send_headers()
+            self._transport = writer.transport
+        self._free.set()
+        reply.source.resume()
+
+    async def _show_life(self) -> None:
+        lasting = self._exchange.route.options.responses
+        as_comment = lasting.keepalive == "event" and time.monotonic() - self._pulse.last < lasting.event_s
+        await self._reply.write(KEEPALIVE if as_comment else self._lane.keepalive())
+
+
+def _visible(error: Exception, exchange: Exchange) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    LOG.error("exchange %s failed after its stream began", exchange.id, exc_info=error)
+    return Defect("The gateway failed while it streamed.", hint="The log has the reason under this request's id.")

@@ -1,0 +1,177 @@
+"""Stored responses over HTTP (R8.14): `GET`, `DELETE`, `input_items`, `cancel`.
+
+Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from ..errors import ClientFault, Unavailable, quote
+from ..store.base import ResponseStore, StoreUnavailable, Turn
+from .delivery import OWNER
+from .reply import Reply
+
+MAX_PAGE: Final = 100
+DEFAULT_PAGE: Final = 20
+
+
+PRUNE_S: Final = 60.0
+"""How often expired turns are removed, at most."""
+
+
+class Conversations:
+    """What an application knows about conversations: the store, and the responses that are being made in this process.
+
+    The store is opened when it is first used, so that nobody needs a place for it who never stores. `running` maps
+    (response id, owner) to the reply that is being sent; cancelling one closes it and notes its id in `cancelled`, so that
+    whoever sends it can tell a cancelled answer from a broken one.
+    """
+
+    def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
+        self.max_age_s = max_age_s
+        self.running: dict[tuple[str, str], Reply] = {}
+        self.cancelled: set[str] = set()
+        self._store = store
+        self._open = False
+        self._opening = asyncio.Lock()
+        self._pruned = 0.0
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    @property
+    def keeps(self) -> bool:
+        """There is a store."""
+        return self._store is not None
+
+    async def get(self, ident: str, owner: str) -> Turn | None:
+        """A turn. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        return None if store is None else await store.get(ident, owner)
+
+    async def get_chain(self, ident: str, owner: str) -> tuple[Turn, ...] | None:
+        """A conversation, oldest first. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        return None if store is None else await store.get_chain(ident, owner)
+
+    async def put(self, turn: Turn) -> None:
+        """Keep a turn. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        if store is None:
+            return
+        await store.put(turn)
+        now = time.time()
+        if now - self._pruned >= PRUNE_S:
+            self._pruned = now
+            await store.prune(now)
+
+    async def delete(self, ident: str, owner: str) -> bool:
+        """Forget a turn; whether it was there. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        return store is not None and await store.delete(ident, owner)
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do something that nobody can wait for any more; `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Finish what is under way and close the store, if it was opened."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._store is not None and self._open:
+            await self._store.close()
+
+    async def _opened(self) -> ResponseStore | None:
+        if self._store is not None and not self._open:
+            async with self._opening:
+                if not self._open:
+                    await self._store.start()
+                    self._open = True
+        return self._store
+
+
+CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
+
+
+async def read(request: web.Request) -> web.Response:
+    """The response as it is now."""
+    return _json((await _turn(request)).resource)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Forget a response. Conversations that go on from it end."""
+    turn = await _turn(request)
+    try:
+        await request.app[CONVERSATIONS].delete(turn.id, turn.owner)
+    except StoreUnavailable as error:
+        raise away(error) from error
+    return _json({"id": turn.id, "object": "response", "deleted": True})
+
+
+async def list_input(request: web.Request) -> web.Response:
+    """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    items = list((await _turn(request)).input)
+    query = request.query
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
+    text = query.get("limit", str(DEFAULT_PAGE))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
+        raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
+    if order == "desc":
+        items.reverse()
+    after = query.get("after")
+    if after is not None:
+        ids = [item.get("id") for item in items]
+        if after not in ids:
+            raise ClientFault(f"No input item has the id {quote(after)}.", param="after")
+        items = items[ids.index(after) + 1 :]
+    page = items[: int(text)]
+    return _json(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0].get("id") if page else None,
+            "last_id": page[-1].get("id") if page else None,
+            "has_more": len(items) > len(page),
+        }
+    )
+
+
+async def cancel(request: web.Request) -> web.Response:
+    """Stop a response that is being made by this process; one that is over stays as it is."""
+    turn = await _turn(request)
+    conversations = request.app[CONVERSATIONS]
+    reply = conversations.running.get((turn.id, turn.owner))
+    if turn.resource.get("status") != "in_progress" or reply is None:
+        return _json(turn.resource)
+    conversations.cancelled.add(turn.id)
+    await reply.close()
+    return _json({**turn.resource, "status": "cancelled"})
+
+
+def away(error: StoreUnavailable) -> Unavailable:
+    """What the client gets to see when the store cannot be reached."""
+    return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)
+
+
+async def _turn(request: web.Request) -> Turn:
+    ident = request.match_info["id"]
+    try:
+        turn = await request.app[CONVERSATIONS].get(ident, request[OWNER])
+    except StoreUnavailable as error:
+        raise away(error) from error
+    if turn is None:
+        raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
+    return turn
+
+
+def _json(value: Mapping[str, Any]) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")

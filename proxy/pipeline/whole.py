@@ -1,0 +1,235 @@
+"""Whole answers: from a reply to the bytes of a body.
+
+Rules:
+
+1. An answer that nobody touched goes out in the bytes in which it came, provided they are a JSON object and no error; any other is
+   written anew in the client's protocol.
+2. Who works on an answer as aiohttp knows it gets a whole one when all of it has come, as a `web.Response` (`WholeReply`). It is
+   still a `Reply`: whoever stands further out may map it, and its audits see what is sent.
+3. Bytes are made when somebody asks for them, and again if what they were made of has changed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import orjson
+from aiohttp import web
+
+from ..backends.base import Source
+from ..backends.leaks import check_whole
+from ..backends.refusals import cleaned
+from ..errors import GatewayError
+from ..events import unfold
+from ..model import ModelReply, Usage
+from ..protocols.base import ServerSide
+from .exchange import Exchange
+from .heads import USAGE_SOURCE
+from .reply import Batches, Given, Reply
+
+JSON: Final = "application/json"
+
+
+async def body_of(exchange: Exchange, reply: Reply) -> bytes:
+    """The body in which a whole answer goes out, after all stages and audits. Raises the `GatewayError` with which it broke off."""
+    if isinstance(reply, WholeReply) and not reply.stages:
+        if reply.audits:
+            await reply.audited(reply.source.said())
+        return reply.source.written()
+    if _passes(exchange, reply):
+        return await _passed(exchange, reply)
+    return exchange.protocol.write_reply(await _said(exchange, reply), exchange.write_options())
+
+
+async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
+    """The same reply, when all of its answer has come and gone through the stages. The audits wait. Raises the `GatewayError`
+    with which it broke off."""
+    if isinstance(reply, WholeReply) and not reply.stages:
+        return reply
+    before, audits, reply.audits = reply.source, reply.audits, []
+    try:
+        if _passes(exchange, reply):
+            known = Known(exchange, before, body=await _passed(exchange, reply), protocol=before.protocol)
+        else:
+            known = Known(exchange, before, answer=await _said(exchange, reply))
+    finally:
+        reply.audits = audits
+    return WholeReply.become(reply, known)
+
+
+def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
+    """What a middleware answers that was given `given`: that reply with another body, or a response of its own.
+
+    If the client's protocol can read it, it is `given` with these bytes, so that those further out and the audits see what the client
+    gets. Else it is the middleware's own answer, and nobody's reply.
+    """
+    body = _plain_body(response)
+    if body is not None:
+        with suppress(GatewayError):
+            known = Known(exchange, given.source, answer=exchange.protocol.read_reply(body), body=body)
+            if response is not given:
+                for name in _aiohttps(given):
+                    del vars(given)[name]
+                vars(given).update(vars(response))
+            return WholeReply.become(given, known)
+    return own_response(response) if isinstance(response, WholeReply) else response
+
+
+def _plain_body(response: web.StreamResponse) -> bytes | None:
+    """The bytes of a response that may be a whole answer, as far as its head says."""
+    if type(response) not in (web.Response, WholeReply) or response.status >= 400 or response.prepared:
+        return None
+    if response.content_type != JSON or "Content-Encoding" in response.headers:
+        return None
+    body = cast(web.Response, response).body
+    return bytes(body) if isinstance(body, bytes | bytearray) else None
+
+
+def own_response(response: web.Response) -> web.Response:
+    """An aiohttp response, and nothing else, with all that is in this one."""
+    own = web.Response()
+    vars(own).update((name, vars(response)[name]) for name in _aiohttps(response))
+    return own
+
+
+def _aiohttps(response: web.Response) -> list[str]:
+    """The names of what aiohttp keeps in a response."""
+    plain = web.Response()
+    return [name for name in vars(response) if hasattr(plain, name)]
+
+
+def _passes(exchange: Exchange, reply: Reply) -> bool:
+    """Whether nobody touched it."""
+    protocol = reply.source.protocol
+    untouched = not reply.stages and not reply.streamed
+    return untouched and protocol is not None and protocol.name == exchange.protocol.name
+
+
+async def _passed(exchange: Exchange, reply: Reply) -> bytes:
+    """The bytes of a whole answer as they are."""
+    protocol = reply.source.protocol
+    assert protocol is not None
+    body = await reply.wire_body()
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict) or value.get("error"):
+        try:
+            protocol.read_reply(body)
+        except GatewayError as error:
+            raise cleaned(error, private=reply.source.private) from None
+    check_whole(reply.source.private, body)
+    if reply.audits:
+        with suppress(GatewayError):  # it may be odd and pass all the same
+            await reply.audited(protocol.read_reply(body))
+    return body
+
+
+async def _said(exchange: Exchange, reply: Reply) -> ModelReply:
+    """What a whole answer says, after its stages."""
+    answer = await reply.whole()
+    note_usage(exchange, answer.usage, reply)
+    return answer
+
+
+def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
+    """Put the counts of tokens into the access line, and where they come from also into the head of an unsent `reply`."""
+    if usage is None:
+        return
+    record = exchange.record
+    record.note("input_tokens", usage.input_tokens)
+    record.note("output_tokens", usage.output_tokens)
+    source = "estimate" if usage.estimated else "backend"
+    record.note("usage_source", source)
+    if reply is not None:
+        reply.headers[USAGE_SOURCE] = source
+
+
+class Known(Given):
+    """A whole answer that is there: what was said, or its bytes, or both. Each is made of the other when it is asked for.
+
+    `before` is where it came from, and is closed with it. `body` are bytes that are to be sent as they are; `protocol` is theirs if
+    they are a model server's.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        before: Source,
+        *,
+        answer: ModelReply | None = None,
+        body: bytes | None = None,
+        protocol: ServerSide | None = None,
+    ) -> None:
+        super().__init__([])
+        self.private = before.private
+        self.queued_s = before.queued_s
+        self.protocol = protocol
+        self._exchange = exchange
+        self._before = before
+        self._answer = answer
+        self._body = body
+        self._echoes: object = None  # the request that bytes of ours repeat
+
+    def said(self) -> ModelReply:
+        """What the answer says. Raises `BackendFault` if the bytes are no answer."""
+        if self._answer is None:
+            assert self._body is not None
+            self._answer = self._exchange.protocol.read_reply(self._body)
+        return self._answer
+
+    def written(self) -> bytes:
+        """The bytes of the body."""
+        exchange = self._exchange
+        if self._body is None or (self._echoes is not None and self._echoes is not exchange.body):
+            self._echoes = exchange.body
+            self._body = exchange.protocol.write_reply(self.said(), exchange.write_options())
+        return self._body
+
+    async def batches(self) -> Batches:
+        yield unfold(self.said())
+
+    async def body(self) -> bytes:
+        return self.written()
+
+    async def reply(self) -> ModelReply:
+        return self.said()
+
+    async def close(self) -> None:
+        await self._before.close()
+
+
+class WholeReply(web.Response, Reply):
+    """A whole answer that has come and has not been sent."""
+
+    source: Known
+
+    @classmethod
+    def become(cls, reply: Reply, known: Known) -> WholeReply:
+        """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it there."""
+        reply.source, reply.streamed = known, False
+        reply.stages.clear()
+        vars(reply).pop("_body", None)
+        reply.__class__ = cls
+        for name, value in vars(web.Response(content_type=JSON)).items():
+            if name == "_headers":
+                reply.headers.setdefault("Content-Type", JSON)
+            elif name != "_body":
+                vars(reply).setdefault(name, value)
+        assert isinstance(reply, cls)
+        return reply
+
+    @property
+    def replaced(self) -> bool:
+        """Somebody has set the body or the text."""
+        return "_body" in vars(self)
+
+    @property
+    def _body(self) -> Any:  # where aiohttp's `body`, `text`, `content_length` and all that sends find the body
+        return vars(self)["_body"] if self.replaced else self.source.written()
+
+    @_body.setter
+    def _body(self, body: Any) -> None:
+        vars(self)["_body"] = body

@@ -1,0 +1,1 @@
+"""What a model that only writes text is told: the tools, and the conversation so far."""

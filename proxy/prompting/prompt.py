@@ -1,0 +1,197 @@
+"""The prompt segment that teaches tools: template, policy sentences and the text that comes of them (R5.2 to R5.5).
+
+Rules of this module:
+
+1. The segment is a function of tools, choice, parallel and template: equal input, equal bytes, tools in the client's order.
+2. A template is text with the four placeholders and nothing else to be escaped: braces in schemas and descriptions stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, Final
+
+import orjson
+
+from ..config import PromptConfig
+from ..formats.base import ToolFormat, escaping_for
+from ..formats.longjson import compact
+from ..formats.rendering import taught_description, taught_name, with_groups
+from ..formats.values import Escape
+from ..model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+
+PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
+"""What a template must hold, in braces."""
+
+DEFAULT_TEMPLATE: Final = """# Tools
+
+You can call tools. Each line lists one tool: its name, what it does, and its parameters as JSON Schema.
+<tools>
+{tools}
+</tools>
+
+{format}
+
+{policy}
+
+{examples}"""
+
+_SLOT: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+REMINDER: Final = "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
+"""The built-in line at the end of what the user says, where the model may choose."""
+REMINDER_OF_ANY: Final = "Answer with a call of a tool of the list, in the form that was shown."
+"""Where a call is demanded."""
+REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form that was shown."
+"""Where a tool is named."""
+
+_SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
+
+NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
+"""The sentence for `tool_choice: none`."""
+
+
+def check_template(text: str) -> list[str]:
+    """The placeholders that `text` lacks, such as `{tools}`. Each one missing is a configuration error (R5.4)."""
+    present = set(_SLOT.findall(text))
+    return [f"{{{name}}}" for name in PLACEHOLDERS if name not in present]
+
+
+def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape: Escape = str) -> str:
+    """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their names."""
+    if choice.mode == "none":
+        return NEVER
+
+    def named(those: Sequence[ToolSpec]) -> str:
+        return ", ".join(f"`{escape(taught_name(tool))}`" for tool in those)
+
+    names = named(tools)
+    sentences = []
+    match choice.mode:
+        case "required":
+            sentences.append("You must call at least one tool in this answer.")
+        case "named":
+            sentences.append(f"You must call the tool {names} in this answer, and no other tool.")
+        case _:
+            sentences.append("Call a tool when it helps; else answer in plain text.")
+    if choice.allowed is not None:
+        sentences.append(f"Only these tools may be called: {names}.")
+    if parallel:
+        sentences.append("Several calls may follow one another in one answer.")
+    else:
+        sentences.append("Make only one call in an answer.")
+    strict = [tool for tool in tools if tool.strict is True]
+    if strict:
+        those = "" if len(strict) == len(tools) else f" for {named(strict)}"
+        sentences.append(
+            f"The arguments{those} must conform exactly to the JSON Schema: every required property, right types, "
+            "nothing that is not declared."
+        )
+    return " ".join(sentences)
+
+
+def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:
+    """The text that teaches the tools of `request`; empty if it has none to teach. `also`: what else than the format's own markers the
+    route reads as such. A format without a layout writes what it likes; there only its own are known to be no data.
+
+    Under `tool_choice: none` only the sentence that forbids calls, unless `inject_when_none` asks for the tools as well.
+    """
+    tools = request.callable_tools
+    if request.tool_choice.mode == "none":
+        tools = tuple(tool for tool in request.tools if tool.kind != "hosted")
+        if tools and not prompt.inject_when_none:
+            return NEVER
+    if not tools:
+        return ""
+    shown = tool_format.render_tools(with_groups(tools))
+    values = {
+        "tools": shown if tool_format.layout is None else escaping_for(tool_format, also).json(shown),
+        "policy": policy(tools, request.tool_choice, request.parallel_tool_calls, escaping_for(tool_format).value),
+        "format": tool_format.instructions,
+        "examples": prompt.examples,
+    }
+    # One pass: what was put in is never searched for placeholders.
+    return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or DEFAULT_TEMPLATE).strip()
+
+
+def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
+    """The line at the end of what the user says (R23.7); empty if there is none, or no tool can be called.
+
+    In a text of one's own `{tools}` are the names of the tools that may be called, and `{format}` is a call as it is written.
+    """
+    tools, chosen = request.callable_tools, prompt.reminder
+    if not tools or chosen in (False, "off", ""):
+        return ""
+    if chosen in (True, "on"):
+        chosen = {"required": REMINDER_OF_ANY, "named": REMINDER_OF_ONE}.get(request.tool_choice.mode, REMINDER)
+    escape = escaping_for(tool_format).value
+    values = {
+        "tools": ", ".join(f"`{escape(taught_name(tool))}`" for tool in tools),
+        "format": tool_format.render_call(ToolUse("", "TOOL", '{"KEY":"VALUE"}')),
+    }
+    return _SHORT_SLOT.sub(lambda slot: values[slot[1]], str(chosen))
+
+
+def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:
+    """What the prompt says of `response_format` where the backend is not told in its own way (R2.22)."""
+    schema = (form.get("json_schema") or {}).get("schema") if form.get("type") == "json_schema" else None
+    if schema is None:
+        return (
+            "When you answer in text, the whole answer is one JSON object and nothing else, without a Markdown fence."
+        )
+    shown = escaping_for(tool_format).json(compact(schema))
+    return (
+        "When you answer in text, the whole answer is one JSON value that fits this JSON Schema and nothing else, without a "
+        f"Markdown fence:\n{shown}"
+    )
+
+
+def content_key(request: ModelRequest, *more: object) -> bytes:
+    """A digest of everything that decides how the tools of `request` are taught. `more` must have a stable `repr`."""
+    digest = blake2b(digest_size=16)
+    choice = request.tool_choice
+    digest.update(repr((choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, more)).encode())
+    for tool in request.tools:
+        group = (tool.namespace, tool.namespace_description)
+        shown = (tool.name, taught_description(tool), tool.parameters, tool.strict, tool.kind, *group)
+        try:
+            digest.update(b"\0" + orjson.dumps(shown))
+        except TypeError:  # half a character, a huge number, a mapping of another class: rare, and slower
+            digest.update(b"\0" + compact(shown).encode(errors="surrogatepass"))
+    return digest.digest()
+
+
+class TextCache:
+    """A bounded least-recently-used cache of texts by content (R3.9). Each owner has its own; threads may share it.
+
+    At most `entries` texts and `chars` characters are kept. None is a text of no length that says "there is none".
+    """
+
+    def __init__(self, entries: int, chars: int = 16 * 1024 * 1024) -> None:
+        self.entries = entries
+        self.chars = chars
+        self._held = 0
+        self._texts: OrderedDict[bytes, str | None] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def get(self, key: bytes, build: Callable[[], str | None]) -> str | None:
+        """The text of `key`, built if it is not there."""
+        with self._lock:
+            if key in self._texts:
+                self._texts.move_to_end(key)
+                return self._texts[key]
+        text = build()  # outside the lock: two threads may both build, and get equal texts
+        with self._lock:
+            if key not in self._texts:
+                self._texts[key] = text
+                self._held += len(text or "")
+            while len(self._texts) > self.entries or self._held > self.chars:
+                self._held -= len(self._texts.popitem(last=False)[1] or "")
+        return text

@@ -1,0 +1,377 @@
+"""A conversation with tools as one that a text-only chat backend understands (R5). Pure functions.
+
+Rules of this module:
+
+1. A request without tools and without earlier calls or results comes back as the same object.
+2. Every tool result is there exactly once, right after the message that called, in the order of the calls; a result whose
+   call is unknown stays where it was (R5.8, C14).
+3. Results and what user and assistant said are data: they hold no marker of the format and no control token of a chat template
+   afterwards (R5.6). System and developer messages are instructions and stay as they are.
+4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and ends in another
+   is one.
+5. The model sees earlier calls only in a form that the route's scanner reads back (R5.7), unless `native` was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from ..formats.base import ToolFormat, earlier_calls, escaping_for
+from ..formats.brackets import MARKERS as BRACKET_MARKERS
+from ..formats.brackets import attribute as bracket_attribute
+from ..formats.brackets import is_word
+from ..formats.escaping import Markup, Pieces
+from ..formats.layout import plain_name
+from ..formats.longjson import compact
+from ..formats.rendering import is_json_object, result_pieces, result_text, taught_arguments, taught_name
+from ..formats.restoring import Escapes
+from ..judging.ids import is_given
+from ..model import (
+    Attempt,
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Role,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+)
+
+Placement = Literal["append", "prepend", "separate", "user"]
+Flatten = Literal["sentinel", "bracket", "native"]
+
+GO_ON: Final = "Continue."
+"""Said by the user where a transcript would not end with a user message (R5.8a)."""
+
+_HISTORY: Final = (ToolUse, ToolResult)
+
+_NONE: Final = ToolChoice("none")
+
+_Place = tuple[int, int]
+"""Where a call stands: message, part."""
+
+
+def inject(
+    request: ModelRequest,
+    segment: str,
+    tool_format: ToolFormat,
+    *,
+    placement: Placement = "append",
+    flatten: Flatten = "sentinel",
+    also: tuple[str, ...] = (),
+    escapes: Escapes | None = None,
+    reminder: str = "",
+    wire: str | None = None,
+) -> ModelRequest:
+    """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
+
+    An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it
+    (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was escaped,
+    so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
+    knows.
+    """
+    history = _has_history(request.messages)
+    if not segment and not history and not request.tools:
+        return request
+    messages: Sequence[Message] = request.messages
+    if flatten != "native" and not history:
+        writer = _Writer(tool_format, flatten == "bracket", also, escapes)
+        messages = [writer.talk(message, message.parts) for message in messages]
+    elif flatten != "native":
+        messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
+    if segment:
+        messages = placed(messages, segment, placement)
+    if reminder and _user_speaks_last(request.messages, wire):
+        messages = _reminded(messages, reminder, wire)
+    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
+    if last is None or last.role not in ("user", "tool"):
+        messages = [*messages, Message("user", (Text(GO_ON),))]
+    return replace(
+        request,
+        messages=tuple(messages),
+        tools=(),
+        tool_choice=_NONE,
+        parallel_tool_calls=True,
+    )
+
+
+def is_silent(message: Message, wire: str | None) -> bool:
+    """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
+    protocol `wire` (`proxy.backends.adapt.fit_parts`)."""
+
+    def unsaid(part: Part) -> bool:
+        foreign = isinstance(part, Opaque) and part.protocol != wire
+        return foreign or (isinstance(part, Reasoning) and not part.text)
+
+    return bool(message.parts) and all(map(unsaid, message.parts))
+
+
+def _has_history(messages: Iterable[Message]) -> bool:
+    for message in messages:
+        for part in message.parts:
+            if type(part) in _HISTORY:
+                return True
+    return False
+
+
+# --- the segment ----------------------------------------------------------------------------------------------------
+
+
+def _user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
+    """Whether the last message that says anything is the user's, and more than a tool's result."""
+    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
+    return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
+
+
+def _reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
+    """The messages with a line at the end of the last one that says anything."""
+    out = list(messages)
+    at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
+    out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
+    return out
+
+
+def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
+    """The messages with the segment in its place (R5.1).
+
+    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says; `separate`:
+    a system message behind those at the beginning; `user`: at the head of the first user message. Where there is no such
+    message a new one is made.
+    """
+    out = list(messages)
+    user = next((index for index, message in enumerate(out) if message.role == "user"), None)
+    systems = (index for index, message in enumerate(out[:user]) if message.role in ("system", "developer"))
+    found = user if placement == "user" else next(systems, None)
+    leading = next(
+        (index for index, message in enumerate(out) if message.role not in ("system", "developer")), len(out)
+    )
+    if placement == "separate" or found is None:
+        at = leading if placement in ("separate", "user") else 0
+        out.insert(at, Message("user" if placement == "user" else "system", (Text(segment),)))
+    else:
+        old = out[found]
+        parts = _joined(old.parts, segment, at_end=placement == "append")
+        out[found] = Message(old.role, parts, old.name, old.extra)
+    return out
+
+
+def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Part, ...]:
+    """Into the neighbouring text if there is one: many backends take only a plain string."""
+    edge = parts[-1 if at_end else 0] if parts else None
+    if not isinstance(edge, Text):
+        return (*parts, Text(segment)) if at_end else (Text(segment), *parts)
+    texts = (edge.text, segment) if at_end else (segment, edge.text)
+    joined = Text("\n\n".join(text for text in texts if text))
+    return (*parts[:-1], joined) if at_end else (joined, *parts[1:])
+
+
+# --- the history ----------------------------------------------------------------------------------------------------
+
+
+def flattened(
+    messages: Sequence[Message],
+    tool_format: ToolFormat,
+    *,
+    bracket: bool = False,
+    also: tuple[str, ...] = (),
+    escapes: Escapes | None = None,
+) -> list[Message]:
+    """Calls and results as text: calls in their assistant message, results as user messages right after it."""
+    writer = _Writer(tool_format, bracket, also, escapes)
+    answers, owner = _answers(messages)
+    own_id = None if bracket else tool_format.own_id
+    made = 0
+    out: list[Message] = []
+    for index, message in enumerate(messages):
+        uses = [part for part in message.parts if isinstance(part, ToolUse)]
+        orphans = [
+            part
+            for place, part in enumerate(message.parts)
+            if isinstance(part, ToolResult) and (index, place) not in owner
+        ]
+        rest = tuple(part for part in message.parts if not isinstance(part, ToolUse | ToolResult))
+        if uses:
+            shown = uses
+            if own_id is not None:
+                shown = [replace(use, call_id=own_id(use, number)) for number, use in enumerate(uses, made)]
+            made += len(uses)
+            out += writer.calling(message, rest, shown)
+            places = [place for place, part in enumerate(message.parts) if isinstance(part, ToolUse)]
+            results = [
+                # An id that was given out in place of the model's own says nothing to it.
+                replace(
+                    result,
+                    call_id=own.call_id if is_given(result.call_id) else result.call_id,
+                    name=result.name or taught_name(own),
+                )
+                for place, own in zip(places, shown, strict=True)
+                for result in answers.get((index, place), ())
+            ]
+            out += writer.results(results)
+            continue
+        out += writer.results(orphans)
+        if rest or not message.parts:
+            out.append(writer.talk(message, rest))
+    return out
+
+
+def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]]:
+    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called with
+    its id: some clients begin to count anew in every turn. Within that message unanswered calls come first."""
+    answers: dict[_Place, list[ToolResult]] = {}
+    owner: dict[_Place, _Place] = {}
+    latest: dict[str, list[_Place]] = {}
+    for index, message in enumerate(messages):
+        here: dict[str, list[_Place]] = {}
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolUse):
+                here.setdefault(part.call_id, []).append((index, place))
+            elif isinstance(part, ToolResult) and part.call_id in latest:
+                calls = latest[part.call_id]
+                call = next((call for call in calls if call not in answers), calls[-1])
+                answers.setdefault(call, []).append(part)
+                owner[index, place] = call
+        latest.update(here)
+    return answers, owner
+
+
+class _Writer:
+    """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route besides the
+    format's, `escapes` notes what was escaped."""
+
+    def __init__(
+        self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...], escapes: Escapes | None = None
+    ) -> None:
+        self.format = tool_format
+        self.bracket = bracket
+        self.alone = not bracket and tool_format.alone
+        self._also = also
+        self._escapes = escapes
+        self._escaping = escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
+        if escapes is not None:
+            escapes.markers = self._escaping.markers
+            self._escaping = self._escaping.noting(escapes)
+
+    def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
+        """A message without calls and results."""
+        role: Role = "user" if message.role == "tool" else message.role
+        name = message.name
+        if role in ("user", "assistant"):
+            parts = self._safe(parts)
+            name = None if name is None else self._escaping.text(name)
+        unchanged = role == message.role and name == message.name and (parts is message.parts or parts == message.parts)
+        return message if unchanged else replace(message, role=role, parts=parts, name=name)
+
+    def _safe(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """The parts without markers; the same object if there are none. Neighbouring texts become one (R5.9)."""
+        if len(parts) == 1 and type(part := parts[0]) is Text:  # most messages
+            text = self._escaping.text(part.text)
+            return parts if text is part.text else (Text(text),)
+        return self._composed(parts)
+
+    def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
+        """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave it out
+        and put them together: so they are looked at as one."""
+        texts = [part for part in parts if isinstance(part, str | Text)]
+        if texts and len(texts) == len(parts):
+            return (Text(self._escaping.compose([piece for part in texts for piece in self._pieces(part)])),)
+        written: list[Part | None] = []
+        several: list[list[str]] = []
+        for part in parts:
+            if isinstance(part, str | Text):
+                if not written or written[-1] is not None:
+                    written.append(None)  # the place of a text
+                    several.append([])
+                several[-1] += self._pieces(part)
+            else:
+                written.append(self._other(part))
+        whole = iter(self._escaping.compose_each(several))
+        return tuple([Text(next(whole)) if part is None else part for part in written])
+
+    def _pieces(self, part: Text | str) -> Pieces:
+        """A text as it is to be put together; in an attempt the format's own markers mean what they say, but for those of reasoning."""
+        if isinstance(part, str):
+            return (part,)
+        if not isinstance(part, Attempt):
+            return (part.text,)
+        grammar = self.format.grammar
+        thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
+        markers = sorted({*grammar.markers} - thoughts, key=len, reverse=True)
+        pieces = re.split(f"({'|'.join(map(re.escape, markers))})", part.text) if markers else [part.text]
+        return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+
+    def _other(self, part: Part) -> Part:
+        """A part that is no visible text, without markers in what a template might write."""
+        escape = self._escaping.text
+        match part:
+            case Refusal(text) if (safe := escape(text)) is not text:
+                return Refusal(safe)
+            case Reasoning(text) if (safe := escape(text)) is not text:
+                return replace(part, text=safe)
+            case Opaque(payload=Mapping() as payload):
+                shown = {key: escape(value) if isinstance(value, str) else value for key, value in payload.items()}
+                return part if shown == payload else replace(part, payload=shown)
+        return part
+
+    def calling(self, message: Message, rest: tuple[Part, ...], uses: Sequence[ToolUse]) -> list[Message]:
+        """An assistant message that called: what it said, then the calls."""
+        calls = self.calls(uses)
+        if self.alone and rest:  # such a format reads a call only where it is the whole message
+            return [self.talk(message, rest), self._with(message, calls)]
+        between = (Markup("\n"),) if rest and isinstance(rest[-1], Text) and rest[-1].text else ()
+        return [self._with(message, (*rest, *between, *calls))]
+
+    def _with(self, message: Message, parts: Sequence[Part | str]) -> Message:
+        name = message.name if message.name is None else self._escaping.text(message.name)
+        return Message(message.role, self._composed(parts), name, message.extra)
+
+    def calls(self, uses: Sequence[ToolUse]) -> Pieces:
+        """The calls of one message."""
+        if self.bracket:
+            lines = [(Markup("\n"), *self._bracket_call(use)) for use in uses]
+            return [piece for line in lines for piece in line][1:]
+        if self.format.layout is not None:
+            return (Markup(earlier_calls(self.format, uses, self._also, self._escapes)),)
+        if self.format.render_calls is not None:
+            return (Markup(self.format.render_calls(uses)),)
+        return (Markup("\n".join(map(self.format.render_call, uses))),)
+
+    def results(self, results: Iterable[ToolResult]) -> list[Message]:
+        """The results in one user message; none for none. Images follow the text of their result."""
+        parts: list[Part | str] = []
+        for result in results:
+            if parts and isinstance(parts[-1], str):
+                parts.append(Markup("\n"))
+            parts += self._bracket_result(result) if self.bracket else self._result(result)
+            parts += [part for part in result.parts if isinstance(part, Image)]
+        return [Message("user", self._composed(parts))] if parts else []
+
+    def _result(self, result: ToolResult) -> Pieces:
+        if self.format.layout is None:
+            return (Markup(self.format.render_result(result)),)
+        return result_pieces(result, self._escaping)
+
+    def _bracket_call(self, use: ToolUse) -> Pieces:
+        ids = (("id", use.item_id), ("call_id", use.call_id))
+        shown = [f"{key}={text} " for key, value in ids if value and is_word(text := self._attribute(value))]
+        arguments = taught_arguments(use)
+        if not is_json_object(arguments):
+            arguments = compact({"arguments": arguments})  # broken ones, so that the call can still be read
+        written = Markup(self._escaping.json(arguments))
+        name = self._attribute(plain_name(use))
+        return Markup(f"[function_call {''.join(shown)}name={name} arguments="), written, Markup("]")
+
+    def _bracket_result(self, result: ToolResult) -> Pieces:
+        opener = Markup(f"[function_call_output call_id={self._attribute(result.call_id)} output=")
+        return opener, result_text(result), Markup("]")
+
+    def _attribute(self, value: str) -> str:
+        return bracket_attribute(value, self._escaping)

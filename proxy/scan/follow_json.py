@@ -1,0 +1,497 @@
+"""JSON while it comes (R6.13). See `live.py`.
+
+`ObjectReader` finds the end of what a model wrote, however it is written. These two read the same bytes strictly, one step behind,
+and stop for good where RFC 8259 does. What they give out by then is the beginning of valid JSON, and of whatever the text will be
+repaired to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ._grammar import SPACE
+from .repair import MAX_DEPTH
+
+_SPACE: Final = SPACE.encode()
+_QUOTE: Final = ord('"')
+_SLASH: Final = ord("\\")
+_SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-."
+_WHOLE_SCALAR: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]+')
+_ROOTS: Final = b'{["' + _SCALAR
+_HEX: Final = b"0123456789abcdefABCDEF"
+_ESCAPES: Final = {ord(a): ord(b) for a, b in zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True)}
+_UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}".encode()
+
+# What `JsonText` waits for.
+_VALUE: Final = 0
+_FIRST_ITEM: Final = 1
+_FIRST_KEY: Final = 2
+_KEY: Final = 3
+_COLON: Final = 4
+_NEXT: Final = 5
+_STRING: Final = 6
+_ESCAPE: Final = 7
+_DIGITS: Final = 8
+_WORD: Final = 9
+ENDED: Final = 10
+FAILED: Final = 11
+
+
+class JsonText:
+    """Follows one JSON value. Certain are whole tokens and the characters of strings, escapes whole; not a comma or the end of a
+    string, before something valid follows it, nor the outermost brackets: so what was given out of an object or an array never is
+    JSON by itself.
+
+    `given`: something was certain. `compact`: whitespace between tokens is left out. `roots`: what the value may begin with."""
+
+    __slots__ = (
+        "_arrays",
+        "_compact",
+        "_depth",
+        "_digits",
+        "_held",
+        "_is_key",
+        "_ready",
+        "_roots",
+        "_token",
+        "given",
+        "mode",
+    )
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._ready = bytearray()
+        self.begin(False)
+
+    def begin(self, compact: bool, roots: bytes = b"{") -> None:
+        """The value begins with the next byte, or behind whitespace. What was not taken of the one before stays."""
+        self._compact = compact
+        self._roots = roots
+        self._held.clear()
+        self._arrays = 0
+        self._depth = 0
+        self._digits = 0
+        self._token = 0
+        self._is_key = False
+        self.given = False
+        self.mode = _VALUE
+
+    def take(self) -> bytes:
+        """What became certain since the last call."""
+        ready = bytes(self._ready)
+        self._ready.clear()
+        return ready
+
+    def rest(self) -> bytes:
+        """What is missing of a value that has ended."""
+        return bytes(self._held)
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing but whitespace was read."""
+        return self.mode == _VALUE and self._depth == 0
+
+    def read(self, buf: bytes, pos: int, end: int) -> int:
+        """Read up to `end`, or until `mode` is `ENDED` (the position behind the value is returned) or `FAILED`."""
+        while pos < end and self.mode < ENDED:
+            mode = self.mode
+            byte = buf[pos]
+            if mode == _STRING:
+                plain = _PLAIN.match(buf, pos, end)
+                if plain is not None:
+                    self._be_certain(plain[0])
+                    pos = plain.end()
+                    continue
+                self._in_string(byte)
+            elif mode == _WORD:
+                if byte not in _SCALAR:
+                    self._end_word()
+                    continue
+                self._held.append(byte)
+            elif mode in (_ESCAPE, _DIGITS):
+                self._escape(byte)
+            elif byte in _SPACE:
+                if not self._compact:
+                    self._held.append(byte)
+            else:
+                self._token_begins(byte)
+            pos += 1
+        return pos
+
+    def _be_certain(self, more: bytes) -> None:
+        self._ready += self._held
+        self._ready += more
+        self._held.clear()
+        self.given = True
+
+    def _in_string(self, byte: int) -> None:
+        if byte == _QUOTE:
+            self._held.append(byte)
+            self._value_ended()
+            if self._is_key:
+                self.mode = _COLON
+        elif byte == _SLASH:
+            self._held.append(byte)
+            self.mode = _ESCAPE
+        else:
+            self.mode = FAILED
+
+    def _escape(self, byte: int) -> None:
+        self._held.append(byte)
+        if self.mode == _ESCAPE and byte == ord("u"):
+            self._digits = 4
+            self.mode = _DIGITS
+            return
+        self._digits -= 1
+        if byte not in (_ESCAPES if self.mode == _ESCAPE else _HEX):
+            self.mode = FAILED
+        elif self.mode == _ESCAPE or self._digits == 0:
+            self._be_certain(b"")
+            self.mode = _STRING
+
+    def _end_word(self) -> None:
+        if _WHOLE_SCALAR.fullmatch(self._held, self._token):
+            self._be_certain(b"")
+            self._value_ended()
+        else:
+            self.mode = FAILED
+
+    def _value_ended(self) -> None:
+        self.mode = _NEXT if self._depth else ENDED
+
+    def _token_begins(self, byte: int) -> None:
+        mode = self.mode
+        in_array = self._arrays & 1
+        value = mode in (_VALUE, _FIRST_ITEM)
+        if self._depth == 0 and byte not in self._roots:
+            self.mode = FAILED
+        elif byte == _QUOTE and (value or mode in (_FIRST_KEY, _KEY)):
+            self._is_key = not value
+            self._be_certain(b'"')
+            self.mode = _STRING
+        elif byte in b"{[" and value and self._depth < MAX_DEPTH:
+            self._open(byte)
+        elif byte in _SCALAR and value:
+            self._token = len(self._held)
+            self._held.append(byte)
+            self.mode = _WORD
+        elif byte == (ord("]") if in_array else ord("}")) and mode in (_FIRST_ITEM, _FIRST_KEY, _NEXT):
+            self._close(byte)
+        elif byte == ord(",") and mode == _NEXT:
+            self._held.append(byte)
+            self.mode = _VALUE if in_array else _KEY
+        elif byte == ord(":") and mode == _COLON:
+            self._be_certain(b":")
+            self.mode = _VALUE
+        else:
+            self.mode = FAILED
+
+    def _open(self, bracket: int) -> None:
+        array = bracket == ord("[")
+        if self._depth:
+            self._be_certain(b"[" if array else b"{")
+        else:
+            self._held.append(bracket)
+        self._depth += 1
+        self._arrays = self._arrays << 1 | array
+        self.mode = _FIRST_ITEM if array else _FIRST_KEY
+
+    def _close(self, bracket: int) -> None:
+        self._depth -= 1
+        self._arrays >>= 1
+        if self._depth:
+            self._be_certain(b"]" if bracket == ord("]") else b"}")
+        else:
+            self._held.append(bracket)
+        self._value_ended()
+
+
+# What `CallFollower` waits for, or reads.
+_CALLS: Final = 0
+_NAME_KEY: Final = 1
+_NEXT_KEY: Final = 2
+_IN_KEY: Final = 3
+_BEFORE_VALUE: Final = 4
+_ANY: Final = 5
+_OTHER: Final = 6
+_NAME: Final = 7
+_OBJECT: Final = 8
+_TEXT: Final = 9
+_BEHIND: Final = 10
+_ITEM: Final = 11
+_NEXT_ITEM: Final = 12
+_BEHIND_ITEM: Final = 13
+LOST: Final = 14
+
+# What the objects and arrays are that it is inside of.
+_LIST: Final = 0
+_CALL: Final = 1
+_INNER: Final = 2
+
+Passed = tuple[str, int]
+"""The name of a call without arguments, and where it begins."""
+
+
+class CallFollower:
+    """Follows the JSON of calls: an object, an array of them, or an object that holds such an array as `tool_calls`; OpenAI's
+    `function` between a call and its name too. Takes out the arguments: an object as it was written, or without whitespace, a
+    string as the text that it holds.
+
+    `is_json`: never, see `PythonFollower`. `begun`: name and first bytes of a call's arguments are known, it is for the scanner to open it. `name` is its name, `start` where
+    it begins, counted from the first byte, `passed` those before it that had no arguments to give out."""
+
+    __slots__ = (
+        *("_at", "_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
+        *("_other", "_parameters", "_text", "_word", "begun", "is_json", "name", "passed", "start"),
+    )
+
+    def __init__(self) -> None:
+        self._text = JsonText()
+        self._other = JsonText()
+        self._key = bytearray()
+        self._word = bytearray()
+        self._inside: list[int] = []
+        self.passed: list[Passed] = []
+        self.name: str | None = None
+        self.is_json = False
+        self.begin((), (), True, False, False)
+
+    def begin(
+        self, names: tuple[bytes, ...], parameters: tuple[bytes, ...], objects: bool, compact: bool, listed: bool
+    ) -> None:
+        """The next byte is a bracket. `names` and `parameters` are the keys of name and arguments; with `objects` arguments may be
+        an object, which is given out `compact`; with `listed` there may be an array of calls."""
+        self._names = names
+        self._parameters = parameters
+        self._objects = objects
+        self._compact = compact
+        self._listed = listed
+        self._inside.clear()
+        self.passed.clear()
+        self._at = 0
+        self._mode = _CALLS
+        self._escaped = False
+        self._code = -1
+        self._high = 0
+        self._text.take()
+        self._begin_call(0)
+
+    def begin_arguments(self) -> None:
+        """The next byte is the brace of arguments as such. Their call has its name elsewhere."""
+        self.begin((), (), True, False, False)
+        self.name = ""
+        self._mode = _OBJECT
+
+    def _begin_call(self, start: int) -> None:
+        self.start = start
+        self.name = None
+        self.begun = False
+        self._text.begin(False)
+
+    def take(self) -> bytes:
+        """What became certain of the arguments since the last call."""
+        return self._text.take()
+
+    def read(self, buf: bytes, pos: int, end: int) -> int:
+        """The next bytes, up to `end`, or less: when `begun` changes, something is to be done before more is read."""
+        first = pos
+        begun = self.begun
+        while pos < end and self._mode != LOST and self.begun == begun:
+            mode = self._mode
+            if mode in (_OBJECT, _OTHER):
+                text = self._text if mode == _OBJECT else self._other
+                pos = text.read(buf, pos, end)
+                if text.mode == ENDED:
+                    self._mode = _BEHIND
+                elif text.mode == FAILED:
+                    self._mode = LOST
+                self._look()
+                continue
+            if mode in (_TEXT, _NAME):
+                pos = self._string(buf, pos, end)
+                continue
+            byte = buf[pos]
+            pos += 1
+            if mode == _IN_KEY:
+                self._in_key(byte)
+            elif byte in _SPACE:
+                pass
+            elif mode == _ANY:
+                pos -= self._begin_value(byte)
+            else:
+                self._bracket(byte, self._at + pos - 1 - first)
+        self._at += pos - first
+        return end if self._mode == LOST else pos
+
+    def _look(self) -> None:
+        """Whether the call may be opened."""
+        if self._text.given and self.name is not None:
+            self.begun = True
+
+    def _bracket(self, byte: int, at: int) -> None:
+        """A byte between keys and values."""
+        mode = self._mode
+        if byte == _QUOTE and mode in (_NAME_KEY, _NEXT_KEY):
+            self._key.clear()
+            self._mode = _IN_KEY
+        elif byte == ord(":") and mode == _BEFORE_VALUE:
+            self._mode = _ANY
+        elif byte == ord(",") and mode == _BEHIND:
+            self._mode = _NEXT_KEY
+        elif byte == ord(",") and mode == _BEHIND_ITEM:
+            self._mode = _NEXT_ITEM
+        elif byte == ord("{") and mode in (_CALLS, _ITEM, _NEXT_ITEM):
+            if mode != _CALLS:
+                self._begin_call(at)
+            self._inside.append(_CALL)
+            self._mode = _NAME_KEY
+        elif byte == ord("[") and mode == _CALLS and self._listed:
+            self._inside.append(_LIST)
+            self._mode = _ITEM
+        elif byte == ord("}") and mode in (_NAME_KEY, _BEHIND):
+            self._close_object()
+        elif byte == ord("]") and mode in (_ITEM, _BEHIND_ITEM):
+            self._inside.pop()
+            self._mode = _BEHIND if self._inside else LOST
+        else:
+            self._mode = LOST
+
+    def _close_object(self) -> None:
+        closed = self._inside.pop()
+        if closed == _INNER:
+            self._mode = _BEHIND
+        elif not self._inside:
+            self._mode = LOST  # there is no more
+        elif self.name is None:
+            self._mode = LOST  # no call
+        else:
+            if not self.begun:
+                self.passed.append((self.name, self.start))
+            self._mode = _BEHIND_ITEM
+
+    def _in_key(self, byte: int) -> None:
+        if byte == _SLASH or byte < 0x20:
+            self._mode = LOST  # no key that is looked for has to be escaped
+        elif byte != _QUOTE:
+            self._key.append(byte)
+        elif self._names:
+            self._mode = _BEFORE_VALUE
+        else:  # the name is the key
+            self._mode = LOST if self.name is not None else _BEFORE_VALUE
+            self.name = self._key.decode()
+
+    def _begin_value(self, byte: int) -> int:
+        """The first byte of a value. Gives how many bytes are to be read again: 1 if it belongs to what is read next."""
+        key = bytes(self._key)
+        wanted = key in self._parameters or not self._names
+        if wanted and self._text.given:
+            self._mode = LOST  # a second time
+        elif byte == _QUOTE and (wanted or key in self._names):
+            self._word.clear()
+            self._mode = _TEXT if wanted else _NAME
+            if wanted:
+                self._text.begin(False)
+            elif self.name is not None:
+                self._mode = LOST
+            return 0
+        elif byte == ord("{") and wanted and self._objects:
+            self._text.begin(self._compact)
+            self._mode = _OBJECT
+        elif wanted and byte != ord("n"):
+            self._mode = LOST  # neither an object nor a string, nor null
+        elif self.name is None and key == b"function" and byte == ord("{") and self._inside[-1] == _CALL:
+            self._inside.append(_INNER)
+            self._mode = _NAME_KEY
+            return 0
+        elif self.name is None and key == b"tool_calls" and byte == ord("[") and self._inside == [_CALL]:
+            self._inside.append(_LIST)
+            self._mode = _ITEM
+            return 0
+        else:
+            self._other.begin(True, _ROOTS)
+            self._mode = _OTHER
+        return 1
+
+    def _string(self, buf: bytes, pos: int, end: int) -> int:
+        """More of a string whose text is wanted."""
+        plain = None if self._code >= 0 or self._escaped or self._high else _PLAIN.match(buf, pos, end)
+        if plain is not None:
+            self._word += plain[0]
+            pos = plain.end()
+        elif buf[pos] == _QUOTE and self._code < 0 and not self._escaped:
+            self._settle_high()
+            self._end_string()
+            return pos + 1
+        else:
+            self._in_string(buf[pos])
+            pos += 1
+        if self._mode == _TEXT:
+            self._pass_text()
+        return pos
+
+    def _in_string(self, byte: int) -> None:
+        """A byte of an escape, or behind half a character."""
+        if self._code >= 0:  # the digits of \uXXXX, behind a bit that counts them
+            if byte not in _HEX:
+                self._mode = LOST
+                return
+            self._code = self._code << 4 | int(chr(byte), 16)
+            if self._code >= 0x10000:
+                self._unit(self._code & 0xFFFF)
+                self._code = -1
+        elif self._escaped:
+            self._escaped = False
+            if byte == ord("u"):
+                self._code = 1
+            elif byte in _ESCAPES:
+                self._settle_high()
+                self._word.append(_ESCAPES[byte])
+            else:
+                self._mode = LOST
+        elif byte == _SLASH:
+            self._escaped = True
+        elif byte < 0x20:
+            self._mode = LOST
+        else:
+            self._settle_high()
+            self._word.append(byte)
+
+    def _pass_text(self) -> None:
+        """More of the text that holds the arguments."""
+        text = self._text
+        used = text.read(bytes(self._word), 0, len(self._word))
+        if text.mode == FAILED or self._word[used:].strip(_SPACE):
+            self._mode = LOST
+        self._word.clear()
+        self._look()
+
+    def _end_string(self) -> None:
+        if self._mode == _NAME:
+            self.name = self._word.decode()
+            self._mode = _BEHIND
+            self._look()
+            return
+        self._pass_text()
+        if self._mode != LOST and self._text.mode != ENDED and not self._text.is_blank:
+            self._mode = LOST
+        elif self._mode != LOST:
+            self._mode = _BEHIND
+
+    def _unit(self, unit: int) -> None:
+        """A UTF-16 unit: halves are joined, or replaced where they stand alone."""
+        if self._high and 0xDC00 <= unit <= 0xDFFF:
+            self._word += chr(0x10000 + (self._high - 0xD800 << 10) + unit - 0xDC00).encode()
+            self._high = 0
+            return
+        self._settle_high()
+        if 0xD800 <= unit <= 0xDBFF:
+            self._high = unit
+        else:
+            self._word += _UNKNOWN if 0xDC00 <= unit <= 0xDFFF else chr(unit).encode()
+
+    def _settle_high(self) -> None:
+        if self._high:
+            self._word += _UNKNOWN
+            self._high = 0

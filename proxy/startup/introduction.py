@@ -1,0 +1,124 @@
+"""The line with which the log introduces a model server: what it is, what it serves, and what that means for the routes.
+
+It holds what the server says, quoted and bounded: nothing in it can look like another line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from yarl import URL
+
+from ..backends.identity import ENGINES, Identity, Served
+from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, preset_of
+from ..config import RouteOptions
+from ..configuration.checks import CONTROL_TOKEN
+from ..errors import quote
+from ..formats import auto
+from ..formats.base import ToolFormat
+from ..pipeline.routing import Route
+from ..targets.targets import Target
+
+SHOWN: Final = 4
+"""So many models, and routes, are named."""
+
+SHOWN_CHARS: Final = 100
+"""So much of a name."""
+
+
+def introduction(routes: Sequence[Route], target: Target) -> str:
+    """The line about a server that has said what it is."""
+    said = target.identity or Identity()
+    config = target.config
+    engine = "an OpenAI-compatible server" if said.engine is None else ENGINES[said.engine]
+    version = f" {said.version}" if said.version else ""
+    preset = preset_of(config, said)
+    words = [f"Backend {quote(target.name)} at {_place(target)} is {engine}{version}; {_models(said)}."]
+    if config.preset == AUTO:
+        words.append(f"Preset: {preset}.")
+    elif preset != said.engine and said.engine is not None:
+        words.append(f"Preset: {preset}, as configured.")
+    using = [route for route in routes if any(member.target is target for member in route.targets.every)]
+    told = list(dict.fromkeys(_calls(route, target, named=len(using) > 1) for route in using))
+    words += told[:SHOWN]
+    if len(told) > SHOWN:
+        words.append(f"And {len(told) - SHOWN} more routes.")
+    return " ".join(words)
+
+
+def _place(target: Target) -> str:
+    try:
+        url = URL(target.config.url or "").with_user(None).with_query(None)
+    except ValueError:
+        return "its address"
+    return str(url)
+
+
+def _models(said: Identity) -> str:
+    if not said.models:
+        return "it names no model"
+    sole = said.sole
+    if sole is not None:
+        others = len(said.models) - 1
+        more = f", and {others} more by name" if others else ""
+        return (
+            f"it serves {_model(sole)}{more}, whatever model is asked for"
+            if not others
+            else f"it serves {_model(sole)}{more}"
+        )
+    named = ", ".join(_model(served) for served in said.models[:SHOWN])
+    more = f" and {len(said.models) - SHOWN} more" if len(said.models) > SHOWN else ""
+    return f"it serves {named}{more}"
+
+
+def _model(served: Served) -> str:
+    name = served.name if len(served.name) <= SHOWN_CHARS else served.name[:SHOWN_CHARS] + "…"
+    return quote(name) + (f" (context {served.context})" if served.context is not None else "")
+
+
+def _calls(route: Route, target: Target, *, named: bool) -> str:
+    """How calls are made on a route."""
+    where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
+    options = route.options
+    if options.mode == "native":
+        others = "" if options.recognise == "taught" else ", and those that it leaves in its text"
+        return f"{where} are the server's own (`mode: native`){others}."
+    name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
+    tool_format: ToolFormat = route.format
+    if route.by_family is not None:
+        asked = route.config.upstream_model or _default(target) or route.config.model
+        family, why = route.family(asked)
+        tool_format = route.format if family is None else route.by_family(family)
+        name = auto.TAUGHT if family is None else tool_format.name
+    enforced = _enforced(route, tool_format)
+    return f"{where} in {name} ({why}), {enforced}.{_hidden(target, tool_format)}"
+
+
+def _default(target: Target) -> str | None:
+    said = target.identity
+    return None if said is None or said.sole is None else said.sole.name
+
+
+def _enforced(route: Route, tool_format: ToolFormat) -> str:
+    feature = route.targets.capabilities.constrain
+    options = route.options
+    under_auto = options.constrain_auto == "on" or (options.constrain_auto is None and feature in PROVEN)
+    if options.constrain == "off":
+        return "not enforced (`constrain: off`)"
+    if feature == "none":
+        return "not enforced: of this server no feature for that is known"
+    if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:
+        return "not enforced: this server can enforce only `format: bare_json`"
+    if feature in GRAMMAR_CONSTRAINTS and tool_format.gbnf is None:
+        return "not enforced: nobody has written a grammar of this format"
+    return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
+
+
+def _hidden(target: Target, tool_format: ToolFormat) -> str:
+    said = target.identity
+    if said is None or said.engine != "llamacpp":
+        return ""
+    if not (tool_format.special_tokens and CONTROL_TOKEN.search(tool_format.instructions)):
+        return ""
+    return " Its markers are control tokens, which llama.cpp shows only if it was started with --special."

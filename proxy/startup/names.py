@@ -1,0 +1,128 @@
+"""The names of a configuration: whether what they stand for is there, and takes the options that it is given.
+
+Looking a plug-in up imports it, so this needs the registries. Source: R16.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..config import GatewayConfig, MiddlewareConfig
+from ..configuration.mistakes import Mistakes
+from ..configuration.settings import read_section
+from ..pipeline.middleware import instantiate
+from ..ratelimit.opening import make_ledger
+from ..registry import Registries
+from ..store.opening import make_store
+from ..support.conversion import ConfigError, from_mapping
+from ..targets.targets import Target, targets_of
+
+OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+"""What `telemetry` needs."""
+
+
+def check_names(config: GatewayConfig, plugins: Registries) -> None:
+    """Look up every name that the configuration uses, make its backends, and check the options of its middlewares.
+
+    Imports the plug-ins that are used, opens nothing. Raises `ConfigError` with every mistake.
+    """
+    problems = name_mistakes(config, plugins, Mistakes())
+    if problems:
+        raise ConfigError(*problems)
+
+
+def name_mistakes(
+    config: GatewayConfig, plugins: Registries, known: Mistakes, *, make_middlewares: bool = False
+) -> list[str]:
+    """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what their
+    constructors and factories have to say."""
+    problems: list[str] = []
+    with _noted(problems):
+        make_store(config.store)
+    with _noted(problems):
+        make_ledger(config.rate_limits)
+    with _noted(problems):
+        plugins.client_sides()
+    _servers(config, plugins, known, problems)
+    with _noted(problems, "defaults.format"):
+        plugins.formats.get(config.defaults.format)
+    for index, route in enumerate(config.routes):
+        if route.options.format != config.defaults.format:
+            with _noted(problems, f"routes[{index}].options.format"):
+                plugins.formats.get(route.options.format)
+    for where, entry in _entries(config):
+        _middleware(entry, plugins, where, problems, make=make_middlewares)
+    for index, pattern in enumerate(config.capture.secrets):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append(f"capture.secrets[{index}]: not a regular expression: {error}")
+    if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
+        problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
+    return problems
+
+
+@contextmanager
+def _noted(problems: list[str], path: str = "") -> Iterator[None]:
+    """Add what is raised inside to `problems`, and go on behind it. Without `path` it says itself where it was."""
+    before = f"{path}: " if path else ""
+    try:
+        yield
+    except ConfigError as error:
+        problems += (before + problem for problem in error.problems)
+    except (ValueError, OSError) as error:
+        problems.append(f"{before}{error}")
+
+
+def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, problems: list[str]) -> None:
+    targets: dict[str, Target] = {}
+    for name, backend in config.backends.items():
+        path = f"backends.{name}"
+        with _noted(problems, f"{path}.kind"):
+            make = plugins.backends.get(backend.kind)
+            with _noted([] if known.below(path) else problems, path):
+                targets[name] = Target(name, make(name, backend, config.limits), backend)
+    for index, route in enumerate(config.routes):
+        named = {entry.backend for entry in (*route.backends, *route.fallback)}
+        if named and named <= targets.keys():
+            with _noted(problems, f"routes[{index}]"):
+                targets_of(route, targets)
+
+
+def _middleware(entry: MiddlewareConfig, plugins: Registries, where: str, problems: list[str], *, make: bool) -> None:
+    found: Any = None
+    with _noted(problems, f"{where}.use"):
+        found = plugins.middlewares.get(entry.use)
+    wrong: list[str] = []
+    kind = getattr(found, "Options", None)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        with _noted(wrong):
+            from_mapping(kind, entry.options, f"{where}.options")
+    problems += wrong
+    if make and found is not None and not wrong:
+        try:
+            instantiate(entry, found, lambda kind, options: read_section(kind, options, f"{where}.options"))
+        except Exception as error:  # a plug-in may raise anything
+            told = str(error) if isinstance(error, ConfigError | TypeError | ValueError) else repr(error)
+            problems.append(told if told.startswith(where) else f"{where}: {told}")
+
+
+def _entries(config: GatewayConfig) -> Iterator[tuple[str, MiddlewareConfig]]:
+    """Every entry of every chain, with its path."""
+    for index, entry in enumerate(config.chain):
+        yield f"chain[{index}]", entry
+    for number, route in enumerate(config.routes):
+        for index, entry in enumerate(route.chain or ()):
+            yield f"routes[{number}].chain[{index}]", entry
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

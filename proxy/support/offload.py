@@ -1,0 +1,52 @@
+"""Work that grows with a request: on a small one it is done at once, on a large one in a thread, so that others are served meanwhile.
+
+The interpreter gives every thread its turn between two steps of Python, but not inside of one. So nothing that is called this way
+may give megabytes at once to a function that keeps the interpreter: see `proxy.ingress.bodies`, `proxy.protocols.wire.dump_in_pieces`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from ..model import ModelRequest
+
+T = TypeVar("T")
+
+OFFLOAD_BYTES: Final = 64 * 1024
+"""A body beyond this is large."""
+
+OFFLOAD_MESSAGES: Final = 512
+"""So is a conversation of more messages, which a short body may go on from."""
+
+
+def is_large(request: ModelRequest) -> bool:
+    """Whether work that looks at all of this request takes milliseconds."""
+    origin = request.origin
+    return (origin is not None and len(origin.body) > OFFLOAD_BYTES) or len(request.messages) > OFFLOAD_MESSAGES
+
+
+def is_long(value: object) -> bool:
+    """Whether JSON of this value has more than about `OFFLOAD_BYTES`. Looks no further than that."""
+    left = OFFLOAD_BYTES
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            left -= len(item)
+        elif isinstance(item, Mapping):
+            left -= 8 * len(item)
+            todo += item.values()
+        elif isinstance(item, list | tuple):
+            left -= 8 * len(item)
+            todo += item
+        if left < 0:
+            return True
+    return False
+
+
+async def offload(large: bool, work: Callable[..., T], *args: object) -> T:
+    """What `work` gives for `args`: from a thread if it is `large`. (Where every request comes by, the question is asked before: so much
+    does a coroutine cost that only calls.)"""
+    return await asyncio.to_thread(work, *args) if large else work(*args)
