@@ -215,7 +215,7 @@ def test_the_demo_shows_one_call_and_ends() -> None:
 
 
 SILENT = """
-from proxy import demo
+from proxy.dev import demo
 
 async def shows_nothing(running):
     pass

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 
 def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Build the extension in a copy of the package, with a compiler that always fails."""
-    (where / "proxy").mkdir()
-    sources = (path.relative_to(ROOT) for path in (ROOT / "proxy").glob("*.p[xy][xi]"))
+    (where / "proxy" / "scan").mkdir(parents=True)
+    sources = (path.relative_to(ROOT) for path in (ROOT / "proxy").rglob("*.p[xy][xi]"))
     for name in ("setup.py", "proxy/__init__.py", *sources):
         shutil.copy(ROOT / name, where / name)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOOLWIRE_")}

@@ -56,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 @pytest.fixture
 def validate() -> Callable[[Any], None]:
     """Raises if a document does not fit the published schema."""
-    schema = json.loads(resources.files("proxy").joinpath("measure/report.schema.json").read_text("utf-8"))
+    schema = json.loads(resources.files("proxy.dev.measure").joinpath("report.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema).validate
 
