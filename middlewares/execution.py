@@ -39,8 +39,8 @@ from proxy.pipeline.reply import Batches, Reply
 from proxy.pipeline.rounds import Joint, Round
 from proxy.pipeline.stored import CONVERSATIONS, Conversations
 from proxy.record import ObservedTool
-from proxy.servertools.calls import CallState, Trail
-from proxy.servertools.folder import ServerTools, Tools
+from proxy.servertools.calls import Trail
+from proxy.servertools.source import CallState, Tools
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -55,14 +55,14 @@ class Execution(Middleware):
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        library = exchange.route.server_tools
-        if library is None:
+        source = exchange.route.server_tools
+        if source is None:
             return await handler(request)
         conversations = request.app[CONVERSATIONS]
         messages = await restored(exchange, conversations, exchange.request.messages)
         if messages is not exchange.request.messages:
             exchange.request = replace(exchange.request, messages=messages)
-        tools = library.tools
+        tools = source.tools
         asked = _with_tools(exchange, exchange.request, tools)
         if asked is exchange.request:
             return await handler(request)
@@ -76,7 +76,7 @@ class Execution(Middleware):
 
         reply = await ask(asked)
         if isinstance(reply, Reply):
-            reply.rewrite(Loop(exchange, library, tools, conversations, asked, reply, ask).run)
+            reply.rewrite(Loop(exchange, tools, conversations, asked, reply, ask).run)
         return reply
 
 
@@ -102,7 +102,7 @@ def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
     mine = {
         tool.name: index for index, tool in enumerate(request.tools) if tool.kind != "hosted" and not tool.namespace
     }
-    both = mine.keys() & tools.by_name.keys()
+    both = mine.keys() & tools.names
     if both and policy == "error":
         name = min(both, key=mine.__getitem__)
         raise ClientFault(
@@ -124,7 +124,6 @@ class Loop:
     def __init__(
         self,
         exchange: Exchange,
-        library: ServerTools,
         tools: Tools,
         conversations: Conversations,
         asked: ModelRequest,
@@ -133,7 +132,6 @@ class Loop:
     ) -> None:
         options = exchange.route.options
         self._exchange = exchange
-        self._library = library
         self._tools = tools
         self._conversations = conversations
         self._asked = asked
@@ -256,7 +254,7 @@ class Loop:
     async def _run(self, use: ToolUse, trail: Trail) -> ToolResult:
         with ObservedTool(self._exchange.record, use.name, use.call_id, use.arguments) as observed:
             left = max(0.0, self._until - time.monotonic())
-            result = await self._library.call(self._tools, use, left, trail.enter)
+            result = await self._tools.run(use, left, trail.enter)
             observed.ended(trail.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")

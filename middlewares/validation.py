@@ -194,7 +194,7 @@ def _check_choice(exchange: Exchange, request: ModelRequest, paths: Paths) -> No
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
     if route.server_tools is not None:
-        names.update(route.server_tools.tools.by_name)
+        names |= route.server_tools.tools.names
     wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
     for name in wanted:
         if name not in names:

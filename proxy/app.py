@@ -41,7 +41,7 @@ from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
-from .servertools.folder import ServerTools
+from .servertools.folder import ToolFolder
 from .startup.introduction import introduction
 from .startup.names import check_names
 from .startup.warming import warm_up
@@ -53,7 +53,7 @@ from .targets.targets import Target, targets_of
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
-SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ServerTools)
+SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolFolder)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
@@ -102,7 +102,7 @@ def create_app(
     targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
     chains = Chains(plugins, metrics)
     routes = []
-    server_tools = None if config.tools.folder is None else ServerTools(config.tools)
+    server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
     for route in effective_routes(config):
         chain = chain_of(route, config, limited=limited)
         guards = chains.build(chain)

@@ -17,7 +17,7 @@ from ..config import LimitsConfig, RouteConfig, RouteOptions
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
-from ..servertools.folder import ServerTools
+from ..servertools.source import ToolSource
 from ..targets.targets import Targets
 from .unopened import Learned
 
@@ -46,7 +46,7 @@ class Route:
     limits: LimitsConfig
     chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
-    server_tools: ServerTools | None = None
+    server_tools: ToolSource | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
 
     def format_for(self, model: str) -> ToolFormat:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -21,6 +19,7 @@ from ..protocols.wire import whole
 from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments
 from .side_loop import Coroutines
+from .source import CallState, Enter, Result
 from .threads import Threads
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -31,26 +30,6 @@ NO_THREAD: Final = "Error: Tool cannot be run now"
 NO_TEXT: Final = "Error: Tool must return string"
 
 OnOversize = Literal["cut", "error"]
-
-
-class CallState(Enum):
-    """Where a call stands (R15.4)."""
-
-    IDLE = "IDLE"
-    TOOL_CALL_INITIATED = "TOOL_CALL_INITIATED"
-    VALIDATING_PARAMETERS = "VALIDATING_PARAMETERS"
-    EXECUTING_TOOL = "EXECUTING_TOOL"
-    TOOL_COMPLETED = "TOOL_COMPLETED"
-    EXECUTION_FAILED = "EXECUTION_FAILED"
-    AWAITING_LLM_RESPONSE = "AWAITING_LLM_RESPONSE"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the model is told. `failed` if that is an error."""
-
-    text: str
-    failed: bool = False
 
 
 class Trail:
@@ -77,9 +56,7 @@ class Calls:
         self._limit_s = limit_s
         self._on_oversize: OnOversize = on_oversize
 
-    async def run(
-        self, tools: Mapping[str, ServerTool], use: ToolUse, enter: Callable[[CallState], None], limit_s: float
-    ) -> Result:
+    async def run(self, tools: Mapping[str, ServerTool], use: ToolUse, limit_s: float, enter: Enter) -> Result:
         """The result of a call of one of `tools`, after at most `limit_s`. `enter` is told of each state up to the result's.
 
         The one place where every execution passes: what wants to see them (a span, say) goes around it. A cancellation gives up
@@ -91,9 +68,7 @@ class Calls:
         enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
         return result
 
-    async def _result(
-        self, tool: ServerTool | None, use: ToolUse, enter: Callable[[CallState], None], limit_s: float
-    ) -> Result:
+    async def _result(self, tool: ServerTool | None, use: ToolUse, enter: Enter, limit_s: float) -> Result:
         if tool is None:
             return Result(_bounded(f"Error: Unknown tool: {use.name}"), failed=True)
         try:

@@ -15,32 +15,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.toolset import ToolSet
-from ..model import ToolUse
-from .calls import Calls, CallState, Result
+from .calls import Calls
 from .definition import ServerTool, ToolModuleError
 from .loading import Loaded, LoadState, load
 from .quiet import filter_streams
 from .side_loop import Coroutines
+from .source import Tools
 from .threads import Threads
 
 LOG: Final = logging.getLogger("toolwire.tools")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tools:
-    """The tools at one moment. `specs` is what models are offered. Equal to nothing else, so that it can be a key of notes."""
-
-    by_name: Mapping[str, ServerTool] = field(default_factory=dict)
-    specs: ToolSet = field(default_factory=ToolSet)
 
 
 @dataclass(slots=True)
@@ -83,24 +76,21 @@ class Module:
         }
 
 
-class ServerTools:
-    """The tools of one application.
-
-    `tools` is replaced as a whole whenever a module changes: take it once per request.
-    """
+class ToolFolder:
+    """The tools of a folder: a `ToolSource`."""
 
     def __init__(self, config: ToolsConfig) -> None:
         assert config.folder is not None
         self.folder = Path(config.folder).absolute()
-        self.tools = Tools()
         self.modules: dict[Path, Module] = {}
         self._config = config
         self._threads = Threads(config.threads)
         self._coroutines = Coroutines(config.coroutines)
         self._calls = Calls(self._threads, self._coroutines, config.timeout_s, config.on_oversize)
+        self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[ServerTools]:
+    async def running(self) -> AsyncIterator[ToolFolder]:
         """Load all modules, and watch them while the context lasts."""
         undo = filter_streams()
         await self.refresh()
@@ -116,10 +106,6 @@ class ServerTools:
                 if module.loaded is not None:
                     module.loaded.forget()
             undo()
-
-    async def call(self, tools: Tools, use: ToolUse, limit_s: float, enter: Callable[[CallState], None]) -> Result:
-        """See `Calls.run`; `tools` are those that the request was offered."""
-        return await self._calls.run(tools.by_name, use, enter, limit_s)
 
     def shown(self) -> dict[str, Any]:
         """The folder as `GET /admin/tools` shows it."""
@@ -210,9 +196,9 @@ class ServerTools:
                     )
             else:
                 module.state = LoadState.LOADED_WITH_TOOLS if module.tools else LoadState.LOADED_NO_TOOLS
-        in_order = [tool for _, module in sorted(self.modules.items()) for tool in module.tools]
-        self.tools = Tools({tool.name: tool for tool in in_order}, ToolSet(tool.spec for tool in in_order))
-        LOG.info("server-side tools: %s", ", ".join(self.tools.by_name) or "none")
+        by_name = {tool.name: tool for _, module in sorted(self.modules.items()) for tool in module.tools}
+        self.tools = Tools(ToolSet(tool.spec for tool in by_name.values()), partial(self._calls.run, by_name))
+        LOG.info("server-side tools: %s", ", ".join(by_name) or "none")
 
     async def _watch(self) -> None:
         while True:

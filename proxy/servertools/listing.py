@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import ToolsConfig
-from .folder import ServerTools
+from .folder import ToolFolder
 from .loading import LoadState
 
 
@@ -16,7 +16,7 @@ def look(config: ToolsConfig) -> dict[str, Any]:
     """The modules of the folder, loaded once: what `GET /admin/tools` of a gateway that has just started shows. Runs their code."""
 
     async def once() -> dict[str, Any]:
-        async with ServerTools(replace(config, watch_s=0.0)).running() as tools:
+        async with ToolFolder(replace(config, watch_s=0.0)).running() as tools:
             return tools.shown()
 
     return asyncio.run(once())

@@ -11,7 +11,8 @@ import pytest
 
 from proxy.config import ToolsConfig
 from proxy.model import ToolUse
-from proxy.servertools.folder import ServerTools
+from proxy.servertools.definition import ServerTool
+from proxy.servertools.folder import ToolFolder
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}
 HANDLER = "def handle_tool_call(tool_name, tool_input):\n    return repr((tool_name, tool_input))\n"
@@ -32,7 +33,7 @@ def module(*tools: Any, handler: str = HANDLER) -> str:
     return f"TOOLS = {list(tools)!r}\n{handler}"
 
 
-Start = Callable[..., Awaitable[ServerTools]]
+Start = Callable[..., Awaitable[ToolFolder]]
 
 
 @pytest.fixture
@@ -40,16 +41,21 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """Load a folder: `await start({"a.py": text}, timeout_s=...)`."""
     async with AsyncExitStack() as stack:
 
-        async def starting(files: dict[str, str], **config: Any) -> ServerTools:
+        async def starting(files: dict[str, str], **config: Any) -> ToolFolder:
             for name, text in files.items():
                 (tmp_path / name).write_text(text, "utf-8", errors="surrogatepass")
-            tools = ServerTools(ToolsConfig(folder=str(tmp_path), **{**PATIENT, **config}))
+            tools = ToolFolder(ToolsConfig(folder=str(tmp_path), **{**PATIENT, **config}))
             return await stack.enter_async_context(tools.running())
 
         yield starting
 
 
-async def call(tools: ServerTools, name: str = "one", arguments: str = "{}", limit_s: float = 60.0) -> str:
+def tool_of(tools: ToolFolder, name: str) -> ServerTool:
+    """The tool of this name."""
+    return next(tool for module in tools.modules.values() for tool in module.tools if tool.name == name)
+
+
+async def call(tools: ToolFolder, name: str = "one", arguments: str = "{}", limit_s: float = 60.0) -> str:
     """The text that the model gets."""
-    result = await tools.call(tools.tools, ToolUse("call_1", name, arguments), limit_s, lambda state: None)
+    result = await tools.tools.run(ToolUse("call_1", name, arguments), limit_s, lambda state: None)
     return result.text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.model import ToolUse
 from proxy.servertools.calls import Trail
 from proxy.servertools.parameters import BadArguments, Parameters
-from tests.servertools.conftest import Start, call, module, tool
+from tests.servertools.conftest import Start, call, module, tool, tool_of
 
 SEARCH = tool(
     parameters={
@@ -112,7 +112,7 @@ async def test_time_limits(start: Start, asynchronous: bool) -> None:
     handler = f"{kind} handle_tool_call(tool_name, tool_input):\n    {body}\n"
     tools = await start({"a.py": wait + module(tool(), handler=handler)}, timeout_s=0.01)
     assert await call(tools) == "Error: Tool execution timed out"
-    tools.tools.by_name["one"].handler.__globals__["forever"].set()  # type: ignore[attr-defined]
+    tool_of(tools, "one").handler.__globals__["forever"].set()  # type: ignore[attr-defined]
 
 
 async def test_the_time_that_is_left_for_the_request_bounds_a_call_as_well(start: Start) -> None:
@@ -127,7 +127,7 @@ async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCap
 
     async def run(arguments: str) -> None:
         use = ToolUse("call_1", "one", arguments)
-        await tools.call(tools.tools, use, 60, Trail(use, "req_1", counted.append).enter)
+        await tools.tools.run(use, 60, Trail(use, "req_1", counted.append).enter)
 
     with caplog.at_level(logging.INFO, "toolwire.tools"):
         await run('{"query":"x"}')
@@ -200,5 +200,5 @@ async def test_a_tool_that_is_gone_is_unknown(start: Start) -> None:
     (tools.folder / "a.py").unlink()
     assert await tools.refresh()
     assert await call(tools) == "Error: Unknown tool: one"
-    result = await tools.call(before, ToolUse("c", "one", "{}"), 60, lambda state: None)
+    result = await before.run(ToolUse("c", "one", "{}"), 60, lambda state: None)
     assert result.text == "('one', {})"  # a request that began before keeps what it was offered

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servertools.folder import ServerTools
-from tests.servertools.conftest import HANDLER, ONE, Start, call, module, tool
+from proxy.servertools.folder import ToolFolder
+from tests.servertools.conftest import HANDLER, ONE, Start, call, module, tool, tool_of
 
 
-def states(tools: ServerTools) -> dict[str, str]:
+def states(tools: ToolFolder) -> dict[str, str]:
     return {entry["file"]: entry["state"] for entry in tools.shown()["modules"]}
 
 
@@ -74,11 +74,11 @@ async def test_names_are_unique_in_the_folder(start: Start, tmp_path: Path) -> N
     tools = await start({"a.py": module(ONE), "b.py": module(tool("two"), ONE)})
     assert states(tools) == {"a.py": "LOADED_WITH_TOOLS", "b.py": "FAILED_VALIDATION"}
     assert tools.shown()["modules"][1]["error"]["kind"] == "DuplicateName"
-    assert list(tools.tools.by_name) == ["one"]
+    assert [tool.name for tool in tools.tools.specs] == ["one"]
     (tmp_path / "a.py").unlink()
     assert await tools.refresh()
     assert states(tools) == {"b.py": "LOADED_WITH_TOOLS"}
-    assert list(tools.tools.by_name) == ["two", "one"]
+    assert [tool.name for tool in tools.tools.specs] == ["two", "one"]
 
 
 async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> 
     before = tools.tools
     (tmp_path / "a.py").write_text(module(tool("two")))
     async with asyncio.timeout(60):
-        while "two" not in tools.tools.by_name:  # noqa: ASYNC110
+        while "two" not in tools.tools.names:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    assert list(tools.tools.by_name) == ["two"]
-    assert list(before.by_name) == ["one"]
+    assert [tool.name for tool in tools.tools.specs] == ["two"]
+    assert [tool.name for tool in before.specs] == ["one"]
 
 
 async def test_a_broken_version_leaves_the_tools_of_the_one_before(
@@ -109,7 +109,7 @@ async def test_a_broken_version_leaves_the_tools_of_the_one_before(
     (tmp_path / "a.py").write_text(module(tool("two")))
     assert await tools.refresh()
     assert states(tools) == {"a.py": "LOADED_WITH_TOOLS"}
-    assert list(tools.tools.by_name) == ["two"]
+    assert [tool.name for tool in tools.tools.specs] == ["two"]
 
 
 async def test_calls_that_run_finish_with_the_version_they_began_with(start: Start, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_calls_that_run_finish_with_the_version_they_began_with(start: Sta
         "def handle_tool_call(name, values):\n    begun.set(); go.wait()\n    return VERSION\n"
     )
     tools = await start({"a.py": module(ONE, handler=text)})
-    its = tools.tools.by_name["one"].handler.__globals__  # type: ignore[attr-defined]
+    its = tool_of(tools, "one").handler.__globals__  # type: ignore[attr-defined]
     running = asyncio.create_task(call(tools))
     await asyncio.to_thread(its["begun"].wait)
     (tmp_path / "a.py").write_text(module(ONE, handler=HANDLER))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from proxy.servertools.folder import ServerTools
+from proxy.servertools.folder import ToolFolder
 from proxy.servertools.loading import LoadState
-from tests.servertools.conftest import Start, call, module, tool
+from tests.servertools.conftest import Start, call, module, tool, tool_of
 
 TIMED_OUT = "Error: Tool execution timed out"
 SHORT = {"timeout_s": 0.05}
@@ -42,9 +42,9 @@ def hostile(which: str, asynchronous: bool) -> str:
     return module(tool("bad"), handler=text)
 
 
-def release(tools: ServerTools) -> None:
+def release(tools: ToolFolder) -> None:
     """Let the handlers of a module end, if they look."""
-    stop = tools.tools.by_name["bad"].handler.__globals__.get("stop")  # type: ignore[attr-defined]
+    stop = tool_of(tools, "bad").handler.__globals__.get("stop")  # type: ignore[attr-defined]
     if stop is not None:
         stop.set()
 
@@ -55,7 +55,7 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def stuck(tools: ServerTools) -> int:
+def stuck(tools: ToolFolder) -> int:
     calls = tools.shown()["calls"]
     return int(calls["threads"]["stuck"] + calls["coroutines"]["stuck"])
 
@@ -183,7 +183,7 @@ async def test_the_standard_streams_are_as_before_afterwards(tmp_path: Path, sta
     from proxy.config import ToolsConfig
 
     before = sys.stdout, sys.stderr
-    async with ServerTools(ToolsConfig(folder=str(tmp_path))).running():
+    async with ToolFolder(ToolsConfig(folder=str(tmp_path))).running():
         assert sys.stdout is not before[0]
     assert (sys.stdout, sys.stderr) == before
 
@@ -195,7 +195,7 @@ async def test_nothing_runs_on_after_the_end(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text(FINE)
     before = set(threading.enumerate())
     names = set(sys.modules)
-    async with ServerTools(ToolsConfig(folder=str(tmp_path), timeout_s=30.0)).running() as tools:
+    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=30.0)).running() as tools:
         assert await call(tools, "afine") == await call(tools, "fine") == "fine"
         await asyncio.sleep(0)
     await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("toolwire")])

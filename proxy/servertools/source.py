@@ -1,0 +1,74 @@
+"""Where tools come from that the gateway runs itself, in nobody's words: a folder of modules, and whatever else offers tools and runs calls.
+
+Rules:
+
+1. What is on offer changes as a whole. A request takes `tools` once, and its calls are run by what it took, so that a change meets no call
+   that was made before it.
+2. A call never raises: what goes wrong in one is a result for the model (R15.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from ..formats.toolset import ToolSet
+from ..model import ToolUse
+
+
+class CallState(Enum):
+    """Where a call stands (R15.4)."""
+
+    IDLE = "IDLE"
+    TOOL_CALL_INITIATED = "TOOL_CALL_INITIATED"
+    VALIDATING_PARAMETERS = "VALIDATING_PARAMETERS"
+    EXECUTING_TOOL = "EXECUTING_TOOL"
+    TOOL_COMPLETED = "TOOL_COMPLETED"
+    EXECUTION_FAILED = "EXECUTION_FAILED"
+    AWAITING_LLM_RESPONSE = "AWAITING_LLM_RESPONSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the model is told. `failed` if that is an error."""
+
+    text: str
+    failed: bool = False
+
+
+Enter = Callable[[CallState], None]
+"""Is told of each state of a call up to the result's."""
+
+Run = Callable[[ToolUse, float, Enter], Awaitable[Result]]
+"""Runs a call, in at most so many seconds. A cancellation gives it up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tools:
+    """The tools of a source at one moment: what models are offered, and who runs their calls. Equal to nothing else, so that it can be a
+    key of notes."""
+
+    specs: ToolSet
+    run: Run
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the tools."""
+        return frozenset([tool.name for tool in self.specs])
+
+
+class ToolSource(Protocol):
+    """Offers tools, and runs them."""
+
+    @property
+    def tools(self) -> Tools:
+        """Those on offer now."""
+
+    def running(self) -> AbstractAsyncContextManager[object]:
+        """While this lasts tools are on offer, and calls are run."""
+
+    def shown(self) -> dict[str, Any]:
+        """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that run."""
