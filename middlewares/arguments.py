@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
-from proxy.formats.rendering import by_taught_name, taught_name
+from proxy.formats.rendering import by_prompt_name, prompt_name
 from proxy.judging.coercion import coerce
 from proxy.judging.custom import custom_input, free_text
 from proxy.judging.ids import CallIds
@@ -54,7 +54,7 @@ class _Answer:
 
     def schema(self, tool: ToolSpec) -> ToolSchema:
         """The checker for a tool: the one that the validation left, else compiled here, once. Raises `SchemaProblem`."""
-        return self.schemas.of(taught_name(tool), tool.parameters)
+        return self.schemas.of(prompt_name(tool), tool.parameters)
 
     def is_strict(self, name: str) -> bool:
         """The named tool's own strictness; of an unknown name, strict if any tool of the request is (C28)."""
@@ -129,11 +129,11 @@ class Arguments(Middleware):
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
             return call  # given out while it came, and counted by the judge
-        tool = answer.offered.get(taught_name(call.use))
+        tool = answer.offered.get(prompt_name(call.use))
         if tool is not None and tool.server:
             call = self._coerced(exchange, answer, tool, call)
             return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
-        strict = answer.is_strict(taught_name(call.use))
+        strict = answer.is_strict(prompt_name(call.use))
         try:
             if call.source is None:
                 call = self._settled(exchange, answer, call, repair=not strict)
@@ -163,7 +163,7 @@ class Arguments(Middleware):
         if call.source is None:
             exchange.record.count("calls")
         answer.made.add(call.choice)
-        if taught_name(call.use) in answer.offered:
+        if prompt_name(call.use) in answer.offered:
             answer.satisfied.add(call.choice)
         return call
 
@@ -171,7 +171,7 @@ class Arguments(Middleware):
         """A call of a native backend with its name checked, its arguments put right, and in the client's words: a
         server that knows neither groups nor custom tools was given functions. Raises `_Failure`."""
         use = call.use
-        tool = answer.offered.get(taught_name(use))
+        tool = answer.offered.get(prompt_name(use))
         if tool is None:
             detail = f"The model called the tool {quote(use.name)}, which is not on offer."
             meant = near_name((use.name,), answer.offered, answer.offered)
@@ -269,8 +269,8 @@ def _answer(exchange: Exchange) -> _Answer:
     request = kept or exchange.request
     answer = exchange.state[Arguments] = _Answer(
         choice=request.tool_choice,
-        offered=by_taught_name(_offered(exchange, request)),
-        known=by_taught_name(request.tools),
+        offered=by_prompt_name(_offered(exchange, request)),
+        known=by_prompt_name(request.tools),
         schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
         ids=CallIds(request.messages),
     )

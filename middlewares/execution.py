@@ -33,11 +33,11 @@ from proxy.formats.rendering import result_text
 from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.kept import Rounds, keep, keeps, restored
 from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.model_turns import LoopState, ModelTurn
 from proxy.pipeline.reply import Batches, Reply
-from proxy.pipeline.rounds import Joint, Round
 from proxy.pipeline.stored import CONVERSATIONS, Conversations
+from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
 from proxy.record import ObservedTool
 from proxy.servertools.calls import Trail
 from proxy.servertools.source import CallState, Tools
@@ -147,7 +147,7 @@ class Loop:
         self._until = time.monotonic() + self._limits.max_seconds
         self._rounds = 0
         self._made = 0
-        self._joint = Joint()
+        self._state = LoopState()
         self._trails: Sequence[Trail] = ()
 
     async def run(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
@@ -155,7 +155,7 @@ class Loop:
         reply = self._first
         while True:
             self._rounds += 1
-            answer = Round(self._joint, self._is_ours, exposes=self._exposes, marks=self._keeps)
+            answer = ModelTurn(self._state, self._is_ours, exposes=self._exposes, marks=self._keeps)
             async with aclosing(cast("AsyncGenerator[list[Event], None]", batches)):
                 async for batch in batches:
                     if out := answer.feed(batch):
@@ -205,16 +205,16 @@ class Loop:
     def _end(self, finish: Finish, limited: bool) -> Finish:
         """The end of the whole answer."""
         if not limited:
-            return Finish(finish.reason, self._joint.usage, extra=finish.extra, choices=finish.choices)
+            return Finish(finish.reason, self._state.usage, extra=finish.extra, choices=finish.choices)
         self._exchange.record.note("tool_loop", "limit")
         LOG.warning("request %s: a limit of `tool_loop` ended the answer", self._exchange.id)
         if not self._first.prepared:
             self._first.headers[LOOP_HEADER] = "limit"
-        return Finish("stop", self._joint.usage, extra=finish.extra)
+        return Finish("stop", self._state.usage, extra=finish.extra)
 
     # --- the next round ---------------------------------------------------------------------------------------------
 
-    def _go_on(self, answer: Round, results: Sequence[ToolResult]) -> None:
+    def _go_on(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
         """What the model said and learned becomes part of what it is asked next; a demand for a call was met (rule 4)."""
         choice = self._asked.tool_choice
         told = (Message("tool", (result,)) for result in results)
@@ -234,11 +234,11 @@ class Loop:
         self._first.goes_on(response)
         return response
 
-    async def _keep(self, answer: Round, results: Sequence[ToolResult]) -> None:
+    async def _keep(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
         """The client will go on from its own calls: keep what it does not see."""
         before = self._asked.messages[self._given :]
         if self._keeps and (before or results):
-            rounds = Rounds(before, answer.calls if results else (), results)
+            rounds = ToolMemory(before, answer.calls if results else (), results)
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Constraint, ModelRequest, ToolSpec
-from proxy.pipeline.exchange import Exchange, Offer
+from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
@@ -56,7 +56,7 @@ class _Taught:
     key: bytes
     text: str
     reminder: str
-    offer: Offer | None
+    offer: OfferedTools | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Injection(Middleware):
         flatten: Flatten,
         form: Mapping[str, Any] | None,
         escapes: Escapes,
-    ) -> tuple[ModelRequest, Offer | None]:
+    ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
         recognised = recognised_markers(route.options.recognise)
         if request.tools:
@@ -159,7 +159,7 @@ class Injection(Middleware):
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
         read = reading_brackets(tool_format) if flatten == "bracket" else tool_format
-        offer = Offer(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
+        offer = OfferedTools(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
         line = reminder(request, tool_format, prompt)
         return note(request.tools, about, _Taught(route, key, text, line, offer if tools else None))
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from aiohttp import web
 
 from proxy.app import CONFIG
-from proxy.capture.covering import Covering, known_secrets
+from proxy.capture.redaction import Redaction, known_secrets
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open
 from proxy.model import ModelRequest
 from proxy.observability.logs import log_fields
@@ -40,7 +40,7 @@ class RequestLogOptions:
 
     def __post_init__(self) -> None:
         try:
-            Covering(patterns=self.secrets)
+            Redaction(patterns=self.secrets)
         except re.error as error:
             raise ValueError(f"secrets: not a regular expression: {error}") from error
 
@@ -53,11 +53,11 @@ class RequestLog(Middleware):
 
     def __init__(self, options: RequestLogOptions | None = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
-        self._covering = Covering(patterns=self.options.secrets)
+        self._redaction = Redaction(patterns=self.options.secrets)
 
     async def start(self, app: web.Application) -> None:
         """See `Middleware.start`."""
-        self._covering = Covering(known_secrets(app[CONFIG]), self.options.secrets)
+        self._redaction = Redaction(known_secrets(app[CONFIG]), self.options.secrets)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`."""
@@ -73,7 +73,7 @@ class RequestLog(Middleware):
             reply.at_end(lambda: self._log(exchange, "answer", answer.fields()))
 
     def _log(self, exchange: Exchange, what: str, fields: Mapping[str, Any]) -> None:
-        shown = _cut(self._covering.value(dict(fields)), self.options.most_chars)
+        shown = _cut(self._redaction.value(dict(fields)), self.options.most_chars)
         log_fields(LOG, what, {"request_id": exchange.id, **shown})
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from proxy.errors import ClientFault, quote
 from proxy.events import Close, Delta, Event, Kind, Open, text_block
 from proxy.formats.longjson import compact
-from proxy.formats.rendering import taught_name
+from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
@@ -72,7 +72,7 @@ class ToolFilter(Middleware):
         noted: tuple[ToolSpec, ...] | None = note_of(request.tools, self)
         if noted is not None:
             return noted
-        kept = ToolSet(tool for tool in request.tools if self.allows(tool.name, taught_name(tool)))
+        kept = ToolSet(tool for tool in request.tools if self.allows(tool.name, prompt_name(tool)))
         return note(request.tools, self, request.tools if len(kept) == len(request.tools) else kept)
 
 
@@ -102,14 +102,14 @@ class _Calls:
 
 
 def _grouped(opened: Open) -> str:
-    return taught_name(ToolUse("", opened.name or "", "", namespace=opened.namespace))
+    return prompt_name(ToolUse("", opened.name or "", "", namespace=opened.namespace))
 
 
 def _refused(tools: tuple[ToolSpec, ...], kept: tuple[ToolSpec, ...]) -> ClientFault:
-    allowed = set(map(taught_name, kept))
-    index, tool = next((index, tool) for index, tool in enumerate(tools) if taught_name(tool) not in allowed)
+    allowed = set(map(prompt_name, kept))
+    index, tool = next((index, tool) for index, tool in enumerate(tools) if prompt_name(tool) not in allowed)
     return ClientFault(
-        f"The tool {quote(taught_name(tool))} may not be used here.",
+        f"The tool {quote(prompt_name(tool))} may not be used here.",
         code="tool_not_allowed",
         param=f"tools[{index}]",
         hint="Leave it out.",

@@ -20,9 +20,9 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import taught_name
+from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
-from proxy.pipeline.exchange import Exchange, Offer
+from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.scanning import ScanStage, not_taught
@@ -69,7 +69,7 @@ class Transformation(Middleware):
             reply.scan(UndoStage(exchange.escapes))
 
 
-def _left_to_server(exchange: Exchange) -> Offer | None:
+def _left_to_server(exchange: Exchange) -> OfferedTools | None:
     """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities belong to the
     model's own tokens: an answer with them stays as it is."""
     options, request = exchange.route.options, exchange.request
@@ -77,13 +77,13 @@ def _left_to_server(exchange: Exchange) -> Offer | None:
     if not tools or exchange.received.extra.get("logprobs"):
         return None
     tool_format = not_taught(exchange.route.format_for(request.model))
-    return Offer(tools, request.tool_choice, request.parallel_tool_calls, tool_format, request.tools)
+    return OfferedTools(tools, request.tool_choice, request.parallel_tool_calls, tool_format, request.tools)
 
 
 def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     """The checker for a tool: one for whoever asks in this exchange. Raises `SchemaProblem`."""
     schemas: ToolSchemas = exchange.state.setdefault(ToolSchemas, ToolSchemas())
-    return schemas.of(taught_name(tool), tool.parameters)
+    return schemas.of(prompt_name(tool), tool.parameters)
 
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:
@@ -116,8 +116,8 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
 
 
 @lru_cache(maxsize=256)
-def _nothing(tool_format: ToolFormat, framed: bool) -> Offer:
+def _nothing(tool_format: ToolFormat, framed: bool) -> OfferedTools:
     """An offer of no tools, so that only reasoning is looked for, and framing if the answer is `framed`."""
     if framed and tool_format.framing is not None:
         tool_format = replace(tool_format, grammar=tool_format.framing)
-    return Offer((), ToolChoice("none"), True, tool_format, ())
+    return OfferedTools((), ToolChoice("none"), True, tool_format, ())

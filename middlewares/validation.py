@@ -23,7 +23,7 @@ from proxy.backends.adapt import may_be_asked
 from proxy.backends.base import Capabilities
 from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
-from proxy.formats.rendering import taught_name
+from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import note, note_of
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
@@ -154,7 +154,7 @@ class Validation(Middleware):
             compiles = self._schemas.compiles
             try:
                 strict = tool.strict is True and tool.parameters is not None
-                schemas[taught_name(tool)] = self._schemas.get(tool.parameters, strict=strict)
+                schemas[prompt_name(tool)] = self._schemas.get(tool.parameters, strict=strict)
             except SchemaProblem as problem:
                 message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
                 raise _tool_fault(message, param + problem.where) from None

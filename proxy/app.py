@@ -25,16 +25,16 @@ from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
 from .ingress.auth import Keys
-from .ingress.pulse import PULSES, Pulses
+from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import INFLATED, Inflated, later
 from .observability.telemetry import Metrics
 from .pipeline.cors import Cors
 from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
 from .pipeline.heads import OWN_MIDDLEWARES, set_common
-from .pipeline.lasting import LASTING, Lasting
-from .pipeline.middleware import Guard, Middleware, compose, instantiate
-from .pipeline.plain import PlainGuard
+from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
+from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
+from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.stored import CONVERSATIONS, Conversations
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
@@ -87,7 +87,7 @@ def create_app(
     plugins = plugins or registries()
     check_names(config, plugins)
     metrics = metrics or Metrics()
-    lasting = Lasting(None if before is None else before[LASTING])
+    shared = SharedResources(None if before is None else before[SHARED])
     clients = plugins.client_sides()
     backends = {
         name: plugins.backends.get(backend.kind)(name, backend, config.limits)
@@ -95,7 +95,7 @@ def create_app(
     }
     keys = Keys.load(config.auth)
     limited = has_limits(config, keys)
-    own = lasting.take(HOP, None, lambda: _hop_name(metrics))
+    own = shared.take(HOP, None, lambda: _hop_name(metrics))
     for backend in backends.values():
         if isinstance(backend, HttpBackend):
             backend.hop(own)
@@ -105,7 +105,7 @@ def create_app(
     server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
     for route in effective_routes(config):
         chain = chain_of(route, config, limited=limited)
-        guards = chains.build(chain)
+        runners = chains.build(chain)
         routes.append(
             Route(
                 config=route,
@@ -113,7 +113,7 @@ def create_app(
                 targets=targets_of(route, targets),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
-                chains={client.name: compose(guards, client) for client in clients.sides},
+                chains={client.name: compose(runners, client) for client in clients.sides},
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(entry.use == "execution" for entry in chain) else None,
             )
@@ -134,7 +134,7 @@ def create_app(
     app[CLIENTS] = clients
     app[ROUTER] = router
     app[METRICS] = metrics
-    app[LASTING] = lasting
+    app[SHARED] = shared
     app[BACKENDS] = tuple(backends.values())
     app[HEALTH] = Health(
         targets,
@@ -142,17 +142,17 @@ def create_app(
         partial(introduction, routes),
         None if before is None else before.get(HEALTH),
     )
-    app[CONVERSATIONS] = lasting.take(
+    app[CONVERSATIONS] = shared.take(
         CONVERSATIONS,
         config.store,
         lambda: Conversations(make_store(config.store), config.store.max_age_s),
         Conversations.close,
     )
     app.on_response_prepare.append(set_common)
-    app.cleanup_ctx.append(lasting.running)
+    app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
     if limited:
-        ledger = lasting.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), Ledger.close)
+        ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), Ledger.close)
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
         app.cleanup_ctx.append(admission.running)
     if server_tools is not None:
@@ -160,14 +160,14 @@ def create_app(
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
     app.on_startup.append(_warm_up)
-    observers = [*observe, *_configured_observers(app, config, lasting, metrics)]
+    observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     known = KnownTools()
-    pulses = app[PULSES] = Pulses(config.server.keepalive_s)
+    monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most = config.limits.inflated_bytes
-    collecting = app[COLLECTING] = lasting.take(COLLECTING, None, Collecting)
-    inflated = app[INFLATED] = lasting.take(INFLATED, most, partial(Inflated, most))
+    collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
+    inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
     for client in clients.sides:
-        serve = Delivery(config, client, router, metrics, known, pulses, inflated, collecting, observers)
+        serve = Delivery(config, client, router, metrics, known, monitors, inflated, collecting, observers)
         for prefix in PREFIXES:
             app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
             for more in client.routes:
@@ -200,7 +200,7 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
 
 
 def _configured_observers(
-    app: web.Application, config: GatewayConfig, lasting: Lasting, metrics: Metrics
+    app: web.Application, config: GatewayConfig, shared: SharedResources, metrics: Metrics
 ) -> Iterator[Observe]:
     """Those of what is switched on. They are imported only then."""
     if config.telemetry.on:
@@ -208,15 +208,15 @@ def _configured_observers(
 
         settings = (config.telemetry, config.backends)
         make = partial(Exporting, *settings)
-        yield lasting.take(EXPORTING, settings, make, Exporting.close).begin
+        yield shared.take(EXPORTING, settings, make, Exporting.close).begin
     if config.capture.keep:
         from .capture.recorder import CaptureFolder, Captures
         from .capture.routes import CAPTURES, add_routes
 
         cells = metrics.cells.path
-        shared = None if cells is None else cells.parent / "captures"
-        make_folder = partial(CaptureFolder, config.capture, shared)
-        app[CAPTURES] = lasting.take(CAPTURES, config.capture, make_folder, CaptureFolder.close)
+        folder = None if cells is None else cells.parent / "captures"
+        make_folder = partial(CaptureFolder, config.capture, folder)
+        app[CAPTURES] = shared.take(CAPTURES, config.capture, make_folder, CaptureFolder.close)
         add_routes(app.router)
         yield Captures(config, app[CAPTURES]).begin
 
@@ -227,18 +227,18 @@ class Chains:
     def __init__(self, plugins: Registries, metrics: Metrics) -> None:
         self._plugins = plugins
         self._metrics = metrics
-        self._built: list[tuple[tuple[MiddlewareConfig, ...], list[Guard]]] = []
+        self._built: list[tuple[tuple[MiddlewareConfig, ...], list[MiddlewareRunner]]] = []
 
-    def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[Guard]:
+    def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[MiddlewareRunner]:
         """The middlewares of a chain, outermost first."""
-        for known, guards in self._built:
+        for known, runners in self._built:
             if known == entries:
-                return guards
-        guards = [self._guard(entry) for entry in entries]
-        self._built.append((entries, guards))
-        return guards
+                return runners
+        runners = [self._runner(entry) for entry in entries]
+        self._built.append((entries, runners))
+        return runners
 
-    def _guard(self, entry: MiddlewareConfig) -> Guard:
+    def _runner(self, entry: MiddlewareConfig) -> MiddlewareRunner:
         found = self._plugins.middlewares.get(entry.use)
         middleware = instantiate(
             entry, found, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
@@ -246,18 +246,18 @@ class Chains:
         failed = self._metrics.middleware_errors
         # The built-in ones know what they get, and a whole answer costs them nothing before it is sent.
         ours = entry.use in MIDDLEWARES or (isinstance(middleware, Middleware) and not middleware.defines("__call__"))
-        kind = Guard if ours else PlainGuard
+        kind = MiddlewareRunner if ours else PlainMiddlewareRunner
         return kind(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """Start the middlewares; on shutdown close those that were started, last first."""
         started: list[Middleware] = []
         try:
-            for _, guards in self._built:
-                for guard in guards:
-                    if isinstance(guard.middleware, Middleware):
-                        started.append(guard.middleware)
-                        await guard.middleware.start(app)
+            for _, runners in self._built:
+                for runner in runners:
+                    if isinstance(runner.middleware, Middleware):
+                        started.append(runner.middleware)
+                        await runner.middleware.start(app)
             yield
         finally:
             for middleware in reversed(started):
@@ -301,7 +301,7 @@ async def _version(request: web.Request) -> web.Response:
 
 async def _ready(request: web.Request) -> web.Response:
     """At least one backend can be reached, and the gateway is not about to stop."""
-    if request.app[PULSES].draining:
+    if request.app[LIVENESS].draining:
         return _json({"status": "draining"}, 503)
     up = await request.app[HEALTH].states()
     states = {name: "up" if ok else "down" for name, ok in up.items()}

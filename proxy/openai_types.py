@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, Self
 import orjson
 
 from .model import ToolUse
-from .protocols.drafts import CallDrafts
+from .protocols.call_deltas import CallDeltas
 from .protocols.wire import dump
 from .support.decoding import DecodeError, Fields, Wire, decode, encode, present
 
@@ -517,7 +517,7 @@ class ToolCallAccumulator:
     """
 
     def __init__(self) -> None:
-        self._drafts = CallDrafts()
+        self._drafts = CallDeltas()
 
     def add(self, deltas: Iterable[ToolCallDelta]) -> None:
         """Take the call deltas of one chunk, in order."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from ..errors import ClientFault
 from ..formats.longjson import compact
-from ..formats.rendering import as_taught, taught_arguments, taught_name, with_groups
+from ..formats.rendering import as_taught, prompt_name, taught_arguments, with_groups
 from ..model import (
     EMPTY,
     Constraint,
@@ -256,7 +256,7 @@ def _is_known(tool: ToolSpec, takes: Capabilities) -> bool:
 def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
     if tool.kind == "custom" and "custom" not in takes.tool_types:
         return as_taught(tool)
-    return tool if tool.namespace is None else replace(tool, name=taught_name(tool), namespace=None)
+    return tool if tool.namespace is None else replace(tool, name=prompt_name(tool), namespace=None)
 
 
 def _fit_choice(request: ModelRequest, takes: Capabilities) -> ToolChoice:
@@ -266,7 +266,7 @@ def _fit_choice(request: ModelRequest, takes: Capabilities) -> ToolChoice:
     if wanted is None:
         return choice
     kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes)]
-    names = tuple(taught_name(tool) for tool in kept if tool.name in wanted)
+    names = tuple(prompt_name(tool) for tool in kept if tool.name in wanted)
     if choice.mode == "named":
         return replace(choice, name=names[0]) if names else ToolChoice()
     return replace(choice, allowed=names)
@@ -277,7 +277,7 @@ def _fit_calls(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Mess
         if isinstance(part, ToolUse):
             if part.kind == "custom" and "custom" not in takes.tool_types:
                 part = replace(part, arguments=taught_arguments(part), kind="function")
-            return part if part.namespace is None else replace(part, name=taught_name(part), namespace=None)
+            return part if part.namespace is None else replace(part, name=prompt_name(part), namespace=None)
         return part
 
     out = []

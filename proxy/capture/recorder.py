@@ -37,8 +37,8 @@ from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
 from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from ..support.conversion import to_mapping
-from .covering import Covering, known_secrets
 from .files import Entry, Kind, write_capture
+from .redaction import Redaction, known_secrets
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -120,7 +120,7 @@ class Captures:
         self.exchange_bytes = config.capture.exchange_bytes
         self.folder = folder
         self.held_bytes = 0
-        self.covering = Covering(known_secrets(config), config.capture.secrets)
+        self.redaction = Redaction(known_secrets(config), config.capture.secrets)
         self.private = Private.together(map(private_of, config.backends.values()))
         self._config = config
 
@@ -218,7 +218,7 @@ class Capture:
 
     def _file(self) -> bytes:
         return write_capture(
-            self._head, cover(self._entries, self._captures.covering, self._secret, self._captures.private)
+            self._head, cover(self._entries, self._captures.redaction, self._secret, self._captures.private)
         )
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
@@ -286,7 +286,7 @@ def presented_key(request: web.Request) -> bytes:
     return found.encode(errors="backslashreplace")
 
 
-def cover(entries: Sequence[Entry], covering: Covering, key: bytes, private: Private = NOTHING) -> Iterator[Entry]:
+def cover(entries: Sequence[Entry], redaction: Redaction, key: bytes, private: Private = NOTHING) -> Iterator[Entry]:
     """The entries with secrets covered. A secret that is cut by the end of a read is found too; and where a model server spells out one of
     `private`, piece by piece, all that it says from there on is covered, as it was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
@@ -294,7 +294,7 @@ def cover(entries: Sequence[Entry], covering: Covering, key: bytes, private: Pri
         streams.setdefault((entry.kind, entry.call), []).append(index)
     covered: dict[int, bytes] = {}
     for (kind, _), indices in streams.items():
-        whole = covering.data(b"".join(entries[index].data for index in indices), key)
+        whole = redaction.data(b"".join(entries[index].data for index in indices), key)
         if kind == "received" and (leaks := leaks_of(private)) is not None:
             whole = leaks.frames(whole).ljust(len(whole), b"*")
         at = 0
@@ -303,4 +303,4 @@ def cover(entries: Sequence[Entry], covering: Covering, key: bytes, private: Pri
             covered[index] = whole[at : at + size]
             at += size
     for index, entry in enumerate(entries):
-        yield Entry(entry.kind, entry.at, entry.call, covered[index], covering.value(dict(entry.fields), key))
+        yield Entry(entry.kind, entry.at, entry.call, covered[index], redaction.value(dict(entry.fields), key))

@@ -14,9 +14,9 @@ from typing import Final
 import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
-from ..capture.covering import Covering
 from ..capture.files import Captured
 from ..capture.recording import RecordingError
+from ..capture.redaction import Redaction
 from ..capture.replayed import NOWHERE, ReplayedBackend, replayable
 from ..config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ..registry import registries
@@ -56,7 +56,7 @@ class Reproduction:
 
     def _settled(self) -> tuple[bytes, bytes]:
         """Both in the form in which they are compared: what looks secret was covered in the recorded one."""
-        return settled(self.recorded), settled(Covering().data(self.again))
+        return settled(self.recorded), settled(Redaction().data(self.again))
 
 
 def settled(body: bytes) -> bytes:

@@ -19,7 +19,7 @@ from .gbnf.tags import structural_tag
 from .layout import Layout, Tagged
 from .markers import MarkerSet
 from .reading_back import Fields, fields_of
-from .rendering import RESULT_MARKERS, listed_tools, result_pieces, taught_name, taught_parameters
+from .rendering import RESULT_MARKERS, listed_tools, prompt_name, prompt_parameters, result_pieces
 from .restoring import Escapes
 from .templates import ALL, tokens
 from .values import Syntax
@@ -236,4 +236,4 @@ def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: B
 
 def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """By the names under which they are taught: the schemas of the tools' arguments."""
-    return ((taught_name(tool), taught_parameters(tool)) for tool in tools)
+    return ((prompt_name(tool), prompt_parameters(tool)) for tool in tools)

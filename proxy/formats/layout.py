@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from ..model import ToolUse
 from .escaping import Escaping
 from .longjson import compact, sound
-from .rendering import json_value, taught_arguments, taught_name
+from .rendering import json_value, prompt_name, taught_arguments
 from .values import JSON, PYTHON, Syntax, read_object
 
 NOTHING: Final = Escaping(())
@@ -124,7 +124,7 @@ class Layout:
         return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"
 
     def _call(self, use: ToolUse, number: int, escaping: Escaping) -> str:
-        name = taught_name(use)
+        name = prompt_name(use)
         head = self.opener + (_plain(name) if self.name == "plain" else escaping.json(compact(name)))
         if self.numbered:
             own = self.own_id(use, number) if self.ids else str(number)
@@ -151,7 +151,7 @@ class Layout:
 
 def plain_name(use: ToolUse) -> str:
     """The tool's name without anything that could end it."""
-    return _plain(taught_name(use))
+    return _plain(prompt_name(use))
 
 
 def _plain(name: str) -> str:

@@ -36,22 +36,22 @@ _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _PLAIN: Final = re.compile(r"[\w.:/+-]+", re.ASCII)
 
 
-def taught_name(item: ToolSpec | ToolUse) -> str:
+def prompt_name(item: ToolSpec | ToolUse) -> str:
     """The name under which the model knows a tool: with its group, so that equal names stay apart (R8.16).
 
     Two underscores stand between, because hosted servers take only letters, digits, `_` and `-` in a name."""
     return item.name if item.namespace is None else f"{item.namespace}__{item.name}"
 
 
-def by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
+def by_prompt_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
     """The tools by the names under which the model may call them: as it was taught, and without the group where no other
     tool has that name, since weak models leave the group out. Noted with a `ToolSet`."""
-    noted: Mapping[str, ToolSpec] | None = note_of(tools, by_taught_name)
-    return noted if noted is not None else note(tools, by_taught_name, _by_taught_name(tools))
+    noted: Mapping[str, ToolSpec] | None = note_of(tools, by_prompt_name)
+    return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools))
 
 
 def _by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
-    known = {taught_name(tool): tool for tool in tools}
+    known = {prompt_name(tool): tool for tool in tools}
     if not any(tool.namespace for tool in tools):
         return known
     times = Counter(tool.name for tool in tools)
@@ -61,7 +61,7 @@ def _by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
     return known
 
 
-def taught_parameters(tool: ToolSpec) -> Mapping[str, Any]:
+def prompt_parameters(tool: ToolSpec) -> Mapping[str, Any]:
     """The schema that the model is shown."""
     if tool.kind == "custom":
         return CUSTOM_PARAMETERS
@@ -100,9 +100,9 @@ def as_taught(tool: ToolSpec) -> ToolSpec:
     """The tool as the model knows it: a function with this name and these parameters."""
     return replace(
         tool,
-        name=taught_name(tool),
+        name=prompt_name(tool),
         description=taught_description(tool),
-        parameters=taught_parameters(tool),
+        parameters=prompt_parameters(tool),
         kind="function",
         namespace=None,
     )
@@ -130,10 +130,10 @@ def listed_tools(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
     """One JSON object a line for each tool: name, description, parameters."""
     lines = []
     for tool in tools:
-        shown: dict[str, Any] = {"name": taught_name(tool)}
+        shown: dict[str, Any] = {"name": prompt_name(tool)}
         if description := taught_description(tool):
             shown["description"] = description
-        shown["parameters"] = taught_parameters(tool)
+        shown["parameters"] = prompt_parameters(tool)
         lines.append(escaping.json(compact(shown)))
     return "\n".join(lines)
 

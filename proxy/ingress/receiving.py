@@ -24,7 +24,7 @@ from ..config import LimitsConfig
 from ..errors import ClientFault, Unavailable
 from ..support.codings import Decoder, coding_of, supported
 from .bodies import LARGE_BYTES
-from .pulse import INTERIM
+from .liveness import INTERIM
 
 BODY_RATE: Final = 16 * 1024
 """Bytes a second: a body that comes as fast as this is never too slow."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..config import RouteOptions
-from ..formats.rendering import by_taught_name, taught_parameters
+from ..formats.rendering import by_prompt_name, prompt_parameters
 from ..formats.toolset import note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
 from ..scan._grammar import valid_text
@@ -55,7 +55,7 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     noted: Names | None = note_of(tools, (names_on_offer, choice))
     if noted is not None:
         return noted
-    known = by_taught_name(tools)
+    known = by_prompt_name(tools)
     # The request says which of its tools may be called, so that this rule stands in one place.
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     allowed = frozenset([name for name, tool in known.items() if id(tool) in wanted])
@@ -67,7 +67,7 @@ def settled(written: Written, tool: ToolSpec | None, options: RouteOptions, *, s
     custom = tool is not None and tool.kind == "custom"
     try:
         found = written.arguments.settle(
-            None if tool is None else taught_parameters(tool),
+            None if tool is None else prompt_parameters(tool),
             repair=options.repair == "safe" and not strict,
             objects=options.sentinel_arguments != "string",
         )

@@ -26,7 +26,7 @@ from typing import Final, Literal
 from ..config import LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
-from ..formats.rendering import taught_parameters
+from ..formats.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
 from ..scan._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
 from ..scan.repair import REPAIR_KINDS, compact_json
@@ -173,7 +173,7 @@ class Judge:
             return None
         if strict or (tool is not None and tool.kind == "custom"):
             return None
-        self._parameters = types = ParameterTypes(None if tool is None else taught_parameters(tool))
+        self._parameters = types = ParameterTypes(None if tool is None else prompt_parameters(tool))
         if _is_object(shape) and any(key in types.names for key in shape.parameters):
             return None  # whether what stands there is all arguments or one of them shows only at its end
         self._live += 1

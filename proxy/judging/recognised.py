@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 
 from ..config import LimitsConfig, RouteOptions
 from ..errors import quote
-from ..formats.rendering import taught_name, taught_parameters
+from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
 from ..scan._grammar import Block
 from ..scan.repair import read_json
@@ -139,7 +139,7 @@ class Recogniser:
         return mended
 
     def _schema(self, tool: ToolSpec) -> ToolSchema | None:
-        name = taught_name(tool)
+        name = prompt_name(tool)
         if name not in self._compiled:
             try:
                 self._compiled[name] = self._schemas(tool)
@@ -162,7 +162,7 @@ def _only_arguments(text: str, tool: ToolSpec) -> bool:
     """There are some, and the tool knows them all by name."""
     value = read_json(text)
     return (
-        isinstance(value, dict) and bool(value) and value.keys() <= set(ParameterTypes(taught_parameters(tool)).names)
+        isinstance(value, dict) and bool(value) and value.keys() <= set(ParameterTypes(prompt_parameters(tool)).names)
     )
 
 
@@ -171,7 +171,7 @@ def _defines(reading: Written, tool: ToolSpec, arguments: str) -> bool:
     value = read_json(arguments)
     if not isinstance(value, dict):
         return False
-    declared = ParameterTypes(taught_parameters(tool)).names
+    declared = ParameterTypes(prompt_parameters(tool)).names
     if value.get("type") == "object" and isinstance(value.get("properties"), dict):
         return "type" not in declared and "properties" not in declared
     return not value and isinstance(reading.arguments, MemberArguments) and "description" in reading.arguments.members

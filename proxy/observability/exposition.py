@@ -17,12 +17,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from .metrics import CELLS, Cells, Counter, Family, Gauge, Histogram, Series, read_file
+from .metrics import CELLS, Counter, Family, Gauge, Histogram, Series, SharedCounters, read_file
 
 _Merged = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 
 
-def page(families: Sequence[Family], cells: Cells, accept: str) -> tuple[bytes, str]:
+def page(families: Sequence[Family], cells: SharedCounters, accept: str) -> tuple[bytes, str]:
     """The page and its content type, for a client that sent this `Accept` header."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Snapshot(families, cells))
@@ -33,7 +33,7 @@ def page(families: Sequence[Family], cells: Cells, accept: str) -> tuple[bytes, 
 class Snapshot(Collector):
     """The numbers of `cells` and of the files beside it, added up."""
 
-    def __init__(self, families: Sequence[Family], cells: Cells) -> None:
+    def __init__(self, families: Sequence[Family], cells: SharedCounters) -> None:
         self._families = families
         self._cells = cells
 

@@ -50,7 +50,7 @@ class Series:
     cells: tuple[float, ...]
 
 
-class Cells:
+class SharedCounters:
     """The numbers of one process: in the file at `path`, with what was counted there before, or in memory.
 
     `numbers` is indexed by the places that `place` gives. It is another object after each call of `place`.
@@ -158,10 +158,10 @@ class Family:
         self.name = name
         self.documentation = documentation
         self.labels = labels
-        self._cells: Cells
+        self._cells: SharedCounters
         self._places: dict[tuple[str, ...], int] = {}
 
-    def bind(self, cells: Cells) -> None:
+    def bind(self, cells: SharedCounters) -> None:
         """Count in these cells. A family without labels has its series from now on, at zero."""
         self._cells = cells
         self._places.clear()
@@ -199,7 +199,7 @@ class Gauge(Family):
         self.merge = merge
         self.size = 1 if merge == "sum" else 2
 
-    def bind(self, cells: Cells) -> None:
+    def bind(self, cells: SharedCounters) -> None:
         """See `Family`. What a process that is gone said is forgotten."""
         super().bind(cells)
         for series in cells.read():

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..record import AccessRecord
 from .logs import log_fields
-from .metrics import Cells, Counter, Family, Gauge, Histogram
+from .metrics import Counter, Family, Gauge, Histogram, SharedCounters
 
 ACCESS: Final = logging.getLogger("toolwire.access")
 
@@ -107,7 +107,7 @@ class Metrics:
     old one stopped. Labels have few values: never a tool, a model or a key.
     """
 
-    def __init__(self, cells: Cells | None = None) -> None:
+    def __init__(self, cells: SharedCounters | None = None) -> None:
         self.requests = Counter("toolwire_requests_total", "Requests", "endpoint", "stream", "status")
         self.duration = Histogram("toolwire_request_duration_seconds", "Whole request", "endpoint", _SECONDS)
         self.overhead = Histogram(
@@ -170,7 +170,7 @@ class Metrics:
             "unopened_reasoning": self.unopened_reasoning,
         }
         """Counter of the record -> the family that counts its labels."""
-        self.cells = cells or Cells()
+        self.cells = cells or SharedCounters()
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
             family.bind(self.cells)

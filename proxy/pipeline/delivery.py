@@ -25,7 +25,7 @@ from ..errors import ClientFault, Defect, GatewayError
 from ..formats.toolset import KnownTools
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
-from ..ingress.pulse import Pulse, Pulses
+from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import Inflated, read_body, release
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
@@ -134,7 +134,7 @@ class Delivery:
         router: Router,
         metrics: Metrics,
         known: KnownTools,
-        pulses: Pulses,
+        monitors: LivenessMonitors,
         inflated: Inflated,
         collecting: Collecting,
         observe: Sequence[Observe] = (),
@@ -145,7 +145,7 @@ class Delivery:
         self._metrics = metrics
         self._known = known
         self._observe = observe
-        self._pulses = pulses
+        self._monitors = monitors
         self._inflated = inflated
         self._collecting = collecting
 
@@ -156,10 +156,10 @@ class Delivery:
             record.observers = [begin(request, ident) for begin in self._observe]
         if self._protocol.id_header is not None:
             request[ADDED_HEADERS] = {self._protocol.id_header: ident}
-        pulse = self._pulses.begin(request)
+        monitor = self._monitors.begin(request)
         self._metrics.inflight.inc()
         try:
-            response = await self._answer(request, record, ident, pulse)
+            response = await self._answer(request, record, ident, monitor)
             record.status = response.status
             if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
                 show_output(record, response.body)
@@ -169,7 +169,7 @@ class Delivery:
                 record.status, record.code = 499, "client_closed_request"
             raise
         finally:
-            self._pulses.end(pulse)
+            self._monitors.end(monitor)
             if self._inflated.bytes:
                 release(request, self._inflated)
             if self._collecting.requests:
@@ -180,7 +180,9 @@ class Delivery:
                 observer.ended(record)
             record.failures.clear()  # their tracebacks know the record
 
-    async def _answer(self, request: web.Request, record: AccessRecord, ident: str, pulse: Pulse) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor
+    ) -> web.StreamResponse:
         response: web.StreamResponse | None = None
         shown: web.Response | None = None
         error: GatewayError
@@ -190,7 +192,7 @@ class Delivery:
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
-                    return await send(request, exchange, response, pulse)
+                    return await send(request, exchange, response, monitor)
                 return response
             finally:
                 exchange.over = True
@@ -201,7 +203,7 @@ class Delivery:
         except GatewayError as fault:
             error = fault
         except asyncio.CancelledError:
-            reason = pulse.stopped()
+            reason = monitor.stopped()
             if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
                 raise
             error = reason

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
 
     `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called is
@@ -74,7 +74,7 @@ class Exchange:
     key: ApiKey | None = None
     conversation: tuple[Message, ...] | None = None
     created: int = field(default_factory=lambda: int(time.time()))
-    offer: Offer | None = None
+    offer: OfferedTools | None = None
     escapes: Escapes | None = None
     near: list[NearMiss] = field(default_factory=list)
     state: dict[type, Any] = field(default_factory=dict)

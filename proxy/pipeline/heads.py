@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
-from ..ingress.pulse import is_draining
+from ..ingress.liveness import is_draining
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)

@@ -145,7 +145,7 @@ def checked(result: object) -> ModelRequest | web.StreamResponse:
     return result
 
 
-class Guard:
+class MiddlewareRunner:
     """Runs one middleware of a chain and says its name when it breaks (R16.4).
 
     Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the request
@@ -283,51 +283,55 @@ def takes_request(found: object) -> bool:
 
 
 class Hooks:
-    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a `Guard`
+    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a `MiddlewareRunner`
     around each, without the calls inside calls."""
 
-    def __init__(self, guards: Sequence[Guard], handler: Handler) -> None:
-        self._middlewares = [(guard, guard.middleware) for guard in guards if isinstance(guard.middleware, Middleware)]
+    def __init__(self, runners: Sequence[MiddlewareRunner], handler: Handler) -> None:
+        self._middlewares = [
+            (runner, runner.middleware) for runner in runners if isinstance(runner.middleware, Middleware)
+        ]
         self._handler = handler
-        self._inside = {guard: Hooks(guards[place:], handler) for place, guard in enumerate(guards, 1) if guard.reviews}
+        self._inside = {
+            runner: Hooks(runners[place:], handler) for place, runner in enumerate(runners, 1) if runner.reviews
+        }
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        passed: list[tuple[Guard, Middleware, ModelRequest]] = []
+        passed: list[tuple[MiddlewareRunner, Middleware, ModelRequest]] = []
         response: web.StreamResponse | None = None
-        for guard, middleware in self._middlewares:
-            if guard.asks:
+        for runner, middleware in self._middlewares:
+            if runner.asks:
                 try:
                     result = checked(await middleware.on_request(exchange, exchange.request))
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    guard.failed_with(error)
+                    runner.failed_with(error)
                     continue
                 if not isinstance(result, ModelRequest):
                     response = result
                     break
                 exchange.request = result
-            if guard.declares:
-                passed.append((guard, middleware, exchange.request))
+            if runner.declares:
+                passed.append((runner, middleware, exchange.request))
         if response is None:
             response = await self._handler(request)
         if note_reply(exchange, response):
             await end_replies(exchange)
         if isinstance(response, Reply):
-            for guard, middleware, sent in reversed(passed):
-                response.owner = guard
+            for runner, middleware, sent in reversed(passed):
+                response.owner = runner
                 exchange.request = sent
                 try:
-                    if guard.reviews:
-                        ask = partial(ask_again, self._inside[guard], request)
+                    if runner.reviews:
+                        ask = partial(ask_again, self._inside[runner], request)
                         middleware.review(exchange, response, ask)
                     else:
                         middleware.declare(exchange, response)
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    guard.failed_with(error)
+                    runner.failed_with(error)
         return response
 
 
@@ -353,22 +357,22 @@ async def end_replies(exchange: Exchange) -> None:
             await end_replies(exchange)
 
 
-def compose(chain: Sequence[Guard], client: ClientSide) -> Handler:
+def compose(chain: Sequence[MiddlewareRunner], client: ClientSide) -> Handler:
     """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself."""
 
     async def end(request: web.Request) -> web.StreamResponse:
         raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
     handler: Handler = end
-    serving = [guard for guard in chain if guard.serves(client)]
-    for hooked, guards in groupby(reversed(serving), key=lambda guard: guard.hooked):
+    serving = [runner for runner in chain if runner.serves(client)]
+    for hooked, runners in groupby(reversed(serving), key=lambda runner: runner.hooked):
         if hooked:
-            handler = Hooks(list(guards)[::-1], handler)
+            handler = Hooks(list(runners)[::-1], handler)
         else:
-            for guard in guards:
-                handler = partial(_call, guard, handler)
+            for runner in runners:
+                handler = partial(_call, runner, handler)
     return handler
 
 
-async def _call(guard: Guard, handler: Handler, request: web.Request) -> web.StreamResponse:
-    return await guard(request, handler)
+async def _call(runner: MiddlewareRunner, handler: Handler, request: web.Request) -> web.StreamResponse:
+    return await runner(request, handler)

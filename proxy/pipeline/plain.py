@@ -26,12 +26,12 @@ from ..errors import GatewayError
 from ..ingress.bodies import read_json
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS
-from .middleware import Guard, Handler
+from .middleware import Handler, MiddlewareRunner
 from .reply import Reply
 from .whole import WholeReply, completed, taken
 
 
-class PlainGuard(Guard):
+class PlainMiddlewareRunner(MiddlewareRunner):
     """Runs one plain aiohttp middleware."""
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -23,14 +23,14 @@ from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..fastparse import CallScanner
 from ..formats.base import ToolFormat
 from ..formats.recognition import recognising
-from ..formats.rendering import taught_name
+from ..formats.rendering import prompt_name
 from ..judging.ids import CallIds
 from ..judging.judge import Judge
 from ..judging.recognised import Schemas
 from ..model import Message, ModelReply, Text
 from ..scan._grammar import SPACE, Grammar, without_calls
 from ..scanner import build_scanner, is_itself, triggers
-from .exchange import Offer
+from .exchange import OfferedTools
 from .unopened import (
     BLOCK,
     HEAD_CHARS,
@@ -71,7 +71,7 @@ class ScanStage:
 
     def __init__(
         self,
-        offer: Offer,
+        offer: OfferedTools,
         options: RouteOptions,
         limits: LimitsConfig,
         count: Callable[[str], None],
@@ -141,7 +141,7 @@ class ScanStage:
             if self._unopened.pair is not None:
                 return False
             closers = [closer for _, closer in self._pairs]
-        names = [taught_name(tool) for tool in self._offer.tools]
+        names = [prompt_name(tool) for tool in self._offer.tools]
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text:

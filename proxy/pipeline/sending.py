@@ -27,7 +27,7 @@ from aiohttp.http import StreamWriter
 from ..backends.connections import too_large
 from ..errors import BackendFault, Defect, GatewayError
 from ..events import Fault, Finish
-from ..ingress.pulse import Pulse
+from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
 from .exchange import Exchange
@@ -45,11 +45,11 @@ HELD_BYTES: Final = 64 * 1024
 """So much is kept for headers that have to wait, before reading pauses."""
 
 
-async def send(request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> web.StreamResponse:
+async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
     """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises `GatewayError` as long as
     nothing was. A whole answer on which others work outside of the gateway comes back unsent: then aiohttp sends it."""
     if exchange.received.stream:
-        await Outlet(request, exchange, reply, pulse).run()
+        await StreamSender(request, exchange, reply, monitor).run()
         return reply
     body = await body_of(exchange, reply)
     exchange.record.wrote()
@@ -67,15 +67,15 @@ def show_output(record: AccessRecord, data: object) -> None:
             observer.output(data)
 
 
-class Outlet:
+class StreamSender:
     """Sends one streamed answer."""
 
-    def __init__(self, request: web.Request, exchange: Exchange, reply: Reply, pulse: Pulse) -> None:
+    def __init__(self, request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> None:
         self._request = request
         self._client = request.protocol
         self._exchange = exchange
         self._reply = reply
-        self._pulse = pulse
+        self._monitor = monitor
         self._lane, self._pumped = choose(exchange, reply)
         self._room = maxsize if isinstance(self._lane, Raw) else exchange.route.limits.stream_bytes
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
@@ -94,7 +94,7 @@ class Outlet:
         """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
         reading = asyncio.get_running_loop().create_task(self._read() if self._pumped else self._take())
         reading.add_done_callback(lambda _: self._news.set())
-        self._pulse.attend(self._beat, self._stop)
+        self._monitor.attend(self._beat, self._stop)
         try:
             try:
                 await self._attend(reading)
@@ -150,7 +150,7 @@ class Outlet:
             if transport.is_closing():
                 raise ConnectionResetError("the client is gone")
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
-            self._pulse.last = now
+            self._monitor.last = now
             if self._client.writing_paused:
                 self._transport = None
                 self._free.clear()
@@ -272,7 +272,7 @@ class Outlet:
             data = bytes(self._pending)
             self._pending.clear()
             await reply.write(data)
-            self._pulse.last = time.monotonic()
+            self._monitor.last = time.monotonic()
         if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
             writer.send_headers()
             self._transport = writer.transport
@@ -280,8 +280,8 @@ class Outlet:
         reply.source.resume()
 
     async def _show_life(self) -> None:
-        lasting = self._exchange.route.options.responses
-        as_comment = lasting.keepalive == "event" and time.monotonic() - self._pulse.last < lasting.event_s
+        options = self._exchange.route.options.responses
+        as_comment = options.keepalive == "event" and time.monotonic() - self._monitor.last < options.event_s
         await self._reply.write(KEEPALIVE if as_comment else self._lane.keepalive())
 
 

@@ -47,7 +47,7 @@ _KINDS_OF_PART: Mapping[type, Kind] = {
 
 
 class Owner(Protocol):
-    """Who answers for a stage: `proxy.pipeline.middleware.Guard`."""
+    """Who answers for a stage: `proxy.pipeline.middleware.MiddlewareRunner`."""
 
     skip: bool
     """Go on without the stage when it breaks."""

@@ -20,7 +20,7 @@ import orjson
 from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
 from ..formats.longjson import compact
-from ..formats.rendering import taught_description, taught_name, with_groups
+from ..formats.rendering import prompt_name, taught_description, with_groups
 from ..formats.values import Escape
 from ..model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 
@@ -67,7 +67,7 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
         return NEVER
 
     def named(those: Sequence[ToolSpec]) -> str:
-        return ", ".join(f"`{escape(taught_name(tool))}`" for tool in those)
+        return ", ".join(f"`{escape(prompt_name(tool))}`" for tool in those)
 
     names = named(tools)
     sentences = []
@@ -130,7 +130,7 @@ def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfi
         chosen = {"required": REMINDER_OF_ANY, "named": REMINDER_OF_ONE}.get(request.tool_choice.mode, REMINDER)
     escape = escaping_for(tool_format).value
     values = {
-        "tools": ", ".join(f"`{escape(taught_name(tool))}`" for tool in tools),
+        "tools": ", ".join(f"`{escape(prompt_name(tool))}`" for tool in tools),
         "format": tool_format.render_call(ToolUse("", "TOOL", '{"KEY":"VALUE"}')),
     }
     return _SHORT_SLOT.sub(lambda slot: values[slot[1]], str(chosen))

@@ -26,7 +26,7 @@ from ..formats.brackets import is_word
 from ..formats.escaping import Markup, Pieces
 from ..formats.layout import plain_name
 from ..formats.longjson import compact
-from ..formats.rendering import is_json_object, result_pieces, result_text, taught_arguments, taught_name
+from ..formats.rendering import is_json_object, prompt_name, result_pieces, result_text, taught_arguments
 from ..formats.restoring import Escapes
 from ..judging.ids import is_given
 from ..model import (
@@ -210,7 +210,7 @@ def flattened(
                 replace(
                     result,
                     call_id=own.call_id if is_given(result.call_id) else result.call_id,
-                    name=result.name or taught_name(own),
+                    name=result.name or prompt_name(own),
                 )
                 for place, own in zip(places, shown, strict=True)
                 for result in answers.get((index, place), ())

@@ -29,7 +29,7 @@ from .chat_reply import read_reply, write_reply
 from .chat_request import code_of, read_request, write_request
 from .chat_writer import ChatWriter
 from .numbers import MAX_CHOICES
-from .shape import Shape
+from .request_schema import RequestSchema
 from .wire import load
 
 DONE: Final = b"[DONE]"
@@ -52,7 +52,7 @@ class ChatProtocol(ClientSide, ServerSide):
     end_marks = (DONE,)
 
     def __init__(self) -> None:
-        self._shape = Shape("chat_request", code_of)
+        self._shape = RequestSchema("chat_request", code_of)
 
     # --- towards clients --------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish,
 from ..fastparse import SseFramer
 from ..model import EMPTY, CallKind, Extra, Usage, merged, scoped
 from ..scan._grammar import FrameTooLarge
+from .call_deltas import CallDelta, CallDeltas
 from .chat_reply import (
     AN_ANSWER,
     CHOICE,
@@ -43,7 +44,6 @@ from .chat_reply import (
     unreadable,
 )
 from .chat_request import PROTOCOL
-from .drafts import CallDraft, CallDrafts
 from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from .wire import load
 
@@ -272,7 +272,7 @@ class _Answer:
         self._index = index
         self._reader = reader
         self.open_prose: tuple[int, BlockKind] | None = None
-        self._drafts = CallDrafts()
+        self._drafts = CallDeltas()
 
     def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
         """What the last chunk says beside."""
@@ -313,7 +313,7 @@ class _Answer:
         elif draft.name:
             self._open(draft, out)
 
-    def _open(self, draft: CallDraft, out: list[Event]) -> None:
+    def _open(self, draft: CallDelta, out: list[Event]) -> None:
         """Open the block of a call and give out the arguments that came before its name."""
         self._close_prose("complete", out)
         draft.block = self._reader.next_block()

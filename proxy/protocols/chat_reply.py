@@ -38,8 +38,8 @@ from ..model import (
 )
 from ..scan._grammar import SPACE
 from .base import WriteOptions
+from .call_deltas import new_call_id
 from .chat_request import PROTOCOL, call_extra, write_call
-from .drafts import new_call_id
 from .numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from .wire import dump, load, shorten, whole
 

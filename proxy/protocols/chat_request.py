@@ -47,7 +47,7 @@ from ..model import (
 )
 from ..scan._grammar import SPACE
 from .chat_plain import is_plain
-from .shape import Shape
+from .request_schema import RequestSchema
 from .wire import dump, whole
 
 MODELLED: Final = frozenset(
@@ -86,7 +86,7 @@ def code_of(param: str, general: str) -> str:
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequest:
+def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
     tools = known_set(body.get("tools"), "chat")
     if tools is None:
@@ -153,7 +153,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     )
 
 
-def _read_messages(items: Iterable[Mapping[str, Any]], shape: Shape) -> tuple[Message, ...]:
+def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> tuple[Message, ...]:
     called: dict[str, ToolUse] = {}
     legacy_id = ""
     messages = []
@@ -193,7 +193,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: Shape) -> tuple[Me
     return tuple(messages)
 
 
-def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: Shape) -> None:
+def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: RequestSchema) -> None:
     """Which fields a role must and must not have (R2.5, R2.6, R2.8)."""
     if role != "assistant" and item.get("tool_calls"):
         raise ClientFault(
@@ -284,7 +284,7 @@ def _call(call: Mapping[str, Any]) -> ToolUse:
     return ToolUse(call["id"], inner["name"], inner["arguments"], extra=extra)
 
 
-def _tool(tool: Mapping[str, Any], path: str, shape: Shape) -> ToolSpec:
+def _tool(tool: Mapping[str, Any], path: str, shape: RequestSchema) -> ToolSpec:
     """Both shapes of R3.1; the outer field wins if both hold a value."""
     kind = tool["type"]
     if kind not in ("function", "custom"):

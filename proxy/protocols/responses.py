@@ -20,13 +20,13 @@ from ..model import ModelReply, ModelRequest, ToolUse
 from . import openai
 from .base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from .numbers import MAX_CHOICES
+from .request_schema import RequestSchema
 from .responses_items import PROTOCOL
 from .responses_reader import ResponsesReader
 from .responses_reply import read_reply, write_reply
 from .responses_request import code_of, read_request, write_request
 from .responses_turns import ResponsesTurns
 from .responses_writer import ResponsesWriter
-from .shape import Shape
 from .wire import load
 
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
@@ -54,7 +54,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     bare_reasoning = True
 
     def __init__(self) -> None:
-        self._shape = Shape("responses_request", code_of)
+        self._shape = RequestSchema("responses_request", code_of)
 
     # --- towards clients --------------------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish,
 from ..fastparse import SseFramer
 from ..model import EMPTY, CallKind, fields_of, scoped
 from ..scan._grammar import FrameTooLarge
+from .call_deltas import CallDelta, new_call_id
 from .chat_reply import read_error, text_of, unreadable
-from .drafts import CallDraft, new_call_id
 from .numbers import MAX_PARTS, index_of, too_many, whole_number
 from .responses_items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
 from .responses_reply import failure, finish_extra, finish_reason
@@ -386,8 +386,8 @@ def _part_fields(part: Mapping[str, Any], kind: BlockKind) -> Mapping[str, Any]:
     return rest_of(part, _REFUSAL) if kind is BlockKind.REFUSAL else fields_of(text_extra(part), PROTOCOL)
 
 
-def _draft(kind: CallKind) -> CallDraft:
-    draft = CallDraft(0)
+def _draft(kind: CallKind) -> CallDelta:
+    draft = CallDelta(0)
     draft.kind = kind
     return draft
 

@@ -43,8 +43,8 @@ from ..model import (
 )
 from ..scan._grammar import SPACE
 from .base import WriteOptions
+from .call_deltas import new_call_id
 from .chat_reply import finish_word, is_whole, read_error, text_of, unreadable
-from .drafts import new_call_id
 from .numbers import MAX_PARTS, too_many, whole_number
 from .responses_ids import derived_id
 from .responses_items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning

@@ -27,8 +27,8 @@ from typing import Any, Final
 from ..errors import ClientFault, quote
 from ..formats.toolset import known_set, new_set
 from ..model import EMPTY, Extra, Message, ModelRequest, Origin, Sampling, Text, ToolChoice, ToolSpec, fields_of, scoped
+from .request_schema import RequestSchema
 from .responses_items import PROTOCOL, own_items, read_items, write_items
-from .shape import Shape
 
 KNOWN: Final = frozenset(
     {
@@ -63,7 +63,7 @@ def code_of(param: str, general: str) -> str:
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_request(body: Mapping[str, Any], raw: bytes, shape: Shape) -> ModelRequest:
+def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
     shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
@@ -117,7 +117,7 @@ def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def _check_fields(body: Mapping[str, Any], shape: Shape) -> None:
+def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
     """Rules between fields."""
     if body.get("background") is True:
         raise ClientFault(
@@ -145,7 +145,7 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
 
 
 def _read_tools(
-    tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: Shape
+    tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: RequestSchema
 ) -> Iterator[ToolSpec]:
     """Both shapes of R3.1, the outer field wins if both hold a value; the tools of a namespace one by one (R8.16). `group` is the
     namespace that they stand in."""

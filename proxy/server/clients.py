@@ -14,7 +14,7 @@ Rules of this module:
    off; its exchange ends as that of a client that went away.
 3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
 4. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
-   `proxy.ingress.pulse` to find out.
+   `proxy.ingress.liveness` to find out.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class ClientConnection(SlicingHandler):
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's never wants to keep it open
         """The client says no more; whether it may wait for an answer, because it has asked.
 
-        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.ingress.pulse`)."""
+        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.ingress.liveness`)."""
         waiter = self._waiter
         newest = self.newest
         if newest is None or (waiter is not None and not waiter.done()):

@@ -5,7 +5,7 @@ Rules of this module:
 1. A request is answered from its first byte to its last by the application that was current when it came. One that was
    replaced ends, with all that it holds, after its last answer, however long that takes.
 2. Another takes its place only once it runs. Whatever fails before changes nothing.
-3. What outlives a configuration is handed on (`proxy.pipeline.lasting`). Where the gateway listens is not exchanged.
+3. What outlives a configuration is handed on (`proxy.pipeline.shared_resources`). Where the gateway listens is not exchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiohttp.http import HttpVersion11
 from ..config import GatewayConfig
 from ..configuration.checks import check_values, conversations
 from ..errors import GatewayError
-from ..ingress.pulse import PULSES, Pulses
+from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pipeline.delivery import CLIENTS
@@ -141,12 +141,12 @@ class Host:
 
     def drain(self) -> None:
         """Say on `/ready` that the end is near, and let every connection end with its current answer."""
-        for pulses in self._pulses():
-            pulses.draining = True
+        for monitors in self._monitors():
+            monitors.draining = True
 
     def stop(self, reason: GatewayError) -> int:
         """End all exchanges with `reason`; how many these are."""
-        return sum(pulses.stop(reason) for pulses in self._pulses())
+        return sum(monitors.stop(reason) for monitors in self._monitors())
 
     async def idle(self) -> None:
         """Wait until no request is being answered."""
@@ -170,9 +170,9 @@ class Host:
     def _generations(self) -> list[Generation]:
         return [*self._replaced, self._current]
 
-    def _pulses(self) -> list[Pulses]:
-        found = (generation.app.get(PULSES) for generation in self._generations())
-        return [pulses for pulses in found if pulses is not None]
+    def _monitors(self) -> list[LivenessMonitors]:
+        found = (generation.app.get(LIVENESS) for generation in self._generations())
+        return [monitors for monitors in found if monitors is not None]
 
     async def _end(self, generation: Generation) -> None:
         try:

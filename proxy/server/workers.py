@@ -35,7 +35,7 @@ from typing import Final, Literal
 
 from ..config import GatewayConfig
 from ..observability.logs import number_lines
-from ..observability.metrics import CELLS, Cells
+from ..observability.metrics import CELLS, SharedCounters
 from ..observability.telemetry import Metrics
 from .hosting import AppFactory, apply_logging, log_refusal, reread
 from .notify import READY, STOPPING, notify, reloading
@@ -262,7 +262,7 @@ class Supervisor:
                 self._config,
                 self._create,
                 place.sockets,
-                Metrics(Cells(self._folder / f"{place.number}{CELLS}")),
+                Metrics(SharedCounters(self._folder / f"{place.number}{CELLS}")),
                 ready=lambda: _say(theirs, "serves"),
                 listen=partial(_obey, theirs),
                 looks=place.number == 1,  # once is enough

@@ -5,8 +5,9 @@
 | `parameters` | what arguments a handler gets |
 | `definition` | what a module may declare, and the errors that say what is wrong |
 | `loading` | how one file becomes tools |
-| `threads`, `side_loop`, `quiet` | how a handler is run so that it harms nothing but its own call |
+| `threads`, `coroutine_runner`, `quiet` | how a handler is run so that it harms nothing but its own call |
 | `calls` | what becomes of one call: states, results, time limits |
+| `source` | what a source of tools is, whatever it is: what is on offer, and who runs its calls |
 | `folder` | which tools there are now: loading all modules, watching for changes, swapping |
 
 Tools are trusted code: they run in the gateway's process with its rights (docs/explanation/security.md). What is done here about

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 from ..model import ToolUse
 from ..observability.logs import log_fields
 from ..protocols.wire import whole
+from .coroutine_runner import CoroutineRunner
 from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments
-from .side_loop import Coroutines
 from .source import CallState, Enter, Result
 from .threads import Threads
 
@@ -50,7 +50,7 @@ class Trail:
 class Calls:
     """Runs calls. `limit_s` bounds each, the wait for a thread included."""
 
-    def __init__(self, threads: Threads, coroutines: Coroutines, limit_s: float, on_oversize: OnOversize) -> None:
+    def __init__(self, threads: Threads, coroutines: CoroutineRunner, limit_s: float, on_oversize: OnOversize) -> None:
         self._threads = threads
         self._coroutines = coroutines
         self._limit_s = limit_s

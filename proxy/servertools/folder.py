@@ -26,10 +26,10 @@ from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.toolset import ToolSet
 from .calls import Calls
+from .coroutine_runner import CoroutineRunner
 from .definition import ServerTool, ToolModuleError
 from .loading import Loaded, LoadState, load
 from .quiet import filter_streams
-from .side_loop import Coroutines
 from .source import Tools
 from .threads import Threads
 
@@ -85,7 +85,7 @@ class ToolFolder:
         self.modules: dict[Path, Module] = {}
         self._config = config
         self._threads = Threads(config.threads)
-        self._coroutines = Coroutines(config.coroutines)
+        self._coroutines = CoroutineRunner(config.coroutines)
         self._calls = Calls(self._threads, self._coroutines, config.timeout_s, config.on_oversize)
         self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
 

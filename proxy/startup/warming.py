@@ -17,7 +17,7 @@ from ..config import LimitsConfig, PromptConfig, RouteOptions
 from ..events import BlockKind, Close, Delta, Finish, Open, Start, fold
 from ..formats.base import ToolFormat
 from ..model import Text, ToolResult, ToolUse, Usage
-from ..pipeline.exchange import Offer
+from ..pipeline.exchange import OfferedTools
 from ..pipeline.routing import Route
 from ..pipeline.scanning import ScanStage
 from ..prompting.prompt import segment
@@ -54,7 +54,7 @@ def _rehearse(client: type[ClientSide], server: type[ServerSide] | None, tool_fo
     call = ToolUse("call_1", "look", '{"at":"it"}')
     tool_format.render_result(ToolResult("call_1", (Text("There."),)))
     sent = inject(request, text, tool_format)
-    offer = Offer(request.tools, request.tool_choice, True, tool_format, request.tools)
+    offer = OfferedTools(request.tools, request.tool_choice, True, tool_format, request.tools)
     stage = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda what: None)
     answer = f"So.\n{tool_format.render_call(call)}"
     events = [Start("r", "m", 0), Open(0, BlockKind.TEXT), Delta(0, answer), Close(0), Finish("stop", Usage(1, 1))]

@@ -22,7 +22,7 @@ from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.formats import sentinel
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Offer
+from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.lanes import Events, Gate, Lane, Raw
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
@@ -252,7 +252,7 @@ def lane_of(kind: str, private: Private = PRIVATE) -> Lane:
         return Raw(Relay(ChatProtocol(), 1 << 16, private), writer)
     if kind == "events":
         return Events(ChatReader(1 << 16), Chain([]), writer, private)
-    offer = Offer((ToolSpec("f"),), ToolChoice(), True, sentinel.FORMAT, (ToolSpec("f"),))
+    offer = OfferedTools((ToolSpec("f"),), ToolChoice(), True, sentinel.FORMAT, (ToolSpec("f"),))
     scan = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: None)
     return Gate(ChatReader(1 << 16), Chain([scan]), writer, private, 1 << 16)
 

@@ -18,7 +18,7 @@ from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
 from proxy.model import ModelRequest, Text, ToolResult, ToolUse
 from proxy.openai_types import ChatResponse, ToolCallAccumulator
-from proxy.pipeline.kept import is_marked
+from proxy.pipeline.tool_memory import is_marked
 from proxy.registry import registries
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 
@@ -207,10 +207,10 @@ LIMITS: dict[str, tuple[dict[str, Any], int, int]] = {  # options, answers of th
 async def test_at_a_limit_the_answer_ends_as_it_stands(
     config: Any, mode: str, stream: bool, limits: dict[str, Any], answers: int, runs: int
 ) -> None:
-    script = [turn(mode, f"Round {i}.", ADD) for i in range(10)]
+    script = [turn(mode, f"ModelTurn {i}.", ADD) for i in range(10)]
     answer = await ask(config(mode=mode, tool_loop=limits), script, {"stream": stream})
     assert len(answer.requests) == answers
-    assert content(answer) == "\n\n".join(f"Round {i}." for i in range(answers))
+    assert content(answer) == "\n\n".join(f"ModelTurn {i}." for i in range(answers))
     assert (calls(answer), reason(answer)) == ([], "stop")
     assert ("x-tool-loop" in answer.headers) is (not stream)  # in a stream the headers left with the first text
     if answers > 1:
@@ -376,7 +376,7 @@ async def test_results_are_there_again_when_the_client_goes_on(
     config: Any, mode: str, stream: bool, streaming: str, rounds: list[Any], results: tuple[str, ...]
 ) -> None:
     """Two requests to one gateway; the client echoes its own calls only, and the model gets every result once."""
-    script = [turn(mode, f"Round {i}.", *made) for i, made in enumerate(rounds)]
+    script = [turn(mode, f"ModelTurn {i}.", *made) for i, made in enumerate(rounds)]
     backend = ScriptedBackend([*script, *["The end."] * 9])
     plugins = registries()
     plugins.backends.register("scripted", lambda name, config, limits: backend)
@@ -414,7 +414,7 @@ async def test_results_are_there_again_when_the_client_goes_on(
     assert [shown.count(mark) for mark in marks] == [1] * len(results)
     places = [shown.index(mark) for mark in marks]
     assert places == sorted(places)
-    assert all(shown.count(f"Round {i}.") == 1 for i in range(len(rounds)))
+    assert all(shown.count(f"ModelTurn {i}.") == 1 for i in range(len(rounds)))
     assert shown.count("a tree") == len(made)
 
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture.covering import Covering
 from proxy.capture.files import Captured, Entry, is_capture, read_capture, write_capture
 from proxy.capture.recorder import MEMORY_BYTES
 from proxy.capture.recording import RecordingError
+from proxy.capture.redaction import Redaction
 from proxy.cli import main
 from proxy.dev.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
@@ -83,7 +83,7 @@ async def test_a_capture_run_again_gives_the_same(path: str, stream: bool, tools
     for secret in (BACKEND_KEY, PASTED, address):
         assert secret.encode() not in content
     captured = read_capture(content)
-    assert captured.bytes_of("output") == Covering().data(got.body)
+    assert captured.bytes_of("output") == Redaction().data(got.body)
     assert captured.end["status"] == got.status
     again = await reproduced(captured)
     assert again.left_out == ()

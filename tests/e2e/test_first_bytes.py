@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from proxy.ingress.pulse import Pulse
+from proxy.ingress.liveness import LivenessMonitor
 from proxy.server.clients import ClientConnection
 from proxy.server.parsing import SLICE_BYTES
 from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
@@ -360,7 +360,7 @@ async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, 
 
 
 class Client:
-    """The transport and the connection of a client that has ended its side, for a `Pulse`."""
+    """The transport and the connection of a client that has ended its side, for a `LivenessMonitor`."""
 
     def __init__(self) -> None:
         self.error = 0
@@ -388,18 +388,18 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client = Client()
     request: Any = type("R", (), {"transport": client, "protocol": client, "writer": type("W", (), {"output_size": 0})})
     now = 100.0
-    monkeypatch.setattr("proxy.ingress.pulse.time.monotonic", lambda: now)
-    pulse = Pulse(cast(web.Request, request), 10.0)
-    pulse._task = None
+    monkeypatch.setattr("proxy.ingress.liveness.time.monotonic", lambda: now)
+    monitor = LivenessMonitor(cast(web.Request, request), 10.0)
+    monitor._task = None
     asked = {}
     for tick in range(300):
         now = 100.0 + tick / 10
-        assert pulse.tick()
+        assert monitor.tick()
         asked[tick / 10] = len(client.wrote)
     assert (asked[0.5], asked[0.7], asked[10.5], asked[11.0], asked[29.0]) == (0, 1, 1, 2, 3)
     assert set(client.wrote) == {b"HTTP/1.1 100 Continue\r\n\r\n"}
     client.error = 32  # it answered with a reset
-    assert not pulse.tick()
+    assert not monitor.tick()
     assert client.aborted
 
 

@@ -68,7 +68,8 @@ async def before(
 
 def inside(server: TestServer) -> dict[str, Any]:
     """The names of the module."""
-    handler: Any = server.app[SERVER_TOOLS].tools.by_name["wait"].handler  # type: ignore[union-attr]
+    modules = server.app[SERVER_TOOLS].modules.values()  # type: ignore[union-attr]
+    handler: Any = next(tool.handler for module in modules for tool in module.tools if tool.name == "wait")
     names: dict[str, Any] = handler.__globals__
     return names
 

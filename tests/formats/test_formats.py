@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import RESULT_MARKERS, taught_name
+from proxy.formats.rendering import RESULT_MARKERS, prompt_name
 from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from proxy.scan._grammar import Shape
 from tests.formats.cases import (
@@ -259,7 +259,7 @@ def test_tools_are_listed_one_a_line_in_order(tool_format: ToolFormat) -> None:
 
 def test_equal_names_in_two_groups_stay_apart() -> None:
     tools = [ToolSpec("read", namespace=space) for space in (None, "a", "b")]
-    assert [taught_name(tool) for tool in tools] == ["read", "a__read", "b__read"]
+    assert [prompt_name(tool) for tool in tools] == ["read", "a__read", "b__read"]
 
 
 @every_format

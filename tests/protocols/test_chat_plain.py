@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from proxy.protocols.chat_plain import is_plain
 from proxy.protocols.chat_request import code_of
-from proxy.protocols.shape import Shape
+from proxy.protocols.request_schema import RequestSchema
 
-SHAPE = Shape("chat_request", code_of)
+SHAPE = RequestSchema("chat_request", code_of)
 USER = {"role": "user", "content": "hi"}
 
 ODD = st.one_of(

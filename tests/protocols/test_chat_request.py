@@ -27,7 +27,7 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.shape import _validator
+from proxy.protocols.request_schema import _validator
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text

@@ -20,9 +20,9 @@ from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGra
 from proxy.model import ModelReply
 from proxy.openai_types import ToolCallAccumulator, ToolCallDelta
 from proxy.protocols.base import ServerSide
+from proxy.protocols.call_deltas import CallDeltas
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.drafts import CallDrafts
 from proxy.protocols.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
 from proxy.protocols.responses_writer import ResponsesWriter
 from proxy.protocols.wire import MAX_DEPTH, dump, load
@@ -352,7 +352,7 @@ def test_an_announced_item_never_takes_the_place_of_a_numbered_one() -> None:
 
 def test_pieces_that_look_like_an_end_are_not_parsed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gives no ids and repeats the name may begin another call with each piece."""
-    from proxy.protocols import drafts as module
+    from proxy.protocols import call_deltas as module
 
     parsed = 0
 
@@ -367,7 +367,7 @@ def test_pieces_that_look_like_an_end_are_not_parsed_for_ever(monkeypatch: pytes
 
     json_loads = module.orjson.loads
     monkeypatch.setattr(module, "orjson", Counting)
-    drafts = CallDrafts()
+    drafts = CallDeltas()
     pieces = ['{"a":"}', *["{}" * 10] * 20_000]
     for piece in pieces:
         drafts.of(0, 0, "", "f").take(piece)
@@ -376,7 +376,7 @@ def test_pieces_that_look_like_an_end_are_not_parsed_for_ever(monkeypatch: pytes
 
 
 def test_repeated_names_begin_a_call_where_the_one_before_is_whole() -> None:
-    drafts = CallDrafts()
+    drafts = CallDeltas()
     for piece in ('{"code":"if x { y }', " } else { z }", '"}', '{"b":', "[1]}", " "):
         drafts.of(0, 0, "", "f").take(piece)
     assert [draft.arguments for draft in drafts.drafts] == ['{"code":"if x { y } } else { z }"}', '{"b":[1]}', " "]

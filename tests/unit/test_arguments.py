@@ -14,7 +14,7 @@ from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import EXCHANGE, Exchange, Offer
+from proxy.pipeline.exchange import EXCHANGE, Exchange, OfferedTools
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.protocols.base import ClientSide
@@ -60,7 +60,7 @@ def exchange(
         record=AccessRecord(),
     )
     if taught is not None:
-        made.offer = Offer(tuple(taught), request.tool_choice, parallel, cast(ToolFormat, None), request.tools)
+        made.offer = OfferedTools(tuple(taught), request.tool_choice, parallel, cast(ToolFormat, None), request.tools)
     return made
 
 

@@ -57,4 +57,4 @@ def test_this_repository() -> None:
     steps = concerned(["proxy/_fastparse.pyx"], modules)
     assert steps[COMPILED] == 0
     assert steps["tests/parse/test_laws.py"] <= 3
-    assert nearest(["proxy/errors.py"], modules)[:10] != nearest(["proxy/ingress/pulse.py"], modules)[:10]
+    assert nearest(["proxy/errors.py"], modules)[:10] != nearest(["proxy/ingress/liveness.py"], modules)[:10]

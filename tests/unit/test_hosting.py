@@ -18,7 +18,7 @@ from aiohttp import web
 from proxy.app import create_app
 from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from proxy.observability.telemetry import Metrics
-from proxy.pipeline.lasting import Lasting
+from proxy.pipeline.shared_resources import SharedResources
 from proxy.server.hosting import Host, reread
 from proxy.support.conversion import ConfigError
 
@@ -203,9 +203,9 @@ async def close(value: list[str]) -> None:
 
 
 @asynccontextmanager
-async def started(lasting: Lasting) -> AsyncIterator[None]:
+async def started(shared: SharedResources) -> AsyncIterator[None]:
     app = web.Application()
-    app.cleanup_ctx.append(lasting.running)
+    app.cleanup_ctx.append(shared.running)
     runner = web.AppRunner(app)
     await runner.setup()
     yield
@@ -213,9 +213,9 @@ async def started(lasting: Lasting) -> AsyncIterator[None]:
 
 
 async def test_equal_settings_keep_the_value_until_its_last_user_ends() -> None:
-    first = Lasting()
+    first = SharedResources()
     value = first.take(STORE, "memory", list, close)
-    second = Lasting(first)
+    second = SharedResources(first)
     assert second.take(STORE, "memory", list, close) is value
     async with started(second):
         async with started(first):
@@ -225,14 +225,14 @@ async def test_equal_settings_keep_the_value_until_its_last_user_ends() -> None:
 
 
 async def test_other_settings_make_another_value() -> None:
-    first = Lasting()
+    first = SharedResources()
     value = first.take(STORE, "memory", list, close)
     async with started(first):
-        Lasting(first).take(STORE, "sqlite", list, close)  # of an application that could not be made
-        second = Lasting(first)
+        SharedResources(first).take(STORE, "sqlite", list, close)  # of an application that could not be made
+        second = SharedResources(first)
         other = second.take(STORE, "redis", list, close)
         assert other is not value
         async with started(second):
-            assert Lasting(second).take(STORE, "memory", list, close) is not value
+            assert SharedResources(second).take(STORE, "memory", list, close) is not value
         assert (value, other) == ([], ["closed"])
     assert value == ["closed"]

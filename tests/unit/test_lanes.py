@@ -15,7 +15,7 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Folding, Kind
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
-from proxy.pipeline.exchange import Offer
+from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.lanes import Events, Gate, text_may_pass
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
@@ -71,7 +71,7 @@ def pair(
 
     def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
-        offer = Offer((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
+        offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
         live = OPTIONS[options].argument_streaming == "incremental"
         scan = ScanStage(
             offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
@@ -189,7 +189,7 @@ def test_who_wants_text_shuts_the_gate() -> None:
         return last
 
     scan = ScanStage(
-        Offer((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
+        OfferedTools((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
     )
 
     class Later(Sequel):
@@ -224,14 +224,14 @@ def test_who_wants_text_shuts_the_gate() -> None:
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
     from proxy.errors import ClientFault
-    from tests.unit.test_reply import guard
+    from tests.unit.test_reply import runner
 
     def refuse(event: Event) -> None:
         if getattr(event, "text", "") == " world":
             raise ClientFault("No such words.")
 
     write = WriteOptions(request=REQUEST, created=1)
-    chain = Chain([Watch(refuse, guard(skip=False))])
+    chain = Chain([Watch(refuse, runner(skip=False))])
     gated = Gate(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):

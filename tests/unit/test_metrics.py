@@ -16,7 +16,16 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from proxy.errors import BackendFault
 from proxy.observability.exposition import page
-from proxy.observability.metrics import CELLS, OTHER, SERIES_PER_FAMILY, Cells, Counter, Family, Gauge, Histogram
+from proxy.observability.metrics import (
+    CELLS,
+    OTHER,
+    SERIES_PER_FAMILY,
+    Counter,
+    Family,
+    Gauge,
+    Histogram,
+    SharedCounters,
+)
 from proxy.observability.telemetry import Metrics
 from proxy.record import AccessRecord
 
@@ -33,11 +42,11 @@ def samples(text: bytes) -> Samples:
     }
 
 
-def counted(families: tuple[Family, ...], cells: Cells) -> Samples:
+def counted(families: tuple[Family, ...], cells: SharedCounters) -> Samples:
     return samples(page(families, cells, "")[0])
 
 
-def bound(cells: Cells, *families: Family) -> tuple[Family, ...]:
+def bound(cells: SharedCounters, *families: Family) -> tuple[Family, ...]:
     for family in families:
         family.bind(cells)
     return families
@@ -45,7 +54,7 @@ def bound(cells: Cells, *families: Family) -> tuple[Family, ...]:
 
 def test_counters_and_gauges() -> None:
     plain, labelled, gauge = Counter("a_total", "A"), Counter("b_total", "B", "x", "y"), Gauge("c", "C")
-    cells = Cells()
+    cells = SharedCounters()
     families = bound(cells, plain, labelled, gauge)
     plain.inc()
     labelled.inc("1", 'q"\\\n', by=3)
@@ -65,7 +74,7 @@ def test_counters_and_gauges() -> None:
 
 
 def test_a_histogram_counts_what_is_at_most_a_bound() -> None:
-    cells, histogram = Cells(), Histogram("h", "H", "x", (0.1, 1))
+    cells, histogram = SharedCounters(), Histogram("h", "H", "x", (0.1, 1))
     families = bound(cells, histogram)
     for value in (0.05, 0.1, 0.5, 7):
         histogram.observe("e", value)
@@ -106,7 +115,7 @@ def test_open_metrics_for_whoever_asks() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    cells, counter = Cells(), Counter("a_total", "A", "x")
+    cells, counter = SharedCounters(), Counter("a_total", "A", "x")
     families = bound(cells, counter)
     for number in range(SERIES_PER_FAMILY + 5):
         counter.inc(str(number))
@@ -117,14 +126,14 @@ def test_labels_are_bounded() -> None:
 
 def test_a_missing_label_is_a_mistake() -> None:
     counter = Counter("a_total", "A", "x")
-    counter.bind(Cells())
+    counter.bind(SharedCounters())
     with pytest.raises(ValueError, match="a_total has the labels"):
         counter.inc()
 
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40), st.integers(1, 9)), max_size=60))
 def test_what_was_counted_is_read_whatever_the_labels_are(counts: list[tuple[str, str, int]]) -> None:
-    cells, counter = Cells(), Counter("a_total", "A", "x", "y")
+    cells, counter = SharedCounters(), Counter("a_total", "A", "x", "y")
     counter.bind(cells)
     wanted: dict[tuple[str, ...], int] = {}
     for one, two, by in counts:
@@ -135,13 +144,13 @@ def test_what_was_counted_is_read_whatever_the_labels_are(counts: list[tuple[str
 
 
 def test_a_full_file_grows_and_keeps_its_numbers(tmp_path: Path) -> None:
-    cells, counter = Cells(tmp_path / f"0{CELLS}"), Counter("a_total", "A", "x")
+    cells, counter = SharedCounters(tmp_path / f"0{CELLS}"), Counter("a_total", "A", "x")
     counter.bind(cells)
     long = "l" * 400
     for number in range(SERIES_PER_FAMILY):
         counter.inc(f"{long}{number}")
         counter.inc(f"{long}0")
-    again = Cells(cells.path)
+    again = SharedCounters(cells.path)
     assert {series.values[0][400:]: series.cells[0] for series in again.read()} == {
         str(number): 1 + (number == 0) * SERIES_PER_FAMILY for number in range(SERIES_PER_FAMILY)
     }
@@ -150,7 +159,7 @@ def test_a_full_file_grows_and_keeps_its_numbers(tmp_path: Path) -> None:
 
 
 def _work(path: Path, amount: int, ready: str) -> None:
-    metrics = Metrics(Cells(path))
+    metrics = Metrics(SharedCounters(path))
     metrics.inflight.inc()
     metrics.backend_up.set(0, "b")
     for _ in range(amount):
@@ -186,7 +195,7 @@ def test_workers_add_up_and_a_killed_one_keeps_its_counts(tmp_path: Path) -> Non
     duration = ("toolwire_request_duration_seconds_sum", (("endpoint", "chat"),))
     inflight = ("toolwire_inflight_requests", ())
     up = ("toolwire_backend_up", (("backend", "b"),))
-    mine = Metrics(Cells(tmp_path / f"0{CELLS}"))
+    mine = Metrics(SharedCounters(tmp_path / f"0{CELLS}"))
     mine.requests.inc("chat", "true", "200", by=3)
     other = _worker(tmp_path, 1, 500)
     try:
@@ -212,7 +221,7 @@ def test_workers_add_up_and_a_killed_one_keeps_its_counts(tmp_path: Path) -> Non
 
 def test_a_file_that_has_just_been_made_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / f"1{CELLS}").touch()
-    mine = Metrics(Cells(tmp_path / f"0{CELLS}"))
+    mine = Metrics(SharedCounters(tmp_path / f"0{CELLS}"))
     mine.inflight.inc()
     assert samples(mine.page()[0])["toolwire_inflight_requests", ()] == 1
     mine.cells.close()
@@ -224,7 +233,7 @@ def test_a_full_disk_says_so_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with pytest.raises(OSError, match="No space"):
-        Cells(tmp_path / f"0{CELLS}")
+        SharedCounters(tmp_path / f"0{CELLS}")
 
 
 def test_what_an_exchange_adds() -> None:

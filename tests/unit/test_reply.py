@@ -29,7 +29,7 @@ from proxy.events import (
     text_block,
 )
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.pipeline.middleware import Guard
+from proxy.pipeline.middleware import MiddlewareRunner
 from proxy.pipeline.reply import Batches, Given, Reply, RewriteFunction
 from proxy.pipeline.stages import MERGED, MapStage, Sequel
 from tests.strategies import streams
@@ -41,11 +41,11 @@ async def collect(reply: Reply) -> list[Event]:
     return [event async for batch in reply.events() for event in batch]
 
 
-def guard(*, skip: bool) -> Guard:
+def runner(*, skip: bool) -> MiddlewareRunner:
     async def never(request: object, handler: object) -> None:
         raise AssertionError
 
-    return Guard("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
+    return MiddlewareRunner("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
 
 
 @given(streams())
@@ -196,7 +196,7 @@ async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
         raise ClientFault("No such words.")
 
     reply = Reply.of([START, *text_block(0, "a"), Finish()])
-    reply.owner = guard(skip=False)
+    reply.owner = runner(skip=False)
     reply.rewrite(keeping("inner"))
     reply.rewrite(keeping("outer"))
     if leaves == "when an outer stage breaks":
@@ -213,7 +213,7 @@ def test_a_broken_stage_ends_the_stream_under_its_name(caplog: pytest.LogCapture
         raise KeyError("boom")
 
     with caplog.at_level(logging.ERROR):
-        out = MapStage(broken, Kind.TEXT, guard(skip=False)).feed([START, *text_block(0, "a"), Finish()])
+        out = MapStage(broken, Kind.TEXT, runner(skip=False)).feed([START, *text_block(0, "a"), Finish()])
     assert out[0] == START
     assert isinstance(out[1], Fault)
     assert isinstance(out[1].error, Defect)
@@ -233,7 +233,7 @@ def test_a_broken_stage_can_be_skipped_without_loss(caplog: pytest.LogCaptureFix
         return event
 
     events: list[Event] = [START, *text_block(0, "a"), *Call(1, ToolUse("c", "f", "{}")).events(), *text_block(2, "b")]
-    stage = MapStage(broken, Kind.TEXT | Kind.FINISHED_CALL, guard(skip=True))
+    stage = MapStage(broken, Kind.TEXT | Kind.FINISHED_CALL, runner(skip=True))
     assert stage.feed(events) + stage.feed([Finish()]) == [*events, Finish()]
     assert calls == 4
 
@@ -242,7 +242,7 @@ def test_a_gateway_error_from_a_stage_is_the_fault() -> None:
     def refuse(event: Event) -> Event:
         raise ClientFault("No such words.")
 
-    out = MapStage(refuse, Kind.TEXT, guard(skip=True)).feed([START, *text_block(0, "a")])
+    out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed([START, *text_block(0, "a")])
     assert out == [START, Fault(ClientFault("No such words."))]
 
 
@@ -358,7 +358,7 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
 
     reply = Reply(Given([START, *text_block(0, "a"), Finish()]), streamed=False)
     reply.settle(settled)
-    reply.owner = guard(skip=False)
+    reply.owner = runner(skip=False)
     reply.map(refuse, Kind.TEXT)
     with pytest.raises(ClientFault):
         await reply.whole()
@@ -419,7 +419,7 @@ async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: b
     events: list[Event] = [START, *text_block(0, "a"), Finish()]
     for declare in (lambda reply: reply.settle(settle), lambda reply: reply.watch(watch)):
         reply = Reply.of(events)
-        reply.owner = guard(skip=skip)
+        reply.owner = runner(skip=skip)
         declare(reply)
         got = await collect(reply)
         if skip:
@@ -496,7 +496,7 @@ def test_who_only_looks_may_still_end_the_answer() -> None:
     def refuse(event: Event) -> Event:
         raise ClientFault("no")
 
-    stage = MapStage(refuse, Kind.FINISHED_CALL, guard(skip=False), live=True)
+    stage = MapStage(refuse, Kind.FINISHED_CALL, runner(skip=False), live=True)
     *passed, fault = stage.feed(live_call(1, "{", "}"))
     assert passed == live_call(1, "{", "}")[:-1]
     assert isinstance(fault, Fault)
@@ -506,7 +506,7 @@ def test_what_was_passed_on_is_not_repeated_when_a_stage_is_switched_off() -> No
     def breaks(event: Event) -> Event:
         raise RuntimeError
 
-    stage = MapStage(breaks, Kind.FINISHED_CALL, guard(skip=True), live=True)
+    stage = MapStage(breaks, Kind.FINISHED_CALL, runner(skip=True), live=True)
     held = Call(2, ToolUse("d", "g", "{}")).events()
     first = live_call(1, "{", "}")
     assert stage.feed([held[0], *first, *held[1:]]) == [*first[:-1], held[0], first[-1], *held[1:]]

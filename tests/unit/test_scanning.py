@@ -14,7 +14,7 @@ from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, St
 from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Offer
+from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import valid_text
 from tests.strategies import cuts, streams
@@ -27,7 +27,7 @@ F = ToolSpec("f")
 def stage(*tools: ToolSpec, choice: ToolChoice | None = None, parallel: bool = True, **options: Any) -> ScanStage:
     choice = choice or ToolChoice()
     allowed = tuple(tool for tool in tools if choice.allowed is None or tool.name in choice.allowed)
-    offer = Offer(allowed, choice, parallel, sentinel.FORMAT, tools)
+    offer = OfferedTools(allowed, choice, parallel, sentinel.FORMAT, tools)
     return ScanStage(offer, RouteOptions(**options), LimitsConfig(), lambda name: None)
 
 
@@ -73,7 +73,7 @@ def test_what_a_stage_leaves_it_would_give_back(
 ) -> None:
     choices = [ReplyChoice((Text(valid_text(text)),) if text else (), reason) for text in said]
     reply = ModelReply("id", "m", 1, tuple(choices))
-    offer = Offer((F,), ToolChoice(), True, form, (F,))
+    offer = OfferedTools((F,), ToolChoice(), True, form, (F,))
     options = RouteOptions(reasoning=ReasoningConfig(preopened=preopened))
     scan = ScanStage(offer, options, LimitsConfig(), lambda name: None)
     if scan.leaves(reply):
@@ -154,7 +154,7 @@ def test_the_backend_is_stopped_after_the_only_wanted_call() -> None:
 
 
 def test_the_format_of_the_offer_counts() -> None:
-    offer = Offer((F,), ToolChoice(), True, hermes.FORMAT, (F,))
+    offer = OfferedTools((F,), ToolChoice(), True, hermes.FORMAT, (F,))
     counts: Counter[str] = Counter()
 
     def count(name: str) -> None:

@@ -33,7 +33,7 @@ from proxy.model import (
 )
 from proxy.observability.telemetry import Metrics
 from proxy.pipeline import scanning
-from proxy.pipeline.exchange import Offer
+from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
 from proxy.record import AccessRecord
@@ -162,7 +162,7 @@ class Known:
         asked = request or ModelRequest("m", ())
         unopened = Unopened("r", self.learned, lambda: ("up", asked), self.record, whole=whole)
         return ScanStage(
-            Offer(self.tools, ToolChoice(), True, self.form, self.tools),
+            OfferedTools(self.tools, ToolChoice(), True, self.form, self.tools),
             self.options,
             LimitsConfig(),
             self.record.count,
@@ -525,7 +525,7 @@ def test_what_is_longer_than_a_block_may_be_is_not_kept() -> None:
     known = Known()
     known.stream("Hm.\n</think>\n\nHello!")
     stage = ScanStage(
-        Offer(TOOLS, ToolChoice(), True, known.form, TOOLS),
+        OfferedTools(TOOLS, ToolChoice(), True, known.form, TOOLS),
         known.options,
         LimitsConfig(block_bytes=1000),
         known.record.count,
@@ -588,7 +588,7 @@ def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_nothing_is_learned_of_a_source_that_is_no_server() -> None:
     known = Known()
     stage = ScanStage(
-        Offer(TOOLS, ToolChoice(), True, known.form, TOOLS),
+        OfferedTools(TOOLS, ToolChoice(), True, known.form, TOOLS),
         known.options,
         LimitsConfig(),
         known.record.count,

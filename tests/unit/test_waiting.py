@@ -14,7 +14,7 @@ from proxy.errors import BackendFault
 from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
 from proxy.formats import sentinel
 from proxy.model import Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Offer
+from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import Grammar
 from tests.strategies import cuts
@@ -33,7 +33,7 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.counts: Counter[str] = Counter()
         parallel = options.pop("parallel", True)
-        offer = Offer((F,), ToolChoice(), parallel, FORMAT, (F,))
+        offer = OfferedTools((F,), ToolChoice(), parallel, FORMAT, (F,))
         self.stage = ScanStage(
             offer,
             RouteOptions(**options),

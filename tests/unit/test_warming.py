@@ -9,7 +9,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from proxy.protocols import shape
+from proxy.protocols import request_schema as shape
 from proxy.protocols.base import ClientSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.responses import ResponsesProtocol

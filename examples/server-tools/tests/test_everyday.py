@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ToolsConfig
-from proxy.servertools.folder import ServerTools
+from proxy.servertools.folder import ToolFolder
 from toolwire import ToolUse
 
 FOLDER = Path(__file__).parents[1]
 
 
 @pytest.fixture
-async def tools() -> AsyncIterator[ServerTools]:
-    async with ServerTools(ToolsConfig(folder=str(FOLDER), timeout_s=30.0, watch_s=0.0)).running() as running:
+async def tools() -> AsyncIterator[ToolFolder]:
+    async with ToolFolder(ToolsConfig(folder=str(FOLDER), timeout_s=30.0, watch_s=0.0)).running() as running:
         yield running
 
 
-async def test_the_module_is_a_good_one(tools: ServerTools) -> None:
+async def test_the_module_is_a_good_one(tools: ToolFolder) -> None:
     (module,) = tools.shown()["modules"]
     assert (module["state"], module["error"]) == ("LOADED_WITH_TOOLS", None)
     assert [tool["name"] for tool in module["tools"]] == ["calculate", "local_time", "convert"]
@@ -58,15 +58,16 @@ async def test_the_module_is_a_good_one(tools: ServerTools) -> None:
         ("convert", '{"value":1,"unit":"kg","to":"km"}', "Error: kg is a unit of mass, km of length"),
     ],
 )
-async def test_what_the_tools_say(tools: ServerTools, name: str, arguments: str, result: str) -> None:
+async def test_what_the_tools_say(tools: ToolFolder, name: str, arguments: str, result: str) -> None:
     use = ToolUse("call_1", name, arguments)
-    assert (await tools.call(tools.tools, use, 30.0, lambda state: None)).text == result
+    assert (await tools.tools.run(use, 30.0, lambda state: None)).text == result
 
 
 @pytest.mark.parametrize("expression", ["__import__('os')", "a + 1", "'a' * 9", "[1]", "True"])
-async def test_nothing_else_is_worked_out(tools: ServerTools, expression: str) -> None:
+async def test_nothing_else_is_worked_out(tools: ToolFolder, expression: str) -> None:
     # The gateway loads the module under a name of its own, so its functions are reached through the handler, of which the type
     # says only that it can be called.
-    calculate = tools.tools.by_name["calculate"].handler.__globals__["calculate"]  # type: ignore[attr-defined]
+    (module,) = tools.modules.values()
+    calculate = module.tools[0].handler.__globals__["calculate"]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="only numbers"):
         calculate(expression)

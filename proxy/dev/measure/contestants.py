@@ -37,7 +37,7 @@ class Parser(Protocol):
 
 
 Make = Callable[[], Parser]
-Offer = Sequence[Mapping[str, Any]] | None
+OfferedTools = Sequence[Mapping[str, Any]] | None
 """The tools on offer; None: any name is a call."""
 
 
@@ -48,17 +48,17 @@ class Contestant:
 
     name: str
     about: str
-    texts: Callable[[str, Offer], Make | None]
-    frames: Callable[[str, Offer], Make | None] = lambda format, offer: None
+    texts: Callable[[str, OfferedTools], Make | None]
+    frames: Callable[[str, OfferedTools], Make | None] = lambda format, offer: None
 
 
-def _scanner(module: str, format: str, offer: Offer) -> Make:
+def _scanner(module: str, format: str, offer: OfferedTools) -> Make:
     """One of the twins, with the tools on offer and the judge that the gateway has."""
     scanner = import_module(module).CallScanner
     return partial(open_scanner, format, offer, limits=LIMITS, scanner=scanner)
 
 
-def _frames(module: str, name: str, format: str, offer: Offer) -> Make | None:
+def _frames(module: str, name: str, format: str, offer: OfferedTools) -> Make | None:
     """The whole path of a frame. The reader has the framing that `proxy.fastparse` chose, so only that twin can."""
     if name != IMPLEMENTATION:
         return None
@@ -88,12 +88,12 @@ class NaiveFrames:
         return self._parser.finish()
 
 
-def _naive(parser: Callable[[Tags], Parser], format: str, offer: Offer) -> Make | None:
+def _naive(parser: Callable[[Tags], Parser], format: str, offer: OfferedTools) -> Make | None:
     tags = TAGS.get(format)
     return None if tags is None else partial(parser, tags)
 
 
-def _naive_frames(parser: Callable[[Tags], Parser], format: str, offer: Offer) -> Make | None:
+def _naive_frames(parser: Callable[[Tags], Parser], format: str, offer: OfferedTools) -> Make | None:
     make = _naive(parser, format, offer)
     return None if make is None else lambda: NaiveFrames(make())
 

@@ -19,7 +19,7 @@ from ...capture.recording import SEED, Chunks, cut_text, is_sse
 from ...fastparse import IMPLEMENTATION
 from ...registry import registries
 from . import corpus, timing
-from .contestants import CONTESTANTS, Contestant, Found, Make, Offer, for_bytes, found
+from .contestants import CONTESTANTS, Contestant, Found, Make, OfferedTools, for_bytes, found
 from .corpus import CASES, TOOLS, Call
 
 Status = Literal["measured", "missing", "unreadable", "failed", "different", "too slow"]
@@ -115,7 +115,7 @@ class _Text:
     case: str
     pieces: Pieces
     calls: tuple[Call, ...] | None
-    offer: Offer
+    offer: OfferedTools
     frames: bool = False
 
 
@@ -183,7 +183,7 @@ def _holds_two(format: str, text: str, call: Call) -> bool:
     return _scanned(format, [text], TOOLS).calls == (call, call)
 
 
-def _scanned(format: str, pieces: Pieces, offer: Offer) -> Found:
+def _scanned(format: str, pieces: Pieces, offer: OfferedTools) -> Found:
     """What the scanner of this process finds."""
     make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
     assert make is not None

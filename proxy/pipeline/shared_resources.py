@@ -19,13 +19,13 @@ class _Kept:
     users: int = 0
 
 
-class Lasting:
+class SharedResources:
     """The lasting values of one application. `before` are those of the one whose place it takes.
 
     What was taken is kept for the next one. A value is closed when the last application that uses it has ended.
     """
 
-    def __init__(self, before: Lasting | None = None) -> None:
+    def __init__(self, before: SharedResources | None = None) -> None:
         self._before = {} if before is None else before._kept
         self._kept: dict[web.AppKey[Any], _Kept] = {}
 
@@ -56,4 +56,4 @@ class Lasting:
                 await kept.close(kept.value)
 
 
-LASTING: Final = web.AppKey("toolwire.lasting", Lasting)
+SHARED: Final = web.AppKey("toolwire.shared_resources", SharedResources)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from proxy.judging.ids import new_call_id
 from proxy.model import Message, Text, ToolResult, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.kept import MAX_LOOKUPS, Rounds, is_marked, keep, marked_id, restored
 from proxy.pipeline.stored import Conversations
+from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
 from proxy.record import AccessRecord
 from proxy.store.base import StoreUnavailable, Turn
 
@@ -79,7 +79,10 @@ async def test_what_was_kept_stands_in_its_place_again() -> None:
     kept, ident = Kept(), marked_id()
     beside = ToolUse("call_b", "add", '{"a":1}')
     await keep(
-        exchange(), conversations(kept), ident, Rounds(BEFORE, [beside], [ToolResult("call_b", (Text("1"),), "add")])
+        exchange(),
+        conversations(kept),
+        ident,
+        ToolMemory(BEFORE, [beside], [ToolResult("call_b", (Text("1"),), "add")]),
     )
     user, said, result = asking(ident)
     out = await restored(exchange(), conversations(kept), (user, said, result))
@@ -93,7 +96,7 @@ async def test_what_was_kept_stands_in_its_place_again() -> None:
 
 async def test_it_belongs_to_the_key_that_asked() -> None:
     kept, ident = Kept(), marked_id()
-    await keep(exchange(), conversations(kept), ident, Rounds(BEFORE, (), ()))
+    await keep(exchange(), conversations(kept), ident, ToolMemory(BEFORE, (), ()))
     messages = asking(ident)
     assert await restored(exchange("eve"), conversations(kept), messages) is messages
     assert len(await restored(exchange(), conversations(kept), messages)) == 5
@@ -102,7 +105,7 @@ async def test_it_belongs_to_the_key_that_asked() -> None:
 async def test_a_store_that_is_away_spoils_nothing() -> None:
     kept, ident, asked = Kept(), marked_id(), exchange()
     kept.away = True
-    await keep(asked, conversations(kept), ident, Rounds(BEFORE, (), ()))
+    await keep(asked, conversations(kept), ident, ToolMemory(BEFORE, (), ()))
     messages = asking(ident)
     assert await restored(asked, conversations(kept), messages) is messages
     assert asked.record.counts["store_failures"] == 2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture.covering import Covering
+from proxy.capture.redaction import Redaction
 
 SECRETS = (
     "sk-proj-abcdefghijklmn4opqrstuvwxyz",
@@ -25,7 +25,7 @@ SECRETS = (
 @pytest.mark.parametrize("around", ["{}", '{{"k": "{}"}}', "before {} after", "\\n{}\\n"])
 def test_what_is_secret_is_covered(secret: str, around: str) -> None:
     text = around.format(secret)
-    covered = Covering(["a-known-word"]).text(text)
+    covered = Redaction(["a-known-word"]).text(text)
     assert secret not in covered
     assert len(covered) == len(text)
     assert covered == around.format("*" * len(secret))
@@ -33,27 +33,27 @@ def test_what_is_secret_is_covered(secret: str, around: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_the_length_stays_and_covering_again_changes_nothing(data: bytes) -> None:
-    covering = Covering(["a-known-word"], [r"\d{4}"])
-    covered = covering.data(data)
+    redaction = Redaction(["a-known-word"], [r"\d{4}"])
+    covered = redaction.data(data)
     assert len(covered) == len(data)
-    assert covering.data(covered) == covered
+    assert redaction.data(covered) == covered
 
 
 def test_plain_words_stay() -> None:
     text = "We ask for a risk-adjusted-return-model, task_list based approach; 4711 bears and a bearer of news."
-    assert Covering().text(text) == text
+    assert Redaction().text(text) == text
 
 
 def test_values_are_covered_in_depth() -> None:
     value = {"a": [SECRETS[0], 1, None, {"b": (SECRETS[2],)}]}
     stars = ["*" * len(SECRETS[0]), 1, None, {"b": ["*" * len(SECRETS[2])]}]
-    assert Covering().value(value) == {"a": stars}
+    assert Redaction().value(value) == {"a": stars}
 
 
 def test_a_short_word_is_no_secret() -> None:
-    assert Covering(["a", ""]).data(b"a banana", b"na") == b"a banana"
+    assert Redaction(["a", ""]).data(b"a banana", b"na") == b"a banana"
 
 
 def test_a_bad_pattern() -> None:
     with pytest.raises(re.error):
-        Covering(patterns=["("])
+        Redaction(patterns=["("])

@@ -1,4 +1,4 @@
-"""Laws of several answers as one (proxy.pipeline.rounds): whatever a model says in however many rounds, and however it is cut."""
+"""Laws of several answers as one (proxy.pipeline.model_turns): whatever a model says in however many rounds, and however it is cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, normalise
 from proxy.model import Text, ToolUse, Usage
-from proxy.pipeline.kept import is_marked
-from proxy.pipeline.rounds import Joint, Round
+from proxy.pipeline.model_turns import LoopState, ModelTurn
+from proxy.pipeline.tool_memory import is_marked
 
 OURS = "ours"
 
@@ -59,11 +59,13 @@ def batches(events: list[Event], cuts: Sequence[int]) -> list[list[Event]]:
     return [events[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def played(script: Sequence[Sequence[Piece]], cuts: Sequence[int], **options: Any) -> tuple[list[Event], list[Round]]:
+def played(
+    script: Sequence[Sequence[Piece]], cuts: Sequence[int], **options: Any
+) -> tuple[list[Event], list[ModelTurn]]:
     """What the client sees of these answers, and the rounds; the last answer ends it whatever it holds."""
-    joint, rounds, seen = Joint(), [], list[Event]()
+    state, rounds, seen = LoopState(), [], list[Event]()
     for number, pieces in enumerate(script):
-        answer = Round(joint, lambda opened: opened.name == OURS, **options)
+        answer = ModelTurn(state, lambda opened: opened.name == OURS, **options)
         rounds.append(answer)
         for batch in batches(events_of(number, pieces), cuts):
             seen += answer.feed(batch)
@@ -72,7 +74,7 @@ def played(script: Sequence[Sequence[Piece]], cuts: Sequence[int], **options: An
             break
     seen += rounds[-1].held
     assert rounds[-1].finish is not None
-    return [*seen, Finish("stop", joint.usage)], rounds
+    return [*seen, Finish("stop", state.usage)], rounds
 
 
 @given(answers, st.lists(st.integers(0, 100), max_size=6), st.booleans(), st.booleans())
@@ -112,8 +114,8 @@ def test_law_what_is_run_is_what_was_whole(script: Any) -> None:
 @given(answers, st.lists(st.integers(0, 100), max_size=6))
 def test_law_calls_of_the_client_wait_for_those_of_the_gateway(script: Any, cuts: list[int]) -> None:
     """Unless they are given out while they come."""
-    joint = Joint()
-    answer = Round(joint, lambda opened: opened.name == OURS)
+    state = LoopState()
+    answer = ModelTurn(state, lambda opened: opened.name == OURS)
     given_out = [event for batch in batches(events_of(0, script[0]), cuts) for event in answer.feed(batch)]
     opened = [event for event in given_out if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL]
     assert all(event.extra.get("live") for event in opened)
@@ -130,7 +132,7 @@ def test_law_the_first_call_of_the_client_leads_back(script: Any) -> None:
 
 
 def test_what_was_held_comes_before_a_fault() -> None:
-    answer = Round(Joint(), lambda opened: opened.name == OURS)
+    answer = ModelTurn(LoopState(), lambda opened: opened.name == OURS)
     *events, _ = events_of(0, [Piece(BlockKind.TOOL_CALL, "{}", "look"), Piece(BlockKind.TEXT, "so")])
     fault = Fault(BackendFault("gone"))
     seen = answer.feed([*events, fault])

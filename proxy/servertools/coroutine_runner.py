@@ -85,7 +85,7 @@ class SideLoop:
             self.loop.close()
 
 
-class Coroutines(Slots):
+class CoroutineRunner(Slots):
     """Calls on a side loop. A call gives an awaitable of a `str` that never raises but when it is cancelled."""
 
     def __init__(self, most: int) -> None:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from ..backends.usage import added
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Folding, Open, Start, is_live, numbered
 from ..model import Part, Refusal, Text, ToolUse, Usage
-from .kept import marked_id
+from .tool_memory import marked_id
 
 BREAK = "\n\n"
 
 
-class Joint:
+class LoopState:
     """What the rounds of one answer share."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Joint:
         self.usage = added(self.usage, usage)
 
 
-class Round:
+class ModelTurn:
     """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `marks`: a call that is
     given out while it comes gets an id under which something can be kept."""
 
     def __init__(
-        self, joint: Joint, is_ours: Callable[[Open], bool], *, exposes: bool = False, marks: bool = False
+        self, state: LoopState, is_ours: Callable[[Open], bool], *, exposes: bool = False, marks: bool = False
     ) -> None:
         self.calls: list[ToolUse] = []
         """The gateway's own calls, whole ones."""
@@ -54,7 +54,7 @@ class Round:
         """What is given out when they have been run."""
         self.finish: Finish | None = None
         self.over = False
-        self._joint = joint
+        self._state = state
         self._is_ours = is_ours
         self._exposes = exposes
         self._marks = marks
@@ -81,8 +81,8 @@ class Round:
             self._folding.feed(event)
             if isinstance(event, Finish):
                 self.finish, self.over = event, True
-                self._joint.count(event.usage)
-                self._joint.said = self._joint.said or self._said
+                self._state.count(event.usage)
+                self._state.said = self._state.said or self._said
                 self._read_calls()
             elif isinstance(event, Fault):
                 self.over = True
@@ -105,7 +105,7 @@ class Round:
     def _shown(self, event: Event) -> Event | None:
         match event:
             case Start():
-                first, self._joint.started = not self._joint.started, True
+                first, self._state.started = not self._state.started, True
                 return event if first else None
             case Open():
                 return self._opened(event)
@@ -116,7 +116,7 @@ class Round:
                 text = event.text
                 if event.block in self._texts and not self._said and text.strip():
                     self._said = True
-                    text = BREAK + text if self._joint.said and not self._exposes else text
+                    text = BREAK + text if self._state.said and not self._exposes else text
                 return Delta(number, text, event.extra)
             case Close():
                 opened = self._ours.get(event.block)
@@ -132,7 +132,7 @@ class Round:
             self._ours[event.block] = event
             if not self._exposes:
                 return None
-        number = self._numbers[event.block] = self._joint.new_block()
+        number = self._numbers[event.block] = self._state.new_block()
         shown = numbered(event, number)
         if event.kind is BlockKind.TEXT:
             self._texts.add(event.block)

@@ -26,7 +26,7 @@ _ARTICLES = {
 }
 
 
-class Shape:
+class RequestSchema:
     """Checks bodies against `schemas/<name>.json`.
 
     `code_of` may replace the code of an error by the word that the protocol has for its path; it gets the path and the

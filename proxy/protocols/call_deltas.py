@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Which call a delta belongs to is decided in `CallDrafts.of` and nowhere else.
-2. Whether arguments are a fragment or everything so far is decided in `CallDraft.take` and nowhere else.
+1. Which call a delta belongs to is decided in `CallDeltas.of` and nowhere else.
+2. Whether arguments are a fragment or everything so far is decided in `CallDelta.take` and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def new_call_id() -> str:
     return f"call_{uuid4().hex}"
 
 
-class CallDraft:
+class CallDelta:
     """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and so is `extra`, what
     was said beside and not given out."""
 
@@ -141,16 +141,16 @@ def _repeats(so_far: str, text: str) -> bool:
     return not (bare == '{"' and text.lstrip(SPACE)[2:3] in (":", " "))
 
 
-class CallDrafts:
+class CallDeltas:
     """The calls of one answer, in order of appearance."""
 
     def __init__(self) -> None:
-        self.drafts: list[CallDraft] = []
-        self._slots: dict[int, CallDraft] = {}
-        self._ids: dict[str, CallDraft] = {}
+        self.drafts: list[CallDelta] = []
+        self._slots: dict[int, CallDelta] = {}
+        self._ids: dict[str, CallDelta] = {}
         self._names: set[str] = set()
 
-    def of(self, index: int | None, place: int, call_id: str, name: str) -> CallDraft:
+    def of(self, index: int | None, place: int, call_id: str, name: str) -> CallDelta:
         """The call that a delta belongs to; a new one if it can be none of the known. It gets the id and the name.
 
         `index` says which slot; without one a known id does, else `place`, the position in the delta's array. In a slot
@@ -159,7 +159,7 @@ class CallDrafts:
         draft = self._known(index, place, call_id, name)
         if draft is None:
             slot = place if index is None else index
-            draft = self._slots[slot] = CallDraft(slot)
+            draft = self._slots[slot] = CallDelta(slot)
             self.drafts.append(draft)
         if call_id and not draft.id:
             draft.id = call_id
@@ -167,13 +167,13 @@ class CallDrafts:
         draft.name = draft.name or name
         return draft
 
-    def name(self, draft: CallDraft) -> str:
+    def name(self, draft: CallDelta) -> str:
         """The id under which a call of these is given out: the server's, unless there is none or another call has it."""
         name = draft.id if draft.id and draft.id not in self._names else new_call_id()
         self._names.add(name)
         return name
 
-    def _known(self, index: int | None, place: int, call_id: str, name: str) -> CallDraft | None:
+    def _known(self, index: int | None, place: int, call_id: str, name: str) -> CallDelta | None:
         if index is None and call_id in self._ids:
             return self._ids[call_id]
         known = self._slots.get(place if index is None else index)

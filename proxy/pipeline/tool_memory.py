@@ -52,7 +52,7 @@ def _mark(head: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class ToolMemory:
     """What came before a client's call. `before` are whole rounds; `uses` were made in the same answer, with their `results`."""
 
     before: Sequence[Message]
@@ -66,7 +66,7 @@ def keeps(exchange: Exchange, conversations: Conversations) -> bool:
     return conversations.keeps and asked and exchange.protocol.keeps_call_ids(exchange.write_options())
 
 
-async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: Rounds) -> None:
+async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: ToolMemory) -> None:
     """Keep the rounds under the marked id of a client's call. What the model said in them the client has seen, and echoes."""
     silent = [
         replace(message, parts=tuple(p for p in message.parts if not isinstance(p, Text))) for message in rounds.before

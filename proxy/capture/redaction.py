@@ -32,7 +32,7 @@ _LOOKS_SECRET: Final = tuple(
 for the edge of a word: in JSON the letter of an escaped line end may stand before. A key has a digit, a word with hyphens none."""
 
 
-class Covering:
+class Redaction:
     """Covers these words, and what matches these patterns or looks like a key. Raises `re.error` for a bad pattern."""
 
     def __init__(self, words: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:

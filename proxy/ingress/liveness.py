@@ -26,7 +26,7 @@ INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Says nothing: a client has to be ready for it at any time before its answer (RFC 9110, 15.2)."""
 
 
-class Pulse:
+class LivenessMonitor:
     """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for long.
 
     `silence_s` is how long a stream may be silent before `on_silence` is called.
@@ -95,7 +95,7 @@ class Pulse:
             self._task.cancel()
 
     def forget(self) -> None:
-        """Let go of the exchange, which knows this pulse: only the collector could free a circle."""
+        """Let go of the exchange, which knows this monitor: only the collector could free a circle."""
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
@@ -106,7 +106,7 @@ class Pulse:
         return reason
 
 
-class Pulses:
+class LivenessMonitors:
     """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No task."""
 
     draining = False
@@ -114,39 +114,39 @@ class Pulses:
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._running: set[Pulse] = set()
+        self._running: set[LivenessMonitor] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, request: web.Request) -> Pulse:
+    def begin(self, request: web.Request) -> LivenessMonitor:
         """Watch the exchange of the current task."""
-        pulse = Pulse(request, self._silence_s)
-        self._running.add(pulse)
+        monitor = LivenessMonitor(request, self._silence_s)
+        self._running.add(monitor)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        return pulse
+        return monitor
 
-    def end(self, pulse: Pulse) -> None:
+    def end(self, monitor: LivenessMonitor) -> None:
         """The exchange is over."""
-        self._running.discard(pulse)
-        pulse.forget()
+        self._running.discard(monitor)
+        monitor.forget()
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""
         running = list(self._running)
-        for pulse in running:
-            pulse.stop(reason)
+        for monitor in running:
+            monitor.stop(reason)
         return len(running)
 
     def _tick(self) -> None:
-        self._running = {pulse for pulse in self._running if pulse.tick()}
+        self._running = {monitor for monitor in self._running if monitor.tick()}
         running = bool(self._running)
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if running else None
 
 
-PULSES: Final = web.AppKey("toolwire.pulses", Pulses)
+LIVENESS: Final = web.AppKey("toolwire.liveness", LivenessMonitors)
 
 
 def is_draining(request: web.Request) -> bool:
     """Whether the gateway is about to stop, so that an answer to this request is the last one of its connection."""
-    pulses = request.app.get(PULSES)
-    return pulses is not None and pulses.draining
+    monitors = request.app.get(LIVENESS)
+    return monitors is not None and monitors.draining
