@@ -422,16 +422,16 @@ class RouteOptions:
     responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
     recognise: Literal["any", "whole", "taught"] = doc(
         "Calls in forms that were not taught, of tools on offer and with arguments that fit. `any`: between another family's markers, "
-        "as the whole answer, or behind prose at its end; `whole`: not behind prose; `taught`: nowhere (R23.1).",
+        "as the whole answer, or behind prose at its end; `whole`: not behind prose; `taught`: nowhere.",
         default="any",
     )
     trim: Literal["edge", "none"] = doc(
         "Drop whitespace that touches a call block, but for a line end or a blank between two texts.", default="edge"
     )
     unclosed: Literal["repair", "text", "error"] = doc("A whole call whose closing tag is missing.", default="repair")
-    repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON (R9.7).", default="safe")
+    repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON.", default="safe")
     coerce: Literal["safe", "off"] = doc(
-        "`safe`: an argument of the wrong type that can only mean one thing is mended, unless its tool is strict (R23.3).",
+        "`safe`: an argument of the wrong type that can only mean one thing is mended, unless its tool is strict.",
         default="safe",
     )
     strict_failure: Literal["error", "assistant_message"] = doc("What a strict failure becomes.", default="error")
@@ -481,7 +481,9 @@ class RouteOptions:
     named_stop: bool = doc("Finish a named choice with `stop`, as OpenAI does.", default=False)
     tool_names: Literal["standard", "relaxed"] = doc("`relaxed` also allows `.`, `/` and `:`.", default="standard")
     validation: Literal["default", "strict"] = doc(
-        "`strict` refuses what is otherwise mended (C7, C9, C14).", default="default"
+        "`strict` refuses what is otherwise mended: tools without `parameters`, strict tools called in parallel, "
+        "results that stand apart from their call.",
+        default="default",
     )
     unsupported: Literal["error", "ignore"] = doc("Known fields that the route cannot honour.", default="error")
     forward_unknown: Literal["drop", "list", "all"] = doc(

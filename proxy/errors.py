@@ -8,7 +8,7 @@ Rules of this module:
 3. A message never holds a stack trace, an internal address, a key or a whole body. Values are shortened by `quote`.
 4. What cannot be sent as a header is no header of an error: whatever an error was made of, it can be said.
 
-Source of the table: requirements R13 and the published OpenAI error envelope.
+Source of the table: R13 (docs/requirements.md) and the published OpenAI error envelope.
 """
 
 from __future__ import annotations

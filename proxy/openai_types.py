@@ -60,7 +60,7 @@ class FunctionDefinition(Wire):
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition(Wire):
-    """A function tool. Reads both shapes of R3.1, the outer field winning; writes the nested one."""
+    """A function tool. Reads the nested shape and the flat one, the outer field winning (R3.1); writes the first."""
 
     function: FunctionDefinition
     type: ClassVar[str] = "function"

@@ -30,7 +30,7 @@ PRINTED_BEGINS: Final = ("print(", "await ", "functools")
 """With what such a call begins, besides a bracket and a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str
-"""A tool: as the model knows it, as OpenAI writes it (either shape of R3.1), or just its name."""
+"""A tool: as the model knows it, as OpenAI writes it (nested or flat, R3.1), or just its name."""
 
 
 def open_scanner(

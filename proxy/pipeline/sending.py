@@ -6,7 +6,7 @@ Rules:
    exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response that is not
    plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
 2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP status
-   (spec/errors). After it an error is in-band.
+   (R7.9). After it an error is in-band.
 3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
    transport's own buffer.
 """

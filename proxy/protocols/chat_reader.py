@@ -344,6 +344,6 @@ class _Answer:
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole
             if function and draft.is_blank and not truncated:
-                out.append(Delta(draft.block, "{}"))  # R7.3
+                out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
         self._drafts.clear()

@@ -71,7 +71,7 @@ _NONE: Final = ToolChoice("none")
 
 
 def code_of(param: str, general: str) -> str:
-    """The code that belongs to an error at `param`, by the table of R2."""
+    """The code that belongs to an error at `param` (R2; docs/reference/errors.md)."""
     if param.startswith(("tools", "functions")):
         return "invalid_tool_schema"
     if param.startswith("tool_choice") or param == "function_call":
@@ -285,7 +285,7 @@ def _call(call: Mapping[str, Any]) -> ToolUse:
 
 
 def _tool(tool: Mapping[str, Any], path: str, shape: RequestSchema) -> ToolSpec:
-    """Both shapes of R3.1; the outer field wins if both hold a value."""
+    """Nested or flat; the outer field wins if both hold a value (R3.1)."""
     kind = tool["type"]
     if kind not in ("function", "custom"):
         label = tool.get("name") or tool.get("server_label")

@@ -355,7 +355,7 @@ class _Item:
             self.begin_call()
             self.arguments(text_of(wire.get(key)), whole=True)
             if self.kind == "function_call" and self._draft.is_blank and status != "incomplete":
-                self._give("{}")  # R7.3
+                self._give("{}")  # arguments always parse as JSON (R7.3)
         elif self.kind == "reasoning":
             for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
                 for place, part in enumerate(parts if isinstance(parts, list) else ()):

@@ -147,8 +147,8 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
 def _read_tools(
     tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: RequestSchema
 ) -> Iterator[ToolSpec]:
-    """Both shapes of R3.1, the outer field wins if both hold a value; the tools of a namespace one by one (R8.16). `group` is the
-    namespace that they stand in."""
+    """Nested or flat, the outer field wins if both hold a value (R3.1); the tools of a namespace
+    one by one (R8.16). `group` is the namespace that they stand in."""
     namespace, about = group.get("name"), group.get("description")
     about = about if isinstance(about, str) and about not in ("", namespace) else None  # else it says nothing
     for index, tool in enumerate(tools):

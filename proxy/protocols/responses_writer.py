@@ -1,4 +1,4 @@
-"""Events to streamed Responses answers, event for event as `spec/responses-streaming.md` and R8.7 to R8.12 say.
+"""Events to streamed Responses answers, event for event in the order and with the fields that R8.7 to R8.12 say.
 
 Rules:
 

@@ -315,7 +315,7 @@ def _matchable(pattern: str, options: jsonschema_rs.RegexOptions | jsonschema_rs
 
 
 def _check_strict(graph: Graph) -> None:
-    """The rules for `strict: true` (R3.6), in the order of the document."""
+    """The rules for `strict: true` (R3.6), outer objects first."""
     for node in sorted(graph.nodes, key=lambda n: len(n.path)):
         if not _is_object(node):
             continue

@@ -117,7 +117,7 @@ class Text:
         self._add(opener + text + closer)
         self.known = self.known and not opener  # what vanishes wherever it stands vanishes only in its own format
         spoken = any(part.kind == "text" for part in self.parts)
-        stays = "\n" if "\n" in self.between else self.between[:1]  # R6.6
+        stays = "\n" if "\n" in self.between else self.between[:1]  # words are never glued (R6.6)
         self.parts.append(Part("text", stays + text if spoken else text))
         self.between = ""
         return self

@@ -161,7 +161,7 @@ async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
 
 
 async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
-    """R1.2 of the format: the model's own ids are the client's as long as they are new."""
+    """The model's own ids are the client's as long as they are new."""
     async with Upstream([Say(kimi(n)) for n in range(TURNS)]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
         messages = list(USER)

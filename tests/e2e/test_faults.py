@@ -191,7 +191,7 @@ async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
 
 @LANES
 async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[Any]) -> None:
-    """A client must never take half an answer for a whole one (spec/client-invariants)."""
+    """A client must never take half an answer for a whole one (R10.8)."""
     async with asyncio.timeout(HANGS_S), Upstream([DURING["cut inside a frame"][0]]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:

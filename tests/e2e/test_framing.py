@@ -98,7 +98,7 @@ async def test_other_formats_give_the_text_as_it_is(gateway: Gateway, text: str,
 
 
 async def test_blocks_are_ordinary_text(gateway: Gateway) -> None:
-    """R1.7."""
+    """Text that looks like a call is text then (R1.7)."""
     text = '<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path":"a"}<|call|>'
     async with Upstream([Say(text)]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": "harmony"}))

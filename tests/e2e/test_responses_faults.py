@@ -213,7 +213,7 @@ async def test_without_the_error_event(gateway: Gateway) -> None:
 
 
 async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
-    """The nested `error` event is what makes it raise (client-invariants)."""
+    """The nested `error` event is what makes it raise (C33)."""
     async with Upstream([DURING["cut inside a frame"][0]]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:

@@ -159,7 +159,7 @@ async def test_counts_are_the_servers_own(gateway: Gateway, stream: bool) -> Non
 
 
 async def test_the_order_of_events(gateway: Gateway) -> None:
-    """`spec/responses-streaming.md`, in full once: each item from its first event to its last, one after the other."""
+    """R8.7, in full once: each item from its first event to its last, one after the other."""
     config = mock_config([{"chunk": ["<think>Hm", ".</think>", "Yes", ".\n", A, "\n", "Done."]}])
     got = of_stream(await ask(await gateway(config), tools=TOOLS, stream=True))
     message = "output_item.added content_part.added {} output_text.done content_part.done output_item.done"

@@ -56,7 +56,7 @@ def payloads(data: bytes) -> list[Any]:
 
 
 def accumulate(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The output items that a careful client adds up. Asserts the order of `spec/responses-streaming.md` on the way."""
+    """The output items that a careful client adds up. Asserts the order of R8.7 on the way."""
     done: list[dict[str, Any]] = []
     item: dict[str, Any] | None = None
     text = ""
@@ -116,7 +116,7 @@ def text_of(item: Mapping[str, Any]) -> str:
 
 
 def check_event(event: Mapping[str, Any]) -> None:
-    """Against the document that `spec/data/README.md` names for this kind of event."""
+    """Against the published schema of this kind of event."""
     kind = event["type"]
     if kind == "error":
         validator("ErrorStreamingEvent", OPEN_RESPONSES).validate(event)

@@ -1,4 +1,4 @@
-"""Streams and whole answers read: all splits, everything servers leave out (`spec/client-strictness.md`), how streams end."""
+"""Streams and whole answers read: all splits, everything servers leave out, how streams end."""
 
 from __future__ import annotations
 
