@@ -1,0 +1,195 @@
+"""The table of the scanner's states is what the scanners do: nothing is missing in it, and nothing never happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import cache
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from proxy.events import Event, Fault
+from proxy.scan._grammar import DONE, STATES, Branch, Grammar, Shape
+from proxy.scan._pyparse import CallScanner
+from proxy.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
+from tests.parse.conftest import load
+from tests.parse.judges import WordJudge
+from tests.parse.oracle import Settings
+from tests.parse.test_laws import turned_off
+from tests.parse.texts import GRAMMARS, text_of
+
+S = TypeVar("S", bound=CallScanner)
+SEEDS = 200
+PASSED_OVER = Grammar(
+    shapes=(
+        Shape(
+            opener="<note>",
+            closer="</note>",
+            body=(
+                (Branch(read="object", then=1),),
+                (Branch(literal=";", then=2),),
+                (Branch(read="object", field="call", then=3),),
+                (Branch(literal="</note>"),),
+            ),
+        ),
+    )
+)
+"""A field that is read by depth and belongs to no call: rare, but a format may have one."""
+
+THINK = (("<think>", "</think>"),)
+
+
+class Answer(NamedTuple):
+    """One answer, and how it is read."""
+
+    grammar: Grammar
+    text: str
+    settings: Settings
+    strict: bool
+    truncated: bool
+
+    def scanner(self, kind: type[S]) -> S:
+        return kind(self.grammar, WordJudge(self.strict), **asdict(self.settings))
+
+
+RARE = Answer(GRAMMARS["fenced_json"], "```json" + " " * 31 + '{  "tool_calls"', Settings(block_bytes=40), True, False)
+"""A block that is too large before anything is known of it."""
+
+
+@cache
+def answers() -> tuple[Answer, ...]:
+    return (RARE, *drawn())
+
+
+def drawn() -> Iterator[Answer]:
+    for grammar in (*GRAMMARS.values(), PASSED_OVER):
+        for seed in range(SEEDS):
+            random = Random(seed)
+            text = text_of(grammar, random)
+            size = random.choice([1 << 20, 1 << 20, 90, 40])
+            odds = [random.random() < share for share in (0.5, 0.3, 0.3, 0.4, 0.3)]
+            reasoning = random.choice([(), THINK])
+            yield Answer(grammar, text, Settings(size, odds[0], reasoning, odds[1], odds[2]), odds[3], odds[4])
+
+
+class Watched(CallScanner):
+    """Remembers each change of state, from one look at it to the next."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.changes: set[tuple[int, int]] = set()
+        super().__init__(*args, **options)
+
+    def _watch(self, step: Callable[[Any], int], argument: int) -> int:
+        before = self._state
+        at = step(argument)
+        if self._state != before:
+            self.changes.add((before, self._state))
+        return at
+
+    def _read_prose(self, pos: int) -> int:
+        return self._watch(super()._read_prose, pos)
+
+    def _read_block(self, pos: int) -> int:
+        return self._watch(super()._read_block, pos)
+
+    def _end(self, truncated: bool) -> int:
+        return self._watch(super()._end, truncated)
+
+    def finish(self, truncated: bool = False) -> list[Event]:
+        over = self._state == DONE
+        found = super().finish(truncated)
+        if not over and not any(isinstance(event, Fault) for event in found):
+            self.changes.add((self._prose, DONE))
+        return found
+
+
+@cache
+def watched() -> tuple[set[tuple[int, int]], list[list[str]]]:
+    """What the specification does: all changes, and the state behind every character of each answer."""
+    changes: set[tuple[int, int]] = set()
+    shown = []
+    for answer in answers():
+        scanner = answer.scanner(Watched)
+        shown.append(states(scanner, answer))
+        changes |= scanner.changes
+    return changes, shown
+
+
+def states(scanner: CallScanner, answer: Answer) -> list[str]:
+    found = [scanner.state]
+    for character in answer.text:
+        scanner.feed(character)
+        found.append(scanner.state)
+    scanner.finish(answer.truncated)
+    return [*found, scanner.state]
+
+
+def names(pairs: Iterable[tuple[int, int]]) -> set[str]:
+    return {f"{STATES[source]} -> {STATES[target]}" for source, target in pairs}
+
+
+def test_the_table_is_what_the_specification_does() -> None:
+    changes, _ = watched()
+    assert names(changes) == names(pair for row in TRANSITIONS for pair in row)
+
+
+def test_no_two_rows_are_about_the_same() -> None:
+    pairs = [pair for row in TRANSITIONS for pair in row]
+    assert len(pairs) == len(set(pairs))
+    assert sorted((*OUTSIDE, *INSIDE, DONE)) == list(range(len(STATES)))
+
+
+def test_an_answer_begins_outside_of_blocks() -> None:
+    _, shown = watched()
+    assert {found[0] for found in shown} == {STATES[state] for state in OUTSIDE}
+
+
+@pytest.mark.skipif(turned_off(), reason="TOOLWIRE_NO_EXTENSIONS is set")
+def test_the_compiled_scanner_shows_the_same_states() -> None:
+    _, shown = watched()
+    kind = load("compiled").CallScanner
+    for answer, expected in zip(answers(), shown, strict=True):
+        assert states(answer.scanner(kind), answer) == expected, answer.text
+
+
+class Example(NamedTuple):
+    """A text, and what behind it makes the row's change; nothing is the end of the answer."""
+
+    text: str
+    more: str
+    strict: bool = False
+    grammar: Grammar = GRAMMARS["sentinel"]
+
+
+EXAMPLES = {
+    "an opening tag of reasoning": Example("a", "<think>"),
+    "its closing tag": Example("<think>a", "</think>"),
+    "an opener, or a body that begins without one": Example("a", "<tool_call>"),
+    "a field begins whose first key tells whether this is a call": Example(
+        "```json", "\n{", grammar=GRAMMARS["fenced_json"]
+    ),
+    "another field begins, or the last one goes on after all": Example("<tool_call>", "{"),
+    "a key that calls begin with": Example('```json\n{"tool_calls', '"', grammar=GRAMMARS["fenced_json"]),
+    "the field is whole": Example('<tool_call>{"x":1', "}"),
+    "that field was no part of a call, as if nothing had been read yet": Example("<note>{}", ";", grammar=PASSED_OVER),
+    "something that the shape does not allow": Example('<tool_call>{"x":1', "]"),
+    "no body follows the opener, and a strict tool is on offer": Example("<tool_call>", "a", strict=True),
+    "the block is judged, or is none, and the text goes on": Example('<tool_call>{"x":1}', "</tool_call>"),
+    "the judge gives an error": Example('<tool_call>{"a":1}', "</tool_call>", strict=True),
+    "the answer ends": Example("a", ""),
+}
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row.on)
+def test_the_words_of_a_row_say_when_it_happens(row: Transition) -> None:
+    example = EXAMPLES[row.on]
+    scanner = Watched(example.grammar, WordJudge(example.strict), reasoning=THINK)
+    scanner.feed(example.text)
+    scanner.changes.clear()
+    if example.more:
+        scanner.feed(example.more)
+    else:
+        scanner.finish()
+    assert scanner.changes & set(row)
