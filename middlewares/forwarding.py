@@ -27,6 +27,7 @@ from proxy.support.offload import is_large
 from proxy.targets.attempts import Attempts
 from proxy.targets.enforcing import Relaxation
 from proxy.targets.targets import Member
+from proxy.targets.wire_attempts import WireAttempts
 
 
 class Forwarding(Middleware):
@@ -58,7 +59,8 @@ class Forwarding(Middleware):
         record = exchange.record
         constraint = asked.constraint
         relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
-        source = Attempts(
+        attempts = Attempts if route.targets.protocol is None else WireAttempts
+        source = attempts(
             route.targets,
             route.options.retry,
             prepare,

@@ -32,7 +32,7 @@ class OutputFormat(Middleware):
         form = exchange.received.response_format
         if form is None or form.get("type") not in ("json_object", "json_schema"):
             return
-        wire = reply.source.protocol
+        wire = reply.protocol
         if reply.stages or wire is None or wire.name != exchange.protocol.name:
             reply.map(partial(FinalText(form).see, exchange), WANTS)
 

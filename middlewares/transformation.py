@@ -92,7 +92,7 @@ def _is_translated(exchange: Exchange, reply: Reply) -> bool:
     an answer with them stays as it is."""
     if exchange.received.extra.get("logprobs"):
         return False
-    wire = reply.source.protocol
+    wire = reply.protocol
     return not exchange.protocol.inline_thinking if wire is None else wire.name != exchange.protocol.name
 
 

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +19,8 @@ from ..events import Event, Folding
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide
 from ..record import BackendObserver
-from .private import Private
+from .connections import disconnected
+from .private import NOTHING, Private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,46 +46,60 @@ class Capabilities:
     """It can be told to leave special tokens in the text."""
 
 
-class Source(Protocol):
-    """An answer that is coming in."""
+class EventSource(Protocol):
+    """An answer that is coming in, as events: all that a backend needs whose answers are not HTTP.
 
-    protocol: ServerSide | None
-    """Form of the wire bytes; None if there are none (in-process backends)."""
-    private: Private
-    """What no client may see: whoever reads the wire bytes sees to it."""
-    queued_s: float
+    `batches` and `close` are to be written; `reply` is there for who inherits from this class. What is raised besides `GatewayError` is
+    the backend's own mistake, and ends the request as one of the gateway.
+    """
+
+    @abstractmethod
+    def batches(self) -> AsyncIterator[list[Event]]:
+        """A streamed answer as events, one list per read: `Start`, blocks, and `Finish` at the end. A backend that breaks off gives a
+        `Fault` as the last event or raises its `GatewayError`: before anything was said another try may follow, if it is `transient`."""
+
+    async def reply(self) -> ModelReply:
+        """A whole answer. Raises `GatewayError`."""
+        return await fold_batches(self.batches())
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give up whatever is still open, so that the backend stops working. May be called twice."""
+
+
+class WireSource(EventSource):
+    """An answer that is coming in as bytes of a protocol, which may pass unread. Whoever can use bytes asks once whether an answer is of
+    this class, so a source has to inherit from it."""
+
+    protocol: ServerSide
+    """The form of the bytes."""
+    private: Private = NOTHING
+    """What no client may see: whoever reads the bytes sees to it."""
+    queued_s: float = 0.0
     """How long the request waited because all connections to the backend were in use."""
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """A streamed answer as wire bytes, one item per read. Only if `protocol` is not None. Raises `BackendFault`."""
-
+    @abstractmethod
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """A streamed answer as wire bytes: give each read to `sink`, from within the event loop's read callback where the
-        transport allows, else from this task. Returns at the end of the body. What `sink` raises ends the reading and is
-        raised here. Only if `protocol` is not None. Raises `BackendFault`."""
+        """A streamed answer: give each read to `sink`, from within the event loop's read callback where the transport allows,
+        else from this task. Returns at the end of the body. What `sink` raises ends the reading and is raised here. Raises
+        `BackendFault`."""
 
+    @abstractmethod
     def redirect(self, sink: Callable[[bytes], None]) -> None:
         """From within the `sink` of `pump`: what comes next goes to this one."""
 
+    @abstractmethod
     def pause(self) -> None:
         """Stop reading (back-pressure); may be called from within the `sink` of `pump`. The limit for silence does not run
         meanwhile."""
 
+    @abstractmethod
     def resume(self) -> None:
         """Go on reading."""
 
-    def batches(self) -> AsyncIterator[list[Event]]:
-        """A streamed answer as events, one list per read. Never raises for a broken backend: the last event is a
-        `Fault` then."""
-
+    @abstractmethod
     async def body(self) -> bytes:
-        """A whole answer as wire bytes. Only if `protocol` is not None. Raises `BackendFault`."""
-
-    async def reply(self) -> ModelReply:
         """A whole answer. Raises `BackendFault`."""
-
-    async def close(self) -> None:
-        """Give up whatever is still open. May be called twice."""
 
 
 class Backend(Protocol):
@@ -91,7 +107,8 @@ class Backend(Protocol):
 
     name: str
     capabilities: Capabilities
-    protocol: ServerSide | None
+    protocol: ServerSide | None = None
+    """What it speaks, if its answers come as bytes: then they are `WireSource`s. All servers of a route speak the same."""
 
     async def start(self) -> None:
         """Acquire resources. Called once, before the first `open`."""
@@ -106,10 +123,10 @@ class Backend(Protocol):
         request_id: str,
         body: bytes | None = None,
         observer: BackendObserver | None = None,
-    ) -> Source:
-        """Send the request. `request.stream` decides which methods of the `Source` may be used. `body`, if given, is the
-        wire form of `request` in this backend's protocol and is sent as it is (R1.6). `observer`, if given, is told of the
-        wire bytes; it is the caller who tells it of events and of the end."""
+    ) -> EventSource:
+        """Send the request. `request.stream` decides which methods of the source may be used: `batches` or `pump`, else `reply` or
+        `body`. `body`, if given, is the wire form of `request` in this backend's protocol and is sent as it is: what nobody changed
+        is not written anew. `observer`, if given, is told of the wire bytes; it is the caller who tells it of events and of the end."""
 
     async def ready(self) -> bool:
         """Can it be reached now? For `/ready`; must answer within two seconds."""
@@ -117,6 +134,7 @@ class Backend(Protocol):
     async def models(self) -> list[str]:
         """The model names that it knows; empty if it has no such list. For `/v1/models`, and at the start. Raises `GatewayError` if it
         cannot be asked; must answer within two seconds."""
+        return []
 
 
 async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:
@@ -128,4 +146,6 @@ async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:
             folding.feed(event)
     if folding.fault is not None:
         raise folding.fault.error
+    if folding.finish is None:
+        raise disconnected()
     return folding.reply()

@@ -59,16 +59,16 @@ class Answer(Protocol):
         """The whole body. One of more than `limit` bytes is a fault."""
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """As `Source.pump`."""
+        """As `WireSource.pump`."""
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """As `Source.redirect`."""
+        """As `WireSource.redirect`."""
 
     def pause(self) -> None:
-        """As `Source.pause`."""
+        """As `WireSource.pause`."""
 
     def resume(self) -> None:
-        """As `Source.resume`."""
+        """As `WireSource.resume`."""
 
     async def close(self, *, linger_s: float = 0.0) -> None:
         """Keep the connection if the answer ended, or ends within `linger_s`; else close it. May be called twice."""

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -31,7 +31,7 @@ from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import is_large, offload
 from .asking import API_VERSION, PROBE_S, Asking
-from .base import fold_batches
+from .base import WireSource, fold_batches
 from .connections import Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
 from .identity import Identity
@@ -180,14 +180,13 @@ class HttpBackend:
         return read_refusal(answer.status, answer.headers, said, private=self.private, read=self.wire.read_refusal)
 
 
-class HttpSource:
+class HttpSource(WireSource):
     """One answer coming in."""
 
     def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer) -> None:
-        self.protocol: ServerSide | None = backend.wire
+        self.protocol = self._wire = backend.wire
         self.private = backend.private
         self.queued_s = answer.queued_s
-        self._wire = backend.wire
         self._backend = backend
         self._request = request
         self._answer = answer
@@ -213,14 +212,6 @@ class HttpSource:
     def resume(self) -> None:
         """Go on reading."""
         self._answer.resume()
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The wire bytes of the stream; a whole answer of a server that does not stream is written as one."""
-        if self._streams:
-            async for data in self._answer.reads():
-                yield data
-        else:
-            yield await self._as_stream()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """The events of the stream, ending with `Finish` or `Fault`."""

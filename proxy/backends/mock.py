@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +41,11 @@ import yaml
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
-from ..model import Message, ModelReply, ModelRequest, Text, ToolResult, ToolUse, Usage
+from ..model import Message, ModelRequest, Text, ToolResult, ToolUse, Usage
 from ..protocols.base import ServerSide
 from ..record import BackendObserver
-from .base import fold_batches
+from .base import EventSource
 from .presets import capabilities
-from .private import NOTHING
 from .refusals import read_refusal
 
 CREATED: Final = 1_700_000_000
@@ -198,41 +197,14 @@ class MockBackend:
         return default_turn(request, number, last)
 
 
-class MockSource:
+class MockSource(EventSource):
     """One scripted answer."""
-
-    protocol: ServerSide | None = None
-    private = NOTHING
-    queued_s = 0.0
 
     def __init__(self, turn: Turn, request: ModelRequest, number: int) -> None:
         self._turn = turn
         self._request = request
         self._number = number
         self.closed = False
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """There are no wire bytes."""
-        for _ in ():
-            yield b""
-        raise TypeError("a scripted answer has no wire bytes")
-
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """There are no wire bytes."""
-        raise TypeError("a scripted answer has no wire bytes")
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """There are no wire bytes."""
-
-    def pause(self) -> None:
-        """Nothing is read."""
-
-    def resume(self) -> None:
-        """Nothing is read."""
-
-    async def body(self) -> bytes:
-        """There are no wire bytes."""
-        raise TypeError("a scripted answer has no wire bytes")
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """The turn, one list per delta."""
@@ -243,10 +215,6 @@ class MockSource:
                 yield [Fault(BackendFault("The answer was given up.", code="upstream_disconnected"))]
                 return
             yield batch
-
-    async def reply(self) -> ModelReply:
-        """The turn at once."""
-        return await fold_batches(self.batches())
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -20,6 +20,7 @@ from contextlib import aclosing
 from functools import cache
 from typing import Final, Protocol, TypeGuard
 
+from ..backends.base import WireSource
 from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private
 from ..backends.refusals import cleaned
@@ -82,22 +83,22 @@ class Lane(Protocol):
         """A frame that shows life."""
 
 
-def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, bool]:
-    """The lane for `reply`, and whether it is to be fed the bytes of the reply's source (else `Events.take` its events)."""
-    source, protocol = reply.source, exchange.protocol
+def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, WireSource | None]:
+    """The lane for `reply`, and the source whose bytes it is to be fed (None: let `Events.take` the reply's events)."""
+    source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
-    chain = reply.chain() if reply.streamed and source.protocol is not None else None
-    if chain is None or source.protocol is None:
-        return Events(None, Chain(()), writer), False
+    chain = reply.chain() if reply.streamed and source is not None else None
+    if chain is None or source is None:
+        return Events(None, Chain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if not reply.stages and source.protocol.name == protocol.name:
         audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
-        return Raw(Relay(source.protocol, frame_bytes, source.private), writer, audit), True
+        return Raw(Relay(source.protocol, frame_bytes, source.private), writer, audit), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
-        return Gate(reader, chain, writer, source.private, frame_bytes), True
-    return Events(reader, chain, writer, source.private), True
+        return Gate(reader, chain, writer, source.private, frame_bytes), source
+    return Events(reader, chain, writer, source.private), source
 
 
 def _lets_read(reader: StreamReader) -> TypeGuard[ProseReader]:

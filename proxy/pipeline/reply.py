@@ -20,8 +20,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from aiohttp import web
 
-from ..backends.base import Source, fold_batches
-from ..backends.private import NOTHING
+from ..backends.base import EventSource, WireSource, fold_batches
 from ..events import Event, Fault, Finish, Kind, fold, unfold
 from ..model import ModelReply
 from ..protocols.base import ServerSide
@@ -35,16 +34,17 @@ RewriteFunction = Callable[[Batches], Batches]
 class Reply(web.StreamResponse):
     """An unsent answer.
 
-    Made from a backend's open `Source`, or with `Reply.of` from events or a whole reply (a short circuit). `streamed` says
-    which half of the source's interface is to be used.
+    Made from a backend's open source, or with `Reply.of` from events or a whole reply (a short circuit). `streamed` says
+    whether it gives a stream or a whole answer. `wire` is the source again if its bytes may pass unread.
     """
 
     _send_headers_immediately = False
     """As for aiohttp's own `Response`: the headers leave with what is written first, in one system call."""
 
-    def __init__(self, source: Source, *, streamed: bool) -> None:
+    def __init__(self, source: EventSource, *, streamed: bool) -> None:
         super().__init__(status=200)
         self.source = source
+        self.wire = source if isinstance(source, WireSource) else None
         self.streamed = streamed
         self.stages: list[Stage | Settle | RewriteFunction] = []
         self.audits: list[Stage | Settle] = []
@@ -53,6 +53,11 @@ class Reply(web.StreamResponse):
         self.closed = False
         self._next: Reply | None = None
         self._endings: list[Callable[[], None]] = []
+
+    @property
+    def protocol(self) -> ServerSide | None:
+        """The form of the bytes in which the answer comes; None: it comes as events."""
+        return None if self.wire is None else self.wire.protocol
 
     def untouched(self, header: str) -> bool:
         """Nobody asked for anything in its head but that header."""
@@ -228,10 +233,11 @@ class Reply(web.StreamResponse):
         return Chain(cast("list[Stage | Settle]", [*self.stages, *self.audits]))
 
     async def wire_body(self) -> bytes:
-        """The wire bytes of a whole answer."""
+        """The wire bytes of a whole answer; only if there is a `wire`."""
+        assert self.wire is not None
         before = time.monotonic()
         try:
-            return await self.source.body()
+            return await self.wire.body()
         finally:
             self.waited_s += time.monotonic() - before
 
@@ -285,39 +291,14 @@ async def _through(chain: Chain, batches: Batches) -> Batches:
                         yield batch
 
 
-class Given:
+class Given(EventSource):
     """A source whose events are known."""
-
-    protocol: ServerSide | None = None
-    private = NOTHING
-    queued_s = 0.0
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        raise TypeError("this source has no wire bytes")
-
     async def batches(self) -> Batches:
         yield self._events
-
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        raise TypeError("this source has no wire bytes")
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        pass
-
-    def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        pass
-
-    async def body(self) -> bytes:
-        raise TypeError("this source has no wire bytes")
-
-    async def reply(self) -> ModelReply:
-        return fold(self._events)
 
     async def close(self) -> None:
         pass

@@ -24,6 +24,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import StreamWriter
 
+from ..backends.base import WireSource
 from ..backends.connections import too_large
 from ..errors import BackendFault, Defect, GatewayError
 from ..events import Fault, Finish
@@ -76,7 +77,7 @@ class StreamSender:
         self._exchange = exchange
         self._reply = reply
         self._monitor = monitor
-        self._lane, self._pumped = choose(exchange, reply)
+        self._lane, self._wire = choose(exchange, reply)
         self._room = maxsize if isinstance(self._lane, Raw) else exchange.route.limits.stream_bytes
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
@@ -92,7 +93,7 @@ class StreamSender:
 
     async def run(self) -> None:
         """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
-        reading = asyncio.get_running_loop().create_task(self._read() if self._pumped else self._take())
+        reading = asyncio.get_running_loop().create_task(self._take() if self._wire is None else self._read(self._wire))
         reading.add_done_callback(lambda _: self._news.set())
         self._monitor.attend(self._beat, self._stop)
         try:
@@ -115,10 +116,10 @@ class StreamSender:
 
     # --- the task that reads ----------------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self, source: WireSource) -> None:
         before = time.monotonic()
         try:
-            await self._reply.source.pump(self._sink)
+            await source.pump(self._sink)
         finally:
             self._reply.waited_s += time.monotonic() - before - self._busy_s
 
@@ -153,8 +154,7 @@ class StreamSender:
             self._monitor.last = now
             if self._client.writing_paused:
                 self._transport = None
-                self._free.clear()
-                self._reply.source.pause()
+                self._hold()
                 self._news.set()
         if self._lane.over:
             self._news.set()
@@ -164,9 +164,15 @@ class StreamSender:
             self._pending += data
             self._free.clear()
             if len(self._pending) > HELD_BYTES:
-                self._reply.source.pause()
+                self._hold()
         if self._lane.spoke:
             self._news.set()
+
+    def _hold(self) -> None:
+        """Hold the backend back until all that is kept has gone out."""
+        self._free.clear()
+        if self._wire is not None:
+            self._wire.pause()
 
     def _beat(self) -> None:
         self._silent = True
@@ -277,7 +283,8 @@ class StreamSender:
             writer.send_headers()
             self._transport = writer.transport
         self._free.set()
-        reply.source.resume()
+        if self._wire is not None:
+            self._wire.resume()
 
     async def _show_life(self) -> None:
         options = self._exchange.route.options.responses

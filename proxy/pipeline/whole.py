@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import orjson
 from aiohttp import web
 
-from ..backends.base import Source
+from ..backends.base import EventSource, WireSource
 from ..backends.leaks import check_whole
 from ..backends.refusals import cleaned
 from ..errors import GatewayError
@@ -26,7 +26,7 @@ from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
 from .exchange import Exchange
 from .heads import USAGE_SOURCE
-from .reply import Batches, Given, Reply
+from .reply import Batches, Reply
 
 JSON: Final = "application/json"
 
@@ -37,8 +37,8 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
         if reply.audits:
             await reply.audited(reply.source.said())
         return reply.source.written()
-    if _passes(exchange, reply):
-        return await _passed(exchange, reply)
+    if (wire := _passing(exchange, reply)) is not None:
+        return await _passed(reply, wire)
     return exchange.protocol.write_reply(await _said(exchange, reply), exchange.write_options())
 
 
@@ -49,8 +49,8 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
         return reply
     before, audits, reply.audits = reply.source, reply.audits, []
     try:
-        if _passes(exchange, reply):
-            known = Known(exchange, before, body=await _passed(exchange, reply), protocol=before.protocol)
+        if (wire := _passing(exchange, reply)) is not None:
+            known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
         else:
             known = Known(exchange, before, answer=await _said(exchange, reply))
     finally:
@@ -99,17 +99,14 @@ def _aiohttps(response: web.Response) -> list[str]:
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
-def _passes(exchange: Exchange, reply: Reply) -> bool:
-    """Whether nobody touched it."""
-    protocol = reply.source.protocol
-    untouched = not reply.stages and not reply.streamed
-    return untouched and protocol is not None and protocol.name == exchange.protocol.name
+def _passing(exchange: Exchange, reply: Reply) -> WireSource | None:
+    """The source whose bytes are the answer, if nobody touched it."""
+    wire = None if reply.stages or reply.streamed else reply.wire
+    return wire if wire is not None and wire.protocol.name == exchange.protocol.name else None
 
 
-async def _passed(exchange: Exchange, reply: Reply) -> bytes:
+async def _passed(reply: Reply, wire: WireSource) -> bytes:
     """The bytes of a whole answer as they are."""
-    protocol = reply.source.protocol
-    assert protocol is not None
     body = await reply.wire_body()
     try:
         value = orjson.loads(body)
@@ -117,13 +114,13 @@ async def _passed(exchange: Exchange, reply: Reply) -> bytes:
         value = None
     if not isinstance(value, dict) or value.get("error"):
         try:
-            protocol.read_reply(body)
+            wire.protocol.read_reply(body)
         except GatewayError as error:
-            raise cleaned(error, private=reply.source.private) from None
-    check_whole(reply.source.private, body)
+            raise cleaned(error, private=wire.private) from None
+    check_whole(wire.private, body)
     if reply.audits:
         with suppress(GatewayError):  # it may be odd and pass all the same
-            await reply.audited(protocol.read_reply(body))
+            await reply.audited(wire.protocol.read_reply(body))
     return body
 
 
@@ -147,7 +144,7 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
         reply.headers[USAGE_SOURCE] = source
 
 
-class Known(Given):
+class Known(EventSource):
     """A whole answer that is there: what was said, or its bytes, or both. Each is made of the other when it is asked for.
 
     `before` is where it came from, and is closed with it. `body` are bytes that are to be sent as they are; `protocol` is theirs if
@@ -157,15 +154,12 @@ class Known(Given):
     def __init__(
         self,
         exchange: Exchange,
-        before: Source,
+        before: EventSource,
         *,
         answer: ModelReply | None = None,
         body: bytes | None = None,
         protocol: ServerSide | None = None,
     ) -> None:
-        super().__init__([])
-        self.private = before.private
-        self.queued_s = before.queued_s
         self.protocol = protocol
         self._exchange = exchange
         self._before = before
@@ -191,9 +185,6 @@ class Known(Given):
     async def batches(self) -> Batches:
         yield unfold(self.said())
 
-    async def body(self) -> bytes:
-        return self.written()
-
     async def reply(self) -> ModelReply:
         return self.said()
 
@@ -206,10 +197,15 @@ class WholeReply(web.Response, Reply):
 
     source: Known
 
+    @property
+    def protocol(self) -> ServerSide | None:
+        """See `Reply.protocol`; of an answer that somebody wrote anew there is none."""
+        return self.source.protocol
+
     @classmethod
     def become(cls, reply: Reply, known: Known) -> WholeReply:
         """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it there."""
-        reply.source, reply.streamed = known, False
+        reply.source, reply.wire, reply.streamed = known, None, False
         reply.stages.clear()
         vars(reply).pop("_body", None)
         reply.__class__ = cls

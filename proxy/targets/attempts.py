@@ -19,23 +19,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Final, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Final, TypeVar
 
-from ..backends.base import Source
+from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
 from ..backends.leaks import check_reply, leaks_of
-from ..backends.refusals import hidden, read_refusal
+from ..backends.refusals import hidden
 from ..backends.retry_after import retry_after_s
 from ..config import RetryConfig
 from ..errors import GatewayError
-from ..events import Event, Fault, Start
+from ..events import Event, Fault, Finish, Start
 from ..model import ModelReply, ModelRequest
 from ..record import AccessRecord, BackendObserver, observe_call
 from ..support.offload import offload
-from .beginning import Beginning
-from .enforcing import Relaxation, refusal_in_band
+from .enforcing import Relaxation
 from .targets import Member, Targets, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
@@ -45,16 +44,15 @@ Prepare = Callable[[Member], tuple[ModelRequest, bytes | None]]
 """The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
 
 
-class Attempts:
-    """The answer to one request, by whichever server of a route gives one: a `Source`, once `open` has returned.
-    Must be closed then.
+class Attempts(EventSource):
+    """The answer to one request, by whichever server of a route gives one: a source, once `open` has returned.
+    Must be closed then. Of servers whose answers are bytes: `proxy.targets.wire_attempts`.
 
     `targets` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`: that takes long enough for a
     thread of its own. `record` and `request_id` are those of the exchange. `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`. `relaxation`: what a server need not enforce.
     """
 
     # How it is before the first try; so that this costs a request nothing.
-    queued_s = 0.0
     _deadline: float | None = None
     _asked: Member | None = None
     _observer: BackendObserver | None = None
@@ -85,11 +83,10 @@ class Attempts:
         self._large = large
         self._key = key
         self._relaxation = relaxation
-        self.protocol = self._targets.protocol
         self.private = self._targets.private
         self._started = time.monotonic()
         self._tried: list[Member] = []
-        self._source: Source
+        self._source: EventSource
 
     async def open(self) -> None:
         """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
@@ -100,97 +97,20 @@ class Attempts:
 
     # --- as a source ------------------------------------------------------------------------------------------------
 
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `Source.pump`. What says nothing of an answer is kept until something does (rule 1)."""
-        protocol = self.protocol
-        assert protocol is not None
-        while True:
-            beginning = Beginning(protocol.says_nothing)
-
-            def begin(data: bytes, beginning: Beginning = beginning) -> None:
-                if said := beginning.feed(data):
-                    self._look(said)
-                    self._begin()
-                    self._source.redirect(sink)
-                    sink(said)
-
-            fault: GatewayError = disconnected()
-            try:
-                await self._within(self._source.pump(begin))
-                if beginning.over:
-                    return
-                said = beginning.finish()
-                self._look(said or beginning.held)
-                if said:
-                    self._begin()
-                    sink(said)
-                    return
-            except GatewayError as error:
-                fault = error
-            await self._again(fault)
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `Source.redirect`."""
-        self._source.redirect(sink)
-
-    def pause(self) -> None:
-        """See `Source.pause`."""
-        self._source.pause()
-
-    def resume(self) -> None:
-        """See `Source.resume`."""
-        self._source.resume()
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """See `Source.chunks`."""
-        while True:
-            try:
-                async with aclosing(cast("AsyncGenerator[bytes, None]", self._source.chunks())) as chunks:
-                    while (data := await self._within(anext(chunks, None))) is not None:
-                        self._begin()
-                        yield data
-                if self._began:
-                    return
-                fault: GatewayError = disconnected()
-            except GatewayError as error:
-                fault = error
-            await self._again(fault)
-
-    async def batches(self) -> AsyncIterator[list[Event]]:
-        """See `Source.batches`."""
-        while True:
-            held: list[Event] = []
-            leaks = leaks_of(self.private)
-            async with aclosing(cast("AsyncGenerator[list[Event], None]", self._source.batches())) as batches:
-                while (batch := await self._within(anext(batches, None))) is not None:
-                    if leaks is not None:
-                        batch = leaks.events(batch)
-                    if not self._began:
-                        held += batch
-                        if all(isinstance(event, Start) for event in held):
-                            continue
-                        if isinstance(held[-1], Fault) and len(held) <= 2:
-                            break
-                        self._begin()
-                        batch = held
+    async def batches(self) -> AsyncGenerator[list[Event], None]:
+        """See `EventSource.batches`. Never raises for a backend that breaks: the last event is a `Fault` then."""
+        said: list[Event] = []
+        try:
+            async with aclosing(await self._answer(lambda: self._beginning(said))) as batches:
+                yield said
+                while (batch := await self._answer(lambda: anext(batches, None))) is not None:
                     yield batch
-                    if leaks is not None and batch and isinstance(batch[-1], Fault):
-                        return
-            if self._began:
-                return
-            try:
-                await self._again(held[-1].error if held and isinstance(held[-1], Fault) else disconnected())
-            except GatewayError as error:
-                yield [*held[:-1], Fault(error)]
-                return
-
-    async def body(self) -> bytes:
-        """See `Source.body`."""
-        return await self._whole(lambda: self._source.body())
+        except GatewayError as error:
+            yield [Fault(error)] if self._began else [*said, Fault(error)]
 
     async def reply(self) -> ModelReply:
-        """See `Source.reply`."""
-        return await self._whole(self._reply)
+        """See `EventSource.reply`."""
+        return await self._answer(self._reply)
 
     async def close(self) -> None:
         """See `Source.close`."""
@@ -208,18 +128,56 @@ class Attempts:
         if self._observer is not None:
             self._observer.event(event)
 
-    # --- constraints ------------------------------------------------------------------------------------------------
+    # --- one try after the other ------------------------------------------------------------------------------------
 
-    @property
-    def _is_careful(self) -> bool:
-        return self._relaxation is not None and self._relaxation.is_careful(self._tried[-1])
+    async def _answer(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` makes of the answer; of the next one, if it fails before anything of an answer has come. Raises the error of the
+        last."""
+        while True:
+            try:
+                return await self._within(read())
+            except GatewayError as error:
+                fault = error
+            await self._again(fault)
 
-    def _look(self, data: bytes) -> None:
-        """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
-        body = refusal_in_band(data) if self._is_careful else None
-        if body is not None:
-            assert self.protocol is not None
-            raise read_refusal(400, {}, body, private=self.private, read=self.protocol.read_refusal)
+    async def _reply(self) -> ModelReply:
+        reply = check_reply(self.private, await self._source.reply())
+        self._begin()
+        return reply
+
+    async def _beginning(self, said: list[Event]) -> AsyncGenerator[list[Event], None]:
+        """The events of the source, of which `said` has those up to the first that says something."""
+        said.clear()
+        async with AsyncExitStack() as stack:
+            batches = await stack.enter_async_context(aclosing(self._events()))
+            async for batch in batches:
+                said += batch
+                if not all(isinstance(event, Start) for event in batch):
+                    break
+            self._begin()
+            stack.pop_all()
+            return batches
+
+    async def _events(self) -> AsyncGenerator[list[Event], None]:
+        """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is found."""
+        leaks = leaks_of(self.private)
+        batches = self._source.batches()
+        try:
+            async for batch in batches:
+                if leaks is not None:
+                    batch = leaks.events(batch)
+                last = batch[-1] if batch else None
+                if isinstance(last, Fault):
+                    if len(batch) > 1:
+                        yield batch[:-1]
+                    raise last.error
+                yield batch
+                if isinstance(last, Finish):
+                    return
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+        raise disconnected()
 
     def _relaxes(self, fault: GatewayError) -> bool:
         """Whether the same server is asked again with less. Then that try does not count."""
@@ -227,22 +185,6 @@ class Attempts:
             return False
         self._tried.pop()
         return True
-
-    # --- one try after the other ------------------------------------------------------------------------------------
-
-    async def _reply(self) -> ModelReply:
-        return check_reply(self.private, await self._source.reply())
-
-    async def _whole(self, read: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                answer = await self._within(read())
-            except GatewayError as error:
-                fault = error
-            else:
-                self._begin()
-                return answer
-            await self._again(fault)
 
     async def _ask(self, member: Member) -> None:
         """Ask `member`, and whoever is next if it does not accept."""
@@ -257,8 +199,6 @@ class Attempts:
                     request, request_id=self._request_id, body=body, observer=self._observer
                 )
                 self._source = await self._within(opening)
-                self.queued_s += self._source.queued_s
-                self._record.queued += self._source.queued_s
                 return
             except BaseException as error:
                 if self._observer is not None:

@@ -17,7 +17,7 @@ from proxy.model import Usage
 from proxy.registry import usual_server
 from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
-from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
+from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
 
@@ -117,36 +117,24 @@ async def test_a_stream_as_events(server: Upstream, connect: Connect) -> None:
     assert reply.usage == Usage(5, 2)
 
 
-async def test_a_stream_as_bytes_is_exact(server: Upstream, connect: Connect) -> None:
-    frames = [b": hello\n\n", frame(chunk({"content": "a"})), b'data: {"strange":  1.0}\r\n\r\n', b"data: [DONE]\n\n"]
-    server.script = [Answer(frames, headers={"Content-Type": "text/event-stream"})]
-    source = await (await connect()).open(ask(), request_id="r")
-    assert b"".join([data async for data in source.chunks()]) == b"".join(frames)
-    await source.close()
-
-
 async def test_reads_are_not_held_back(server: Upstream, connect: Connect) -> None:
     gate = asyncio.Event()
     server.script = [Say("first", gate, "second")]
     source = await (await connect()).open(ask(), request_id="r")
-    reads = source.chunks()
-    seen = b""
-    while b"first" not in seen:
-        seen += await anext(reads)
-    assert b"second" not in seen
-    gate.set()
-    assert b"second" in b"".join([data async for data in reads])
-    await source.close()
+    async with Reading(source) as reading:
+        await reading.until(b"first")
+        assert b"second" not in reading.seen
+        gate.set()
+        await reading.task
+        assert b"second" in reading.seen
 
 
 async def test_pumped_bytes_are_exact(server: Upstream, connect: Connect) -> None:
     frames = [b": hello\n\n", frame(chunk({"content": "a"})), b'data: {"strange":  1.0}\r\n\r\n', b"data: [DONE]\n\n"]
     server.script = [Answer(frames, headers={"Content-Type": "text/event-stream"})]
     source = await (await connect()).open(ask(), request_id="r")
-    got: list[bytes] = []
-    await source.pump(got.append)
+    assert await bytes_of(source) == b"".join(frames)
     await source.close()
-    assert b"".join(got) == b"".join(frames)
 
 
 async def test_a_pump_can_be_paused(server: Upstream, connect: Connect) -> None:
@@ -208,7 +196,7 @@ async def test_a_server_that_does_not_stream(server: Upstream, connect: Connect)
     backend = await connect()
     assert fold(await events_of(backend)).text == "Hello"
     source = await backend.open(ask(), request_id="r")
-    data = b"".join([data async for data in source.chunks()])
+    data = await bytes_of(source)
     assert b'"content":"Hello"' in data
     assert data.endswith(b"data: [DONE]\n\n")
 
@@ -380,8 +368,7 @@ async def test_cut_bytes_raise(server: Upstream, connect: Connect) -> None:
     server.script = [Say("Hel", cut=True)]
     source = await (await connect()).open(ask(), request_id="r")
     with pytest.raises(BackendFault, match="closed"):
-        async for _ in source.chunks():
-            pass
+        await bytes_of(source)
     await source.close()
 
 

@@ -13,7 +13,7 @@ from proxy.config import Pool, Timeouts
 from proxy.errors import BackendFault, GatewayError
 from proxy.events import Finish, fold
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
-from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
+from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:
@@ -50,7 +50,7 @@ async def test_time_limit_for_silence(server: Upstream, connect: Connect, stream
     backend = await connect(timeouts=Timeouts(idle_s=0.1))
     source = await backend.open(ask(stream=stream), request_id="r")
     with pytest.raises(BackendFault, match="idle") as caught:
-        await source.body() if not stream else [data async for data in source.chunks()]
+        await source.body() if not stream else await bytes_of(source)
     assert caught.value.code == "upstream_timeout"
     await source.close()
     await server.requests[0].dropped.wait()
@@ -61,7 +61,7 @@ async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: U
     server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
     backend = await connect(timeouts=Timeouts(idle_s=0))
     source = await backend.open(ask(), request_id="r")
-    reads = source.chunks()
+    reads = source._answer.reads()
     await anext(reads)
     assert isinstance(backend._client, WireClient)
     for _ in range(3):
@@ -75,7 +75,7 @@ async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: U
 async def test_the_same_with_a_session(server: Upstream, connect: Connect) -> None:
     server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
     source = await (await connect(timeouts=Timeouts(idle_s=0))).open(ask(), request_id="r")
-    reads = source.chunks()
+    reads = source._answer.reads()
     await anext(reads)
     assert isinstance(source._answer, SessionAnswer)
     source._answer._watch._look()
@@ -127,9 +127,10 @@ async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
 async def test_closing_early_drops_the_connection(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a", hang=True)]
     source = await (await connect()).open(ask(), request_id="r")
-    await anext(source.chunks())
-    await source.close()
-    await source.close()
+    async with Reading(source) as reading:
+        await reading.until(b"a")
+        await source.close()
+        await source.close()
     async with asyncio.timeout(60):
         await server.requests[0].dropped.wait()
 

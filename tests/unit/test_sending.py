@@ -12,8 +12,8 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from proxy.app import create_app
+from proxy.backends.base import WireSource
 from proxy.backends.mock import MockBackend
-from proxy.backends.private import NOTHING
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.configuration.settings import load
 from proxy.errors import BackendFault
@@ -31,14 +31,11 @@ LAST = frame(chunk({}, "stop"))
 TOOLS = {"tools": [function("f")]}
 
 
-class Wire:
+class Wire(WireSource):
     """A source whose wire bytes are `reads`; `paused` says that its reading was stopped."""
 
-    private = NOTHING
-    queued_s = 0.0
-
     def __init__(self, reads: list[bytes]) -> None:
-        self.protocol: ServerSide | None = ChatProtocol()
+        self.protocol: ServerSide = ChatProtocol()
         self.reads = reads
         self.given = 0
         self.paused = asyncio.Event()
@@ -63,10 +60,6 @@ class Wire:
 
     def resume(self) -> None:
         self._flows.set()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        for data in self.reads:
-            yield data
 
     async def batches(self) -> AsyncIterator[list[Any]]:
         raise AssertionError("read as bytes")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.base import Backend, Capabilities, Source
+from proxy.backends.base import Backend, Capabilities, EventSource
 from proxy.backends.presets import PRESETS
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
-from proxy.model import Message, ModelReply, ModelRequest, Text
+from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat import ChatProtocol
 from proxy.record import AccessRecord
@@ -41,7 +41,7 @@ class Fake:
     asked: int = 0
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def open(self, request: ModelRequest, **more: Any) -> Source:
+    async def open(self, request: ModelRequest, **more: Any) -> EventSource:
         self.asked += 1
         turn = self.plan.pop(0) if self.plan else "answers"
         await asyncio.sleep(0)
@@ -50,16 +50,15 @@ class Fake:
             await asyncio.Event().wait()
         if isinstance(turn, Exception):
             raise turn
-        return cast(Source, FakeSource(turn))
+        return FakeSource(turn)
 
     async def models(self) -> list[str]:
         return [self.name, "shared"]
 
 
 @dataclass
-class FakeSource:
+class FakeSource(EventSource):
     turn: str
-    queued_s: float = 0.0
     closed: int = 0
 
     async def batches(self) -> AsyncIterator[list[Event]]:
@@ -73,9 +72,6 @@ class FakeSource:
         if self.turn == "stalls":
             await asyncio.Event().wait()
         yield [Fault(LOST) if self.turn == "breaks after" else Finish("stop", None)]
-
-    async def reply(self) -> ModelReply:
-        raise NotImplementedError
 
     async def close(self) -> None:
         await asyncio.sleep(0)

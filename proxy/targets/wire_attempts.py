@@ -1,0 +1,86 @@
+"""One request, asked again until a server answers whose answers are bytes: they may pass unread.
+
+The rules are those of `proxy.targets.attempts`. What says nothing of an answer, and so may come from another server just as well, the
+protocol says; what a server refuses after it has accepted stands in the first bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..backends.base import WireSource
+from ..backends.connections import disconnected
+from ..backends.refusals import read_refusal
+from ..protocols.base import ServerSide
+from .attempts import Attempts
+from .beginning import Beginning
+from .enforcing import refusal_in_band
+from .targets import Member
+
+
+class WireAttempts(Attempts, WireSource):
+    """See `Attempts`. The servers of `targets` speak a protocol."""
+
+    _source: WireSource
+
+    @property
+    def protocol(self) -> ServerSide:  # type: ignore[override]  # nobody sets it
+        """See `WireSource.protocol`."""
+        assert self._targets.protocol is not None
+        return self._targets.protocol
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """See `WireSource.pump`. What says nothing of an answer is kept until something does (rule 1)."""
+        await self._answer(lambda: self._pump(sink))
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `WireSource.redirect`."""
+        self._source.redirect(sink)
+
+    def pause(self) -> None:
+        """See `WireSource.pause`."""
+        self._source.pause()
+
+    def resume(self) -> None:
+        """See `WireSource.resume`."""
+        self._source.resume()
+
+    async def body(self) -> bytes:
+        """See `WireSource.body`."""
+        return await self._answer(self._body)
+
+    async def _ask(self, member: Member) -> None:
+        await super()._ask(member)
+        self.queued_s += self._source.queued_s
+        self._record.queued += self._source.queued_s
+
+    async def _pump(self, sink: Callable[[bytes], None]) -> None:
+        beginning = Beginning(self.protocol.says_nothing)
+
+        def begin(data: bytes) -> None:
+            if said := beginning.feed(data):
+                self._look(said)
+                self._begin()
+                self._source.redirect(sink)
+                sink(said)
+
+        await self._source.pump(begin)
+        if not beginning.over:
+            said = beginning.finish()
+            self._look(said or beginning.held)
+            if not said:
+                raise disconnected()
+            self._begin()
+            sink(said)
+
+    async def _body(self) -> bytes:
+        body = await self._source.body()
+        self._begin()
+        return body
+
+    def _look(self, data: bytes) -> None:
+        """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
+        is_careful = self._relaxation is not None and self._relaxation.is_careful(self._tried[-1])
+        refused = refusal_in_band(data) if is_careful else None
+        if refused is not None:
+            raise read_refusal(400, {}, refused, private=self.private, read=self.protocol.read_refusal)
