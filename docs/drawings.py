@@ -53,10 +53,10 @@ ASKED: Final = (
 )
 OUT: Final = (
     Step("proxy.pipeline.sending", "sends the reply"),
-    Step("proxy.pipeline.lanes", "chooses the lane"),
+    Step("proxy.pipeline.stream_paths", "chooses the stream path"),
     Step("proxy.backends.http", "gives the bytes of each read"),
     Step("proxy.targets.beginning", "waits until the server has said something"),
-    Step("proxy.pipeline.lanes", "takes the bytes"),
+    Step("proxy.pipeline.stream_paths", "takes the bytes"),
     Step("proxy.protocols.chat_reader", "reads them as events"),
     Step("proxy.pipeline.stages", "runs what the middlewares declared"),
     Step("proxy.pipeline.scanning", "shows text to the scanner"),

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. `open` returns when the server has accepted; everything before is raised, mapped by `refusals` (R10.8).
+1. `open` returns when the server has accepted; everything before is raised, mapped by `upstream_errors` (R10.8).
 2. A request is sent a second time only on a connection that proves to be stale; see `wire_client`. Real retries are a
    middleware's business.
 3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read to
@@ -38,8 +38,8 @@ from .identity import Identity
 from .observed import ObservedAnswer
 from .presets import capabilities
 from .private import private_of
-from .refusals import cleaned, read_refusal
 from .session_client import SessionClient
+from .upstream_errors import cleaned, read_refusal
 
 LINGER_S: Final = 0.2
 """How long a finished stream is given to end, so that its connection can be kept."""

@@ -46,7 +46,7 @@ from ..protocols.base import ServerSide
 from ..record import BackendObserver
 from .base import EventSource
 from .presets import capabilities
-from .refusals import read_refusal
+from .upstream_errors import read_refusal
 
 CREATED: Final = 1_700_000_000
 DEFAULT_CHUNK: Final = 4

@@ -2,7 +2,7 @@
 
 Rules of this module:
 
-1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every lane is the same.
+1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every stream path is the same.
 2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like one. Of
    headers only harmless ones are kept. What was said is kept: that is what a capture is for.
 3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is left out,

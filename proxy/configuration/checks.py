@@ -180,7 +180,7 @@ def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tup
     """The chain of a route. Where use is `limited`, no chain goes without `rate_limit`: it comes first unless it has a place.
 
     Built-ins that have nothing to do under this configuration are left out: each would cost a little, and `execution` would keep
-    streams out of the fast lanes.
+    streams out of the fast path.
     """
     idle = set()
     if config.tools.folder is None:

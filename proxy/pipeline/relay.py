@@ -16,7 +16,7 @@ from typing import Final
 
 from ..backends.leaks import Leaks, leaks_of
 from ..backends.private import NOTHING, Private, withheld
-from ..backends.refusals import cleaned
+from ..backends.upstream_errors import cleaned
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
 from ..fastparse import SseFramer

@@ -5,7 +5,7 @@ Rules:
 1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it or replace it.
 2. Middlewares declare what shall happen to the events; nothing runs until delivery sends the reply. Stages run in the order
    in which they were declared: innermost middleware first.
-3. A reply with no stage keeps its wire bytes: "nobody touched it" is `not reply.stages` (lane raw). An audit is no stage.
+3. A reply with no stage keeps its wire bytes: "nobody touched it" is `not reply.stages` (it can pass through). An audit is no stage.
 4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last event
    may wait (`settle`), and other events may take its place (`resume`); what has to wait earlier (`rewrite`, `collect`) costs that.
 5. Whoever takes the events must close the reply; `close` may be called twice.
@@ -103,7 +103,7 @@ class Reply(web.StreamResponse):
     @classmethod
     def of(cls, answer: ModelReply | Sequence[Event]) -> Reply:
         """A reply that is already known."""
-        return cls(Given(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
+        return cls(StaticSource(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
 
     def map(self, function: MapFunction, wants: Kind, *, live: bool = False) -> None:
         """Let `function` see, change, drop or multiply the events of the kinds in `wants`.
@@ -291,7 +291,7 @@ async def _through(chain: Chain, batches: Batches) -> Batches:
                         yield batch
 
 
-class Given(EventSource):
+class StaticSource(EventSource):
     """A source whose events are known."""
 
     def __init__(self, events: list[Event]) -> None:

@@ -33,8 +33,8 @@ from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
 from .exchange import Exchange
 from .heads import send_whole
-from .lanes import Events, Raw, ShownLane, choose
 from .reply import Reply
+from .stream_paths import PassThrough, ShownPath, Transcode, choose
 from .whole import Known, WholeReply, body_of, note_usage
 
 LOG: Final = logging.getLogger("toolwire")
@@ -77,11 +77,11 @@ class StreamSender:
         self._exchange = exchange
         self._reply = reply
         self._monitor = monitor
-        self._lane, self._wire = choose(exchange, reply)
-        self._room = maxsize if isinstance(self._lane, Raw) else exchange.route.limits.stream_bytes
+        self._path, self._wire = choose(exchange, reply)
+        self._room = maxsize if isinstance(self._path, PassThrough) else exchange.route.limits.stream_bytes
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
-            self._lane = ShownLane(self._lane, outputs)
+            self._path = ShownPath(self._path, outputs)
         self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
         self._pending = bytearray()
         self._free = asyncio.Event()  # nothing is kept
@@ -101,12 +101,12 @@ class StreamSender:
                 await self._attend(reading)
                 await self._conclude(reading)
             except Exception as error:
-                if isinstance(error, ConnectionError) or not (self._committed or self._lane.spoke):
+                if isinstance(error, ConnectionError) or not (self._committed or self._path.spoke):
                     raise
                 await self._break_off(error)
             await self._reply.write_eof()
             self._exchange.record.status = self._reply.status
-            if self._lane.drained and not reading.done():
+            if self._path.drained and not reading.done():
                 await asyncio.wait({reading}, timeout=LINGER_S)
         finally:
             reading.cancel()
@@ -124,14 +124,14 @@ class StreamSender:
             self._reply.waited_s += time.monotonic() - before - self._busy_s
 
     async def _take(self) -> None:
-        lane = self._lane
-        assert isinstance(lane, Events | ShownLane)
+        path = self._path
+        assert isinstance(path, Transcode | ShownPath)
         async with aclosing(self._reply.events()) as batches:
             async for batch in batches:
-                self._give(lane.take(batch), time.monotonic())
-                if lane.over:
+                self._give(path.take(batch), time.monotonic())
+                if path.over:
                     return
-                if lane.spoke:
+                if path.spoke:
                     await self._free.wait()
 
     def _sink(self, data: bytes) -> None:
@@ -139,7 +139,7 @@ class StreamSender:
         self._room -= len(data)
         if self._room < 0:
             raise too_large(self._exchange.route.limits.stream_bytes)
-        self._give(self._lane.feed(data), before)
+        self._give(self._path.feed(data), before)
         self._busy_s += time.monotonic() - before
 
     def _give(self, data: bytes, now: float) -> None:
@@ -156,7 +156,7 @@ class StreamSender:
                 self._transport = None
                 self._hold()
                 self._news.set()
-        if self._lane.over:
+        if self._path.over:
             self._news.set()
 
     def _keep(self, data: bytes) -> None:
@@ -165,7 +165,7 @@ class StreamSender:
             self._free.clear()
             if len(self._pending) > HELD_BYTES:
                 self._hold()
-        if self._lane.spoke:
+        if self._path.spoke:
             self._news.set()
 
     def _hold(self) -> None:
@@ -186,73 +186,73 @@ class StreamSender:
 
     async def _attend(self, reading: asyncio.Task[None]) -> None:
         """Do what has to wait, until the stream is over."""
-        lane = self._lane
+        path = self._path
         while not reading.done():
             await self._news.wait()
             self._news.clear()
-            if lane.over or self._stopped is not None:
+            if path.over or self._stopped is not None:
                 return
-            if lane.spoke or self._silent:
+            if path.spoke or self._silent:
                 await self._commit()
             if self._silent:
                 self._silent = False
                 await self._show_life()
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
-        lane = self._lane
+        path = self._path
         if self._stopped is not None:
             reading.cancel()
             await asyncio.wait({reading})
-        if not lane.over:
+        if not path.over:
             error = self._stopped or reading.exception()
             if error is not None and not isinstance(error, GatewayError):
                 raise error
-            self._pending += lane.finish(error)
-        self._pending += await lane.settle()
-        while lane.continues:
+            self._pending += path.finish(error)
+        self._pending += await path.settle()
+        while path.continues:
             await self._go_on(reading)
-            self._pending += await lane.settle()
-        if isinstance(lane.last, Fault):
-            if not (self._committed or lane.spoke):
-                raise lane.last.error
-            self._note(lane.last.error)
+            self._pending += await path.settle()
+        if isinstance(path.last, Fault):
+            if not (self._committed or path.spoke):
+                raise path.last.error
+            self._note(path.last.error)
         await self._commit()
-        if isinstance(lane.last, Finish):
-            note_usage(self._exchange, lane.last.usage, None)
+        if isinstance(path.last, Finish):
+            note_usage(self._exchange, path.last.usage, None)
 
     async def _go_on(self, reading: asyncio.Task[None]) -> None:
         """Send what comes in place of the end, as it comes."""
         await asyncio.wait({reading}, timeout=LINGER_S)
         reading.cancel()
         await asyncio.wait({reading})
-        following = asyncio.get_running_loop().create_task(self._follow(self._lane.go_on()))
+        following = asyncio.get_running_loop().create_task(self._follow(self._path.go_on()))
         following.add_done_callback(lambda _: self._news.set())
         try:
             if self._stopped is None:
                 await self._attend(following)
-            if self._lane.over:
+            if self._path.over:
                 await following  # it is about to end
         finally:
             following.cancel()
             await asyncio.wait({following})
-        if not self._lane.over:
+        if not self._path.over:
             error = self._stopped or (None if following.cancelled() else following.exception())
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
-            self._pending += self._lane.give_up(error or ended)
+            self._pending += self._path.give_up(error or ended)
 
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
         async with aclosing(rest) as outputs:
             async for data in outputs:
                 self._give(data, time.monotonic())
-                if self._lane.spoke and not self._lane.over:
+                if self._path.spoke and not self._path.over:
                     await self._free.wait()
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
         self._note(shown)
-        self._pending += self._lane.fail(shown)
+        self._pending += self._path.fail(shown)
         await self._commit()
 
     def _note(self, error: GatewayError) -> None:
@@ -289,7 +289,7 @@ class StreamSender:
     async def _show_life(self) -> None:
         options = self._exchange.route.options.responses
         as_comment = options.keepalive == "event" and time.monotonic() - self._monitor.last < options.event_s
-        await self._reply.write(KEEPALIVE if as_comment else self._lane.keepalive())
+        await self._reply.write(KEEPALIVE if as_comment else self._path.keepalive())
 
 
 def _visible(error: Exception, exchange: Exchange) -> GatewayError:

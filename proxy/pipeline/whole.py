@@ -19,7 +19,7 @@ from aiohttp import web
 
 from ..backends.base import EventSource, WireSource
 from ..backends.leaks import check_whole
-from ..backends.refusals import cleaned
+from ..backends.upstream_errors import cleaned
 from ..errors import GatewayError
 from ..events import unfold
 from ..model import ModelReply, Usage

@@ -26,8 +26,8 @@ from typing import Final, TypeVar
 from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
 from ..backends.leaks import check_reply, leaks_of
-from ..backends.refusals import hidden
 from ..backends.retry_after import retry_after_s
+from ..backends.upstream_errors import hidden
 from ..config import RetryConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start

@@ -25,7 +25,7 @@ from ..backends.base import Backend, Capabilities
 from ..backends.identity import Identity
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from ..backends.private import NOTHING, Private
-from ..backends.refusals import hidden
+from ..backends.upstream_errors import hidden
 from ..config import BackendConfig, RouteConfig, TargetConfig
 from ..errors import BackendFault, GatewayError, Unavailable, quote
 from ..support.conversion import ConfigError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..backends.base import WireSource
 from ..backends.connections import disconnected
-from ..backends.refusals import read_refusal
+from ..backends.upstream_errors import read_refusal
 from ..protocols.base import ServerSide
 from .attempts import Attempts
 from .beginning import Beginning

@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 
 from proxy.backends.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
 from proxy.backends.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
-from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
+from proxy.backends.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
 from proxy.config import BackendConfig, LimitsConfig, RouteOptions
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.formats import sentinel
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.lanes import Events, Gate, Lane, Raw
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import Chain
+from proxy.pipeline.stream_paths import FastPath, PassThrough, StreamPath, Transcode
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.chat_reader import ChatReader
 from proxy.protocols.chat_writer import ChatWriter
 from proxy.testing import chunk, frame, read_frames
-from tests.unit.test_lanes import REQUEST
+from tests.unit.test_stream_paths import REQUEST
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
 OTHER = "other.token~9876543210"
@@ -243,27 +243,27 @@ def test_other_answers_are_left_alone() -> None:
     check_whole(NOTHING, KEY.encode())
 
 
-LANES = ["raw", "events", "gate"]
+PATHS = ["raw", "events", "gate"]
 
 
-def lane_of(kind: str, private: Private = PRIVATE) -> Lane:
+def path_of(kind: str, private: Private = PRIVATE) -> StreamPath:
     writer = ChatWriter(WriteOptions(request=REQUEST, created=1))
     if kind == "raw":
-        return Raw(Relay(ChatProtocol(), 1 << 16, private), writer)
+        return PassThrough(Relay(ChatProtocol(), 1 << 16, private), writer)
     if kind == "events":
-        return Events(ChatReader(1 << 16), Chain([]), writer, private)
+        return Transcode(ChatReader(1 << 16), Chain([]), writer, private)
     offer = OfferedTools((ToolSpec("f"),), ToolChoice(), True, sentinel.FORMAT, (ToolSpec("f"),))
     scan = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: None)
-    return Gate(ChatReader(1 << 16), Chain([scan]), writer, private, 1 << 16)
+    return FastPath(ChatReader(1 << 16), Chain([scan]), writer, private, 1 << 16)
 
 
-def given_out(lane: Lane, reads: list[bytes]) -> bytes:
+def given_out(path: StreamPath, reads: list[bytes]) -> bytes:
     """All that a client gets of it."""
-    out = b"".join(lane.feed(data) for data in reads)
-    if not lane.over:
-        out += lane.finish()
-    if isinstance(lane.last, Fault) and not out.endswith(b"data: [DONE]\n\n"):
-        out += lane.fail(lane.last.error)
+    out = b"".join(path.feed(data) for data in reads)
+    if not path.over:
+        out += path.finish()
+    if isinstance(path.last, Fault) and not out.endswith(b"data: [DONE]\n\n"):
+        out += path.fail(path.last.error)
     return out
 
 
@@ -279,7 +279,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
-@pytest.mark.parametrize("kind", LANES)
+@pytest.mark.parametrize("kind", PATHS)
 @settings(max_examples=150)
 @given(
     before=st.lists(PIECES, max_size=4),
@@ -297,8 +297,8 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
     texts = [*before, *said, *after]
     wire = b"".join(b"data: %b\n\n" % json.dumps(chunk({key: text}), ensure_ascii=escaped).encode() for text in texts)
     wire = frame(chunk({"role": "assistant", key: "Hi"})) + wire + frame(chunk({}, "stop")) + frame("[DONE]")
-    lane = lane_of(kind)
-    out = given_out(lane, cut(wire, reads))
+    path = path_of(kind)
+    out = given_out(path, cut(wire, reads))
     frames = read_frames(out)
     shown = text_of(frames, key)
     assert KEY not in shown
@@ -307,10 +307,10 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
     assert "".join(before).startswith(shown[2 : 2 + len("".join(before))].rstrip("<"))
     assert frames[-1] == "[DONE]"
     assert frames[-2]["error"]["code"] == "upstream_invalid_response"
-    assert out == given_out(lane_of(kind), [wire]), "the same for any split" if kind == "raw" else ""
+    assert out == given_out(path_of(kind), [wire]), "the same for any split" if kind == "raw" else ""
 
 
-@pytest.mark.parametrize("kind", LANES)
+@pytest.mark.parametrize("kind", PATHS)
 @given(
     texts=st.lists(PIECES | st.sampled_from([KEY[:11], KEY[4:20], KEY[-9:]]), max_size=8),
     reads=st.lists(st.integers(0, 9999), max_size=5),
@@ -323,12 +323,12 @@ def test_law_other_streams_are_the_same_as_without_secrets(kind: str, texts: lis
         frame(chunk({"content": text})) for text in texts
     )
     wire += frame(chunk({}, "stop")) + frame("[DONE]")
-    guarded, plain = lane_of(kind), lane_of(kind, NOTHING)
+    guarded, plain = path_of(kind), path_of(kind, NOTHING)
     for data in cut(wire, reads):
         assert guarded.feed(data) == plain.feed(data)
     assert (guarded.over, guarded.spoke) == (plain.over, plain.spoke)
     if kind == "raw":
-        assert given_out(lane_of(kind), cut(wire, reads)) == wire
+        assert given_out(path_of(kind), cut(wire, reads)) == wire
 
 
 def call_delta(**function: str) -> dict[str, Any]:
@@ -339,7 +339,7 @@ DROPPED = (b'"id":"' + KEY.encode(), b'"system_fingerprint"', b'"x":')
 """Where reading has no place for it, after the first frame."""
 
 
-@pytest.mark.parametrize("kind", LANES)
+@pytest.mark.parametrize("kind", PATHS)
 @pytest.mark.parametrize(
     "frames",
     [
@@ -360,7 +360,7 @@ def test_wherever_it_stands(kind: str, frames: list[dict[str, Any]]) -> None:
     start = frame(chunk({"role": "assistant", "content": "Hi"}))
     wire = start + b"".join(map(frame, frames)) + frame(chunk({"content": "late"}, "stop")) + frame("[DONE]")
     for reads in ([wire], [wire[i : i + 7] for i in range(0, len(wire), 7)]):
-        out = given_out(lane_of(kind), reads)
+        out = given_out(path_of(kind), reads)
         assert KEY.encode() not in out
         assert KEY[16:] not in text_of(read_frames(out), "content", "refusal")
         if kind == "raw" or not any(word in wire for word in DROPPED):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.refusals import read_refusal
 from proxy.backends.retry_after import LONGEST_S, as_header, retry_after_s
+from proxy.backends.upstream_errors import read_refusal
 from proxy.errors import ClientFault, GatewayError
 from proxy.testing import Raw, Upstream
 from tests.e2e.conftest import USER, post, serving, upstream_config

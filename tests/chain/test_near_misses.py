@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import proxy.pipeline.lanes
+import proxy.pipeline.stream_paths
 import proxy.scanner
 from proxy import fastparse
 from proxy.model import Image, Message, ModelRequest, Text
@@ -52,7 +52,7 @@ async def test_a_near_miss_is_asked_again(
     path: str, stream: bool, text: str, why: str, scanner: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.scanner, "CallScanner", scanner)
-    monkeypatch.setattr(proxy.pipeline.lanes, "ChunkGate", gate)
+    monkeypatch.setattr(proxy.pipeline.stream_paths, "ChunkGate", gate)
     seen, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, **SOFT)
     assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", [GOOD], (20, 6))
     (role, wrote), (other, said) = told(backend.requests[1])

@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
-import proxy.pipeline.lanes
+import proxy.pipeline.stream_paths
 import proxy.scanner
 from proxy import fastparse
 from proxy.scan import _pychunk, _pyparse
@@ -32,7 +32,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Both scanners."""
     python = request.param == "python"
     monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-    monkeypatch.setattr(proxy.pipeline.lanes, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
+    monkeypatch.setattr(proxy.pipeline.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
 
 
 def body(path: str, *, stream: bool) -> dict[str, Any]:

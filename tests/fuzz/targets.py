@@ -44,8 +44,8 @@ from tests.parse.test_chunks import Way
 from tests.parse.test_sse import PIECES as SSE_PIECES
 from tests.parse.test_sse import frames_of, standard
 from tests.parse.texts import FIELDS, GRAMMARS, PIECES, literals_of, text_of
-from tests.unit.test_lanes import OPTIONS as LANE_OPTIONS
-from tests.unit.test_lanes import masked, pair, told
+from tests.unit.test_stream_paths import OPTIONS as LANE_OPTIONS
+from tests.unit.test_stream_paths import masked, pair, told
 
 TWINS: Final = [fastparse, _pyparse]
 """The one in use (the compiled one, where it was built) and the Python one."""
@@ -231,7 +231,7 @@ def lanes(data: bytes) -> None:
     """The gate lane gives byte for byte what the events lane gives, in both protocols."""
     tape = Tape(data)
     style = tape.pick(["sentinel", "hermes", "bare_json", "qwen3_coder", "harmony", "pythonic", "deepseek_v31", "auto"])
-    from tests.unit.test_lanes import FORMATS
+    from tests.unit.test_stream_paths import FORMATS
 
     style = style if style in FORMATS else "sentinel"
     (plain, *plain_seen), (gated, *gate_seen) = pair(

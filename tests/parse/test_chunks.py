@@ -1,6 +1,6 @@
 """The gate for plain text of Chat chunks: what passes, what goes the long way, and both twins alike.
 
-That it gives what reading and writing would give is a law of the lanes, in `tests/unit/test_lanes.py`."""
+That it gives what reading and writing would give is a law of the stream paths, in `tests/unit/test_stream_paths.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits see an answer to its end and change no byte of it, in every lane."""
+"""Audits see an answer to its end and change no byte of it, in every path."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from proxy.errors import BackendFault
 from proxy.events import Delta, Event, Fault, Finish, Kind
 from proxy.model import Message, ModelRequest, Text
-from proxy.pipeline.lanes import Audit, Raw
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.stages import Chain, Settle, Watch
+from proxy.pipeline.stream_paths import Audit, PassThrough
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat import ChatProtocol
 from proxy.protocols.chat_reader import ChatReader
@@ -59,15 +59,15 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
             return last
 
         audit = Audit(ChatReader(FRAME_BYTES), Chain([Watch(seen.see, None), Settle(settle, None)]))
-    lane = Raw(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), audit)
+    path = PassThrough(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), audit)
     out = b""
     for piece in pieces:
-        out += lane.feed(piece)
-        if lane.over:
+        out += path.feed(piece)
+        if path.over:
             break
-    if not lane.over:
-        out += lane.finish(error)
-    return out, await lane.settle()
+    if not path.over:
+        out += path.finish(error)
+    return out, await path.settle()
 
 
 @settings(max_examples=200)

@@ -72,7 +72,11 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
 
 
 def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (Step("proxy.pipeline.sending", "a"), Step("proxy.pipeline.lanes", "b"), Step("proxy.server.dispatch", "c"))
+    steps = (
+        Step("proxy.pipeline.sending", "a"),
+        Step("proxy.pipeline.stream_paths", "b"),
+        Step("proxy.server.dispatch", "c"),
+    )
     monkeypatch.setattr(drawings, "way", lambda: {"part": steps})
     assert "s1 --> s2\n    s2 -.-> s3\n" in drawings.request_way()
 

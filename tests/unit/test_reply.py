@@ -30,7 +30,7 @@ from proxy.events import (
 )
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.middleware import MiddlewareRunner
-from proxy.pipeline.reply import Batches, Given, Reply, RewriteFunction
+from proxy.pipeline.reply import Batches, Reply, RewriteFunction, StaticSource
 from proxy.pipeline.stages import MERGED, MapStage, Sequel
 from tests.strategies import streams
 
@@ -306,7 +306,7 @@ async def test_another_answer_goes_through_the_stages_further_out(inner: bool, o
         assert isinstance(last, Finish)
         return Finish(last.reason, Usage(1 + (last.usage.input_tokens if last.usage else 0), 2))
 
-    reply = Reply(Given([Finish("length")]), streamed=True)
+    reply = Reply(StaticSource([Finish("length")]), streamed=True)
     if inner:
         reply.settle(price)
     other = Other(text_block(0, "a"), [*text_block(1, "b"), Finish("stop", Usage(10, 2))], [Finish("length")])
@@ -341,7 +341,7 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
 
 
 async def test_a_whole_answer_may_be_another_one() -> None:
-    reply = Reply(Given([START, *text_block(0, "no"), Finish("length")]), streamed=False)
+    reply = Reply(StaticSource([START, *text_block(0, "no"), Finish("length")]), streamed=False)
     other = Other([START, *text_block(0, "yes"), Finish()])
     reply.resume(other)
     answer = await reply.whole()
@@ -356,7 +356,7 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
     async def settled(event: Event) -> Event:
         raise AssertionError("nothing is settled after the end")
 
-    reply = Reply(Given([START, *text_block(0, "a"), Finish()]), streamed=False)
+    reply = Reply(StaticSource([START, *text_block(0, "a"), Finish()]), streamed=False)
     reply.settle(settled)
     reply.owner = runner(skip=False)
     reply.map(refuse, Kind.TEXT)
@@ -371,7 +371,7 @@ async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> N
     async def estimated(last: Event) -> Event:
         return Finish("stop", Usage(7, 8))
 
-    class Whole(Given):
+    class Whole(StaticSource):
         async def reply(self) -> ModelReply:
             return said
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from proxy.backends.private import Private
-from proxy.backends.refusals import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
+from proxy.backends.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 from proxy.errors import BackendFault, ClientFault
 from proxy.protocols import openai
 

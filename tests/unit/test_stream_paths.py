@@ -1,4 +1,4 @@
-"""The lanes: the gate gives byte for byte what events give, and is taken only where nobody wants the text."""
+"""The paths: the gate gives byte for byte what events give, and is taken only where nobody wants the text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from proxy.events import Event, Folding, Kind
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.lanes import Events, Gate, text_may_pass
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
+from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
 from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat_reader import ChatReader
@@ -66,8 +66,8 @@ def beginning(learned: str) -> Unopened | None:
 
 def pair(
     options: str, style: str, client: str, *, parallel: bool = True, scanned: bool = True, learned: str = ""
-) -> tuple[tuple[Events, Folding, Folding], tuple[Gate, Folding, Folding]]:
-    """The same lane twice, once by events, once with the gate, each with what its watchers have added up."""
+) -> tuple[tuple[Transcode, Folding, Folding], tuple[FastPath, Folding, Folding]]:
+    """The same path twice, once by events, once with the gate, each with what its watchers have added up."""
 
     def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
@@ -83,9 +83,9 @@ def pair(
         return ChatReader(FRAME_BYTES), Chain([*stages, Watch(after.feed, None)]), writer, before, after
 
     reader, chain, writer, *seen = parts()
-    plain = (Events(reader, chain, writer), seen[0], seen[1])
+    plain = (Transcode(reader, chain, writer), seen[0], seen[1])
     reader, chain, writer, *seen = parts()
-    return plain, (Gate(reader, chain, writer, NOTHING, FRAME_BYTES), seen[0], seen[1])
+    return plain, (FastPath(reader, chain, writer, NOTHING, FRAME_BYTES), seen[0], seen[1])
 
 
 def told(seen: Folding) -> tuple[Any, ...]:
@@ -232,7 +232,7 @@ def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
 
     write = WriteOptions(request=REQUEST, created=1)
     chain = Chain([Watch(refuse, runner(skip=False))])
-    gated = Gate(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
+    gated = FastPath(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):
         gated.feed(frame(chunk({}, "stop")))

@@ -1,14 +1,14 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
-- **raw**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
+- **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
   what has an audit is read on the side.
-- **gate**: the backend says text in the chunks of Chat and no middleware wants to see text. As **events**, but the text
+- **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but the text
   of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
-  as bytes into the client's frame. Law: byte for byte what events gives.
-- **events**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in the
-  client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this lane.
+  as bytes into the client's frame. Law: byte for byte what transcoding gives.
+- **transcode**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in the
+  client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this one.
 
-Rules for all: a lane never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
+Rules for all: a path never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
 output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
 may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.pipeline.sending`.
 """
@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeGuard
 from ..backends.base import WireSource
 from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private
-from ..backends.refusals import cleaned
+from ..backends.upstream_errors import cleaned
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Delta, Event, Fault, Finish, Kind, Opaque, Open
 from ..fastparse import CallScanner, ChunkGate
@@ -38,7 +38,7 @@ from .stages import Chain, MapStage, Sequel, Settle, Watch
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
 
-class Lane(Protocol):
+class StreamPath(Protocol):
     """One streamed answer on its way.
 
     `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`: nothing
@@ -65,7 +65,7 @@ class Lane(Protocol):
         """Take the next bytes of the backend, cut anywhere, and give what can go out."""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
-        """The backend's bytes are over, at their end or by `error`, and the lane is not: what is still to go out."""
+        """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
 
     def go_on(self) -> AsyncGenerator[bytes, None]:
         """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is there it is not `over`."""
@@ -83,22 +83,22 @@ class Lane(Protocol):
         """A frame that shows life."""
 
 
-def choose(exchange: Exchange, reply: Reply) -> tuple[Lane, WireSource | None]:
-    """The lane for `reply`, and the source whose bytes it is to be fed (None: let `Events.take` the reply's events)."""
+def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
+    """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's events)."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
-        return Events(None, Chain(()), writer), None
+        return Transcode(None, Chain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if not reply.stages and source.protocol.name == protocol.name:
         audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
-        return Raw(Relay(source.protocol, frame_bytes, source.private), writer, audit), source
+        return PassThrough(Relay(source.protocol, frame_bytes, source.private), writer, audit), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
-        return Gate(reader, chain, writer, source.private, frame_bytes), source
-    return Events(reader, chain, writer, source.private), source
+        return FastPath(reader, chain, writer, source.private, frame_bytes), source
+    return Transcode(reader, chain, writer, source.private), source
 
 
 def _lets_read(reader: StreamReader) -> TypeGuard[ProseReader]:
@@ -159,7 +159,7 @@ class Audit:
         return self._chain.waits
 
 
-class Raw:
+class PassThrough:
     """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
 
     continues = False
@@ -225,7 +225,7 @@ class Raw:
             self.last = Fault(relay.fault)
 
 
-class Events:
+class Transcode:
     """Bytes to events, through the stages, and to bytes."""
 
     def __init__(
@@ -303,8 +303,8 @@ class Events:
         return self._writer.feed(events)
 
 
-class Gate(Events):
-    """Events, but prose passes by them: from the backend's frames into the client's, and in bulk to who watches."""
+class FastPath(Transcode):
+    """Transcodes, but prose passes by: from the backend's frames into the client's, and in bulk to who watches."""
 
     def __init__(
         self, reader: ProseReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
@@ -399,45 +399,45 @@ class Gate(Events):
             self._texts.wrote(self._shown, frames, given)
 
 
-class ShownLane:
-    """Another lane, and whoever looks on sees what it gives out, but for signs of life."""
+class ShownPath:
+    """Another path, and whoever looks on sees what it gives out, but for signs of life."""
 
-    def __init__(self, lane: Lane, outputs: Sequence[Callable[[bytes], None]]) -> None:
-        self._lane = lane
+    def __init__(self, path: StreamPath, outputs: Sequence[Callable[[bytes], None]]) -> None:
+        self._path = path
         self._outputs = outputs
 
     @property
     def spoke(self) -> bool:
-        return self._lane.spoke
+        return self._path.spoke
 
     @property
     def over(self) -> bool:
-        return self._lane.over
+        return self._path.over
 
     @property
     def drained(self) -> bool:
-        return self._lane.drained
+        return self._path.drained
 
     @property
     def continues(self) -> bool:
-        return self._lane.continues
+        return self._path.continues
 
     @property
     def last(self) -> Event | None:
-        return self._lane.last
+        return self._path.last
 
     def feed(self, data: bytes) -> bytes:
-        return self._shown(self._lane.feed(data))
+        return self._shown(self._path.feed(data))
 
     def take(self, events: list[Event]) -> bytes:
-        assert isinstance(self._lane, Events)
-        return self._shown(self._lane.take(events))
+        assert isinstance(self._path, Transcode)
+        return self._shown(self._path.take(events))
 
     def finish(self, error: GatewayError | None = None) -> bytes:
-        return self._shown(self._lane.finish(error))
+        return self._shown(self._path.finish(error))
 
     def go_on(self) -> AsyncGenerator[bytes, None]:
-        return self._rest(self._lane.go_on())
+        return self._rest(self._path.go_on())
 
     async def _rest(self, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         async with aclosing(rest) as outputs:
@@ -445,16 +445,16 @@ class ShownLane:
                 yield self._shown(data)
 
     def give_up(self, error: GatewayError) -> bytes:
-        return self._shown(self._lane.give_up(error))
+        return self._shown(self._path.give_up(error))
 
     async def settle(self) -> bytes:
-        return self._shown(await self._lane.settle())
+        return self._shown(await self._path.settle())
 
     def fail(self, error: GatewayError) -> bytes:
-        return self._shown(self._lane.fail(error))
+        return self._shown(self._path.fail(error))
 
     def keepalive(self) -> bytes:
-        return self._lane.keepalive()
+        return self._path.keepalive()
 
     def _shown(self, data: bytes) -> bytes:
         if data:
