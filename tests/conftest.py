@@ -106,3 +106,4 @@ def own_server(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path)
     yield server
     server.stop()
+    gc.collect()  # A connection that nobody closed is this test's fault, not that of whichever runs when it is collected.

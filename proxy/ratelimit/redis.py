@@ -10,12 +10,11 @@ Rules of this module:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ..support.redis_client import FAILURES, connect, described
+from ..support.redis_client import FAILURES, Commands, connect, described
 from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
 
 LAYOUT: Final = 1
@@ -114,6 +113,7 @@ class RedisLedger(Ledger):
         self._prefix = f"{{{prefix}:limits}}:{LAYOUT}"
         self._closed = False
         self._redis = connect(url, timeout_s)
+        self._commands = Commands()
         self._book_script = self._redis.register_script(_BOOK)
         self._settle_script = self._redis.register_script(_SETTLE)
         self._renew_script = self._redis.register_script(_RENEW)
@@ -124,6 +124,7 @@ class RedisLedger(Ledger):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._commands.end(self._timeout_s)
             await self._redis.aclose()
 
     async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
@@ -158,8 +159,8 @@ class RedisLedger(Ledger):
         if self._closed:
             raise LedgerUnavailable("the counts are closed")
         try:
-            async with asyncio.timeout(self._timeout_s):  # the client's own limits are for each of several waits
-                return await command()
+            # The client's own limits are for each of several waits.
+            return await self._commands.run(command(), self._timeout_s)
         except FAILURES as error:
             # `from None`: what the server said may repeat keys, and tracebacks are logged.
             raise LedgerUnavailable(described(error)) from None

@@ -18,7 +18,7 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from ..support.redis_client import FAILURES, connect, described
+from ..support.redis_client import FAILURES, Commands, connect, described
 from .base import ResponseStore, StoreUnavailable, Turn
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
 
@@ -101,7 +101,9 @@ class RedisStore(ResponseStore):
         self._expiry = f"{self._prefix}:expiry"
         self._last = f"{self._prefix}:last"
         self._closed = False
+        self._timeout_s = timeout_s
         self._redis = connect(url, timeout_s)
+        self._commands = Commands()
         self._put_script = self._redis.register_script(_PUT)
         self._delete_script = self._redis.register_script(_DELETE)
         self._prune_script = self._redis.register_script(_PRUNE)
@@ -112,6 +114,7 @@ class RedisStore(ResponseStore):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._commands.end(self._timeout_s)
             await self._redis.aclose()
 
     async def put(self, turn: Turn) -> None:
@@ -163,7 +166,7 @@ class RedisStore(ResponseStore):
         if self._closed:
             raise StoreUnavailable("the store is closed")
         try:
-            return await command()
+            return await self._commands.run(command())
         except FAILURES as error:
             # `from None`: what the server said may repeat keys and texts, and tracebacks are logged.
             raise StoreUnavailable(described(error)) from None

@@ -5,7 +5,9 @@ No text from here holds an address, a user, a password, or what the server said:
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
 
 try:
     from redis import exceptions as faults
@@ -15,7 +17,12 @@ try:
 except ImportError as error:
     raise ImportError("'redis' needs a package: pip install 'toolwire[redis]'") from error
 
+T = TypeVar("T")
+
 CONNECTIONS: Final = 32
+
+CANCELLED_AGAIN_S: Final = 0.05
+"""A cancellation may be swallowed: see `Commands`."""
 
 FAILURES: Final[tuple[type[Exception], ...]] = (faults.RedisError, OSError)
 """What a call of the client may raise."""
@@ -60,3 +67,41 @@ def described(error: Exception) -> str:
     """A failure of the client in words."""
     said = next((text for kind, text in _TEXTS if isinstance(error, kind)), None)
     return said or f"the Redis server refused a command ({type(error).__name__})"
+
+
+class Commands:
+    """The commands of one client that are under way. Nobody cancels them from outside.
+
+    redis-py may swallow a cancellation (its own limits are nested in each other), and then whoever cancelled waits on, for as
+    long as a server hangs. So a command is a task of its own: whoever asked may stop waiting, and the command ends by itself,
+    within the limits that `connect` set.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Future[Any]] = set()
+
+    async def run(self, command: Awaitable[T], timeout_s: float | None = None) -> T:
+        """What the server answers. Raises one of `FAILURES`, among them `TimeoutError` after `timeout_s`."""
+        task = asyncio.ensure_future(command)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            raise TimeoutError
+        if task.cancelled():
+            raise faults.ConnectionError
+        return task.result()
+
+    async def end(self, patience_s: float) -> None:
+        """Returns when none is under way. Those that take longer than `patience_s` are given up."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=patience_s)
+        while self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=CANCELLED_AGAIN_S)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # Whoever asked may have stopped waiting; nobody need be told.

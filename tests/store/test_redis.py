@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,27 @@ async def test_a_restart_between_two_calls_is_not_noticed(own_server: RedisServe
     await store.put(turn("resp_2", ancestors=["resp_1"]))
     assert await store.get("resp_2", "alice") is not None
     assert await store.get_chain("resp_2", "alice") is None
+    await store.close()
+
+
+async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
+    own_server: RedisServer, clock: Clock
+) -> None:
+    own_server.start()
+    store = RedisStore(own_server.url, now=clock, timeout_s=60)
+    for i in range(8):
+        await store.put(turn(f"resp_{i}"))
+    own_server.pause()
+    asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
+    await asyncio.wait(asked, timeout=0.05)
+    for task in asked:
+        task.cancel()
+    gone = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(each, asyncio.CancelledError) for each in gone)
+    asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
+    await asyncio.wait(asked, timeout=0.05)
+    own_server.resume()
+    assert await asyncio.gather(*asked) == [turn(f"resp_{i}") for i in range(8)]
     await store.close()
 
 
