@@ -16,8 +16,8 @@ from proxy import _fastparse
 from proxy.events import Delta, Event, Finish
 from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat_reader import ChatReader
-from proxy.protocols.chat_writer import ChatWriter
+from proxy.protocols.chat.reader import ChatReader
+from proxy.protocols.chat.writer import ChatWriter
 from proxy.scan import _pychunk, _pyparse
 from proxy.scanner import open_scanner
 

@@ -24,7 +24,7 @@ from proxy.observability.logs import flush_logs, set_up_logging
 from proxy.observability.telemetry import ACCESS, Metrics
 from proxy.prompting.prompt import TextCache, content_key, segment
 from proxy.prompting.transcript import inject
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.scan._grammar import Block
 from proxy.schemas.schema import SchemaCache, compile_schema

@@ -41,13 +41,13 @@ IN: Final = (
     Step("proxy.pipeline.delivery", "request id, key, boundary of errors"),
     Step("proxy.ingress.receiving", "reads the body"),
     Step("proxy.pipeline.routing", "finds the route of the model"),
-    Step("proxy.protocols.chat_request", "reads the body's JSON as a request"),
+    Step("proxy.protocols.chat.request", "reads the body's JSON as a request"),
 )
 ASKED: Final = (
     Step("proxy.targets.attempts", "asks until a server answers"),
     Step("proxy.targets.targets", "picks the server"),
     Step("proxy.backends.http", "opens an answer"),
-    Step("proxy.protocols.chat_request", "writes the request in the server's protocol"),
+    Step("proxy.protocols.chat.request", "writes the request in the server's protocol"),
     Step("proxy.backends.wire_client", "sends it, and reads the head of the answer"),
     Step("proxy.pipeline.reply", "is the answer, not sent yet"),
 )
@@ -57,12 +57,12 @@ OUT: Final = (
     Step("proxy.backends.http", "gives the bytes of each read"),
     Step("proxy.targets.beginning", "waits until the server has said something"),
     Step("proxy.pipeline.stream_paths", "takes the bytes"),
-    Step("proxy.protocols.chat_reader", "reads them as events"),
+    Step("proxy.protocols.chat.reader", "reads them as events"),
     Step("proxy.pipeline.stages", "runs what the middlewares declared"),
     Step("proxy.pipeline.scanning", "shows text to the scanner"),
     Step("proxy.judging.judge", "decides what a block is"),
     Step("proxy.judging.assembly", "makes calls of its fields"),
-    Step("proxy.protocols.chat_writer", "writes the events in the client's protocol"),
+    Step("proxy.protocols.chat.writer", "writes the events in the client's protocol"),
     Step("proxy.pipeline.sending", "writes once per read"),
     Step("proxy.observability.telemetry", "counts the exchange"),
 )

@@ -118,15 +118,15 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 
 CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
-    "chat": "proxy.protocols.chat:ChatProtocol",
-    "responses": "proxy.protocols.responses:ResponsesProtocol",
+    "chat": "proxy.protocols.chat.protocol:ChatProtocol",
+    "responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
 }
 """The first one's words are for clients that cannot be told apart."""
 
 SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
-    "openai_chat": "proxy.protocols.chat:ChatProtocol",
+    "openai_chat": "proxy.protocols.chat.protocol:ChatProtocol",
     "openai_completions": "proxy.protocols.completions:CompletionsProtocol",
-    "openai_responses": "proxy.protocols.responses:ResponsesProtocol",
+    "openai_responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
 }
 """By kind of backend: each is one, over HTTP."""
 

@@ -24,10 +24,10 @@ from ..errors import ClientFault
 from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
 from . import openai
 from .base import ServerSide, StreamReader, StreamWriter, WriteOptions
-from .chat import DONE, is_done, missing_end, says_nothing
-from .chat_reader import ChatReader
-from .chat_reply import read_reply, write_reply
-from .chat_writer import ChatWriter
+from .chat.protocol import DONE, is_done, missing_end, says_nothing
+from .chat.reader import ChatReader
+from .chat.reply import read_reply, write_reply
+from .chat.writer import ChatWriter
 from .numbers import MAX_CHOICES
 from .wire import dump
 

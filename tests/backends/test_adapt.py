@@ -27,8 +27,8 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 
 
 def say(role: Any, text: str, **more: Any) -> Message:

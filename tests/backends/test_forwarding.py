@@ -20,7 +20,7 @@ from proxy.model import Message, ModelRequest, Text, Usage
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.targets.targets import Targets
 from proxy.testing import Say, ScriptedBackend, Upstream

@@ -28,9 +28,9 @@ from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import Chain
 from proxy.pipeline.stream_paths import FastPath, PassThrough, StreamPath, Transcode
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.chat_reader import ChatReader
-from proxy.protocols.chat_writer import ChatWriter
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.chat.reader import ChatReader
+from proxy.protocols.chat.writer import ChatWriter
 from proxy.testing import chunk, frame, read_frames
 from tests.unit.test_stream_paths import REQUEST
 

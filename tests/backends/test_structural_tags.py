@@ -19,7 +19,7 @@ from proxy.formats.base import ToolFormat, tagged_answer
 from proxy.formats.gbnf.grammar import Inexpressible
 from proxy.formats.rendering import as_taught
 from proxy.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from tests.formats.cases import FORMATS
 from tests.formats.sampler import Acceptor, Grammar
 

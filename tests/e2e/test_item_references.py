@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from middlewares.conversation import MAX_REFERRED
-from proxy.protocols.responses_ids import derived_id, new_response_id
+from proxy.protocols.responses.ids import derived_id, new_response_id
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, RESPONSES, ask, client, get, texts

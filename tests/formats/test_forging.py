@@ -27,8 +27,8 @@ from proxy.formats.values import read_object
 from proxy.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from proxy.prompting.prompt import segment
 from proxy.prompting.transcript import inject
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.formats.cases import FORMATS, apart, restored, scan
 
 Flatten = Literal["sentinel", "bracket"]

@@ -21,7 +21,7 @@ from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolRes
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import DEFAULT_TEMPLATE, NEVER
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.support.offload import OFFLOAD_BYTES
 from proxy.targets.targets import Targets

@@ -26,9 +26,9 @@ from proxy.formats.base import ToolFormat
 from proxy.ingress.bodies import read_json
 from proxy.protocols import wire
 from proxy.protocols.base import ClientSide, ServerSide
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.registry import registries
 from proxy.scan import _pyparse
 from proxy.scan._grammar import Grammar

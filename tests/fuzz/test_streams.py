@@ -14,7 +14,7 @@ from proxy.errors import GatewayError
 from proxy.events import Event, Fault, Finish, Start, check
 from proxy.pipeline.relay import Relay
 from proxy.protocols.base import ServerSide
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.testing import chunk, frame
 

@@ -10,7 +10,7 @@ from proxy.config import ResponsesConfig
 from proxy.events import Event
 from proxy.model import ModelRequest
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.protocols.published import validator
 
 RESPONSES = ResponsesProtocol()

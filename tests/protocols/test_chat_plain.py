@@ -1,4 +1,4 @@
-"""What is plain fits the schema: the law of `proxy.protocols.chat_plain`."""
+"""What is plain fits the schema: the law of `proxy.protocols.chat.plain`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocols.chat_plain import is_plain
-from proxy.protocols.chat_request import code_of
+from proxy.protocols.chat.plain import is_plain
+from proxy.protocols.chat.request import code_of
 from proxy.protocols.request_schema import RequestSchema
 
 SHAPE = RequestSchema("chat_request", code_of)

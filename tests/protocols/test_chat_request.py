@@ -26,7 +26,7 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.request_schema import _validator
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT

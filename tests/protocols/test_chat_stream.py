@@ -29,7 +29,7 @@ from proxy.events import (
     unfold,
 )
 from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
-from proxy.protocols.chat_reader import ChatReader
+from proxy.protocols.chat.reader import ChatReader
 from tests import chunks
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write

@@ -21,10 +21,10 @@ from proxy.model import ModelReply
 from proxy.openai_types import ToolCallAccumulator, ToolCallDelta
 from proxy.protocols.base import ServerSide
 from proxy.protocols.call_deltas import CallDeltas
-from proxy.protocols.chat_writer import ChatWriter
+from proxy.protocols.chat.writer import ChatWriter
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
-from proxy.protocols.responses_writer import ResponsesWriter
+from proxy.protocols.responses.writer import ResponsesWriter
 from proxy.protocols.wire import MAX_DEPTH, dump, load
 from tests.protocols import responses_wires, wires
 from tests.protocols.responses_wires import RESPONSES

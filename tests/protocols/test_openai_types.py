@@ -31,7 +31,7 @@ from proxy.openai_types import (
     decode,
     encode,
 )
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault, ClientFault, GatewayError
@@ -376,7 +376,17 @@ def test_a_frame_too_large() -> None:
         assert sum(isinstance(event, Fault) for event in got) == 1
 
 
+def test_what_comes_before_the_answer_is_shown_when_it_has_begun() -> None:
+    strange = {"type": "response.strange", "x": 1}
+    events = list(read(frame(strange) + write([Start("resp_1", "m", 1), Finish("stop")])))
+    check(events)
+    assert [type(event) for event in events] == [Start, Opaque, Finish]
+    assert events[0].response_id == "resp_1"
+    assert events[1] == Opaque("responses", strange)
+
+
 @settings(max_examples=60)
+@example([b'{"":""}'], [Start("resp_1", "m", 1), Finish("stop")])
 @given(st.lists(st.one_of(st.sampled_from(EVENTS), st.binary(max_size=20)), max_size=12), streams())
 def test_any_order_of_frames_is_a_stream(pieces: list[Any], events: list[Event]) -> None:
     raw = b"".join(frame(piece) if isinstance(piece, dict) else b"data: " + piece + b"\n\n" for piece in pieces)

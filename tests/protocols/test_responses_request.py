@@ -27,9 +27,9 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses_items import input_items, read_items, write_items
-from proxy.protocols.responses_request import read_messages
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.items import input_items, read_items, write_items
+from proxy.protocols.responses.request import read_messages
 from tests.protocols.published import SHARED, captured_responses_requests, validator
 from tests.protocols.responses_wires import RESPONSES, request
 from tests.strategies import arguments, call_ids, json_objects, names, some_text

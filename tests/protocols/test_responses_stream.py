@@ -30,8 +30,8 @@ from proxy.events import (
 )
 from proxy.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usage
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses_reply import broken_off
-from proxy.protocols.responses_resource import RESOURCE_KEYS
+from proxy.protocols.responses.reply import broken_off
+from proxy.protocols.responses.resource import RESOURCE_KEYS
 from proxy.scan._grammar import SPACE
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (

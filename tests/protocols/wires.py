@@ -9,7 +9,7 @@ from typing import Any
 from proxy.events import Event
 from proxy.model import ModelRequest, ToolChoice
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 
 CHAT = ChatProtocol()
 

@@ -19,9 +19,9 @@ from proxy.pipeline.relay import Relay
 from proxy.pipeline.stages import Chain, Settle, Watch
 from proxy.pipeline.stream_paths import Audit, PassThrough
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.chat_reader import ChatReader
-from proxy.protocols.chat_writer import ChatWriter
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.chat.reader import ChatReader
+from proxy.protocols.chat.writer import ChatWriter
 from proxy.registry import registries
 from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads

@@ -129,13 +129,13 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     for place in (
         "proxy.ingress.bodies._parse",
-        "proxy.protocols.chat_request._read_messages",
+        "proxy.protocols.chat.request._read_messages",
         "middlewares.validation._check_messages",
         "middlewares.injection.inject",
         "middlewares.forwarding.adapt",
         "proxy.backends.http.dump_in_pieces",
         "proxy.backends.usage._text_pieces",
-        "proxy.protocols.responses_turns.input_items",
+        "proxy.protocols.responses.turns.input_items",
         "proxy.store.memory.encoded",
         "proxy.store.encoding.dump_in_pieces",
     ):

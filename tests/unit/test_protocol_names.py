@@ -69,9 +69,9 @@ def test_nobody_asks_for_a_protocols_name() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from .protocols.chat import ChatProtocol",
-        "def f():\n    from .protocols import responses_items",
-        "if TYPE_CHECKING:\n    from .protocols.chat_reader import ChatReader",
+        "from .protocols.chat.protocol import ChatProtocol",
+        "def f():\n    from .protocols.responses import items",
+        "if TYPE_CHECKING:\n    from .protocols.chat.reader import ChatReader",
     ],
 )
 def test_an_import_is_noticed(source: str) -> None:

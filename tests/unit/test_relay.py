@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from proxy.pipeline.relay import Relay
 from proxy.protocols.base import ServerSide
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.testing import chunk, frame
 
 GOLDEN = Path(__file__).parents[1] / "golden"

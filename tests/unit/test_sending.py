@@ -19,7 +19,7 @@ from proxy.configuration.settings import load
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
 from proxy.protocols.base import ServerSide
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import BackendObserver
 from proxy.registry import registries
 from proxy.testing import chunk, frame, read_frames

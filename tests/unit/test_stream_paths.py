@@ -21,9 +21,9 @@ from proxy.pipeline.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
 from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
 from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat_reader import ChatReader
-from proxy.protocols.chat_writer import ChatWriter
-from proxy.protocols.responses_writer import ResponsesWriter
+from proxy.protocols.chat.reader import ChatReader
+from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.responses.writer import ResponsesWriter
 from proxy.record import AccessRecord
 from proxy.testing import chunk, frame
 from tests.chunks import reads

@@ -18,7 +18,7 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import ServerSide
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.targets.attempts import Attempts
 from proxy.targets.health import Health

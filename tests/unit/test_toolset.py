@@ -13,8 +13,8 @@ from proxy.errors import ClientFault
 from proxy.formats.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
 from proxy.ingress.bodies import read_json
 from proxy.model import ToolSpec
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 
 LIMITS = LimitsConfig()
 

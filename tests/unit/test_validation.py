@@ -16,7 +16,7 @@ from proxy.config import LimitsConfig, RouteConfig, RouteOptions
 from proxy.errors import ClientFault
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.routing import Route
-from proxy.protocols.chat import ChatProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.record import AccessRecord
 from proxy.schemas.schema import ToolSchemas

@@ -11,8 +11,8 @@ import pytest
 
 from proxy.protocols import request_schema as shape
 from proxy.protocols.base import ClientSide
-from proxy.protocols.chat import ChatProtocol
-from proxy.protocols.responses import ResponsesProtocol
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.registry import registries
 from proxy.startup.warming import _rehearse
 from proxy.testing import Say, Upstream

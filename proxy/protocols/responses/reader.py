@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..errors import BackendFault, GatewayError
-from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ..fastparse import SseFramer
-from ..model import EMPTY, CallKind, fields_of, scoped
-from ..scan._grammar import FrameTooLarge
-from .call_deltas import CallDelta, new_call_id
-from .chat_reply import read_error, text_of, unreadable
-from .numbers import MAX_PARTS, index_of, too_many, whole_number
-from .responses_items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
-from .responses_reply import failure, finish_extra, finish_reason
-from .responses_resource import read_usage
-from .wire import load
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, CallKind, fields_of, scoped
+from ...scan._grammar import FrameTooLarge
+from ..call_deltas import CallDelta, new_call_id
+from ..chat.reply import read_error, text_of, unreadable
+from ..numbers import MAX_PARTS, index_of, too_many, whole_number
+from ..wire import load
+from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
+from .reply import failure, finish_extra, finish_reason
+from .resource import read_usage
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "response.output_text": ("text", BlockKind.TEXT),
@@ -72,6 +72,7 @@ class ResponsesReader:
         self._started = self._ended = False
         self._top: Mapping[str, Any] = EMPTY
         self._out: list[Event] = []
+        self._early: list[Event] = []  # said before the answer began
 
     def feed(self, data: bytes) -> list[Event]:
         """The events in these bytes. After the terminal event or a `Fault` everything is ignored."""
@@ -149,7 +150,7 @@ class ResponsesReader:
             item.take(value.get("item"))
             self._done(item)
         elif kind not in _SILENT:
-            self._out.append(Opaque(PROTOCOL, value))
+            (self._out if self._started else self._early).append(Opaque(PROTOCOL, value))
 
     def _start(self, response: Any) -> None:
         if not self._started:
@@ -159,6 +160,7 @@ class ResponsesReader:
             extra = finish_extra({**given, "completed_at": None, "service_tier": None})
             self._top = fields_of(extra, PROTOCOL)
             self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created, extra))
+            self._out += self._early
 
     def _item(self, value: Mapping[str, Any]) -> _Item:
         """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index that cannot

@@ -3,15 +3,15 @@
 `ChatProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
 state machine of a module beside this one, usable without the server (R4.6):
 
-    from proxy.protocols.chat import ChatProtocol
+    from proxy.protocols.chat.protocol import ChatProtocol
     chat = ChatProtocol()
     request = chat.read_request(body, raw)      # ModelRequest; ClientFault if the shape is wrong
     body = chat.write_request(request)          # JSON object for a chat backend
     reply = chat.read_reply(answer)             # ModelReply; BackendFault if it is none
     events = chat.reader(frame_bytes=1 << 20).feed(data)
 
-`chat_request.py` requests · `chat_reply.py` whole answers and shared words · `chat_reader.py` streams in ·
-`chat_writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
+`request.py` requests · `reply.py` whole answers and shared words · `reader.py` streams in ·
+`writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..errors import GatewayError
-from ..model import ModelReply, ModelRequest
-from . import openai
-from .base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
-from .chat_reader import ChatReader
-from .chat_reply import read_reply, write_reply
-from .chat_request import code_of, read_request, write_request
-from .chat_writer import ChatWriter
-from .numbers import MAX_CHOICES
-from .request_schema import RequestSchema
-from .wire import load
+from ...errors import GatewayError
+from ...model import ModelReply, ModelRequest
+from .. import openai
+from ..base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..numbers import MAX_CHOICES
+from ..request_schema import RequestSchema
+from ..wire import load
+from .reader import ChatReader
+from .reply import read_reply, write_reply
+from .request import code_of, read_request, write_request
+from .writer import ChatWriter
 
 DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')

@@ -6,13 +6,13 @@ Rules:
    left to `middlewares.validation`.
 2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
 3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and are echoed from the
-   body by `responses_reply`; fields that the protocol does not know go to `ModelRequest.extra`.
-4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `responses_items` lists.
+   body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
+4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `items` lists.
 
 A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all others;
 `text.format` and Chat's `response_format` say the same in two forms.
 
-What `write_request` cannot express, besides what `responses_items` lists: `Sampling.stop`, `seed`, `n` and `reasoning_budget`,
+What `write_request` cannot express, besides what `items` lists: `Sampling.stop`, `seed`, `n` and `reasoning_budget`,
 `include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a description, a hosted tool
 inside one, further fields of a namespace, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
 the gateway keeps the conversation.
@@ -24,11 +24,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ..errors import ClientFault, quote
-from ..formats.toolset import known_set, new_set
-from ..model import EMPTY, Extra, Message, ModelRequest, Origin, Sampling, Text, ToolChoice, ToolSpec, fields_of, scoped
-from .request_schema import RequestSchema
-from .responses_items import PROTOCOL, own_items, read_items, write_items
+from ...errors import ClientFault, quote
+from ...formats.toolset import known_set, new_set
+from ...model import (
+    EMPTY,
+    Extra,
+    Message,
+    ModelRequest,
+    Origin,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolSpec,
+    fields_of,
+    scoped,
+)
+from ..request_schema import RequestSchema
+from .items import PROTOCOL, own_items, read_items, write_items
 
 KNOWN: Final = frozenset(
     {

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from ..errors import GatewayError
-from ..model import Message, ModelReply
-from .base import TurnForm, WriteOptions
-from .responses_ids import new_response_id, response_of
-from .responses_items import input_items, own_items, whole_items
-from .responses_reply import broken_off, finished
-from .responses_request import read_messages
-from .responses_resource import resource
+from ...errors import GatewayError
+from ...model import Message, ModelReply
+from ..base import TurnForm, WriteOptions
+from .ids import new_response_id, response_of
+from .items import input_items, own_items, whole_items
+from .reply import broken_off, finished
+from .request import read_messages
+from .resource import resource
 
 
 class ResponsesTurns(TurnForm):

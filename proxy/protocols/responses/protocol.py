@@ -3,9 +3,9 @@
 `ResponsesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
 state machine of a module beside this one, usable without the server (R4.6).
 
-`responses_request.py` requests · `responses_items.py` items of a conversation · `responses_resource.py` the response
-object · `responses_reply.py` whole answers and their items · `responses_reader.py` streams in · `responses_writer.py`
-streams out, with `responses_output.py` for the items in them · `responses_turns.py` conversations that the gateway
+`request.py` requests · `items.py` items of a conversation · `resource.py` the response
+object · `reply.py` whole answers and their items · `reader.py` streams in · `writer.py`
+streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers. What the protocol cannot express stands in their docstrings.
 """
 
@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..errors import GatewayError
-from ..events import Opaque
-from ..model import ModelReply, ModelRequest, ToolUse
-from . import openai
-from .base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
-from .numbers import MAX_CHOICES
-from .request_schema import RequestSchema
-from .responses_items import PROTOCOL
-from .responses_reader import ResponsesReader
-from .responses_reply import read_reply, write_reply
-from .responses_request import code_of, read_request, write_request
-from .responses_turns import ResponsesTurns
-from .responses_writer import ResponsesWriter
-from .wire import load
+from ...errors import GatewayError
+from ...events import Opaque
+from ...model import ModelReply, ModelRequest, ToolUse
+from .. import openai
+from ..base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..numbers import MAX_CHOICES
+from ..request_schema import RequestSchema
+from ..wire import load
+from .items import PROTOCOL
+from .reader import ResponsesReader
+from .reply import read_reply, write_reply
+from .request import code_of, read_request, write_request
+from .turns import ResponsesTurns
+from .writer import ResponsesWriter
 
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """The types of frames that end a stream."""

@@ -9,7 +9,7 @@ Rules:
 5. What a stream adds up to is what `write_reply` writes for the same events. Hence text that is only whitespace is held
    back while it may yet stand alone beside calls, and half a character until the other half has come.
 
-What this protocol cannot say in a stream, besides the losses of `chat_reply`: where one text block ends and the next
+What this protocol cannot say in a stream, besides the losses of `reply`: where one text block ends and the next
 begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason` if there is
 no other, C18), and `extra` of blocks that are no calls.
 """
@@ -21,14 +21,14 @@ from typing import Any, Final
 
 import orjson
 
-from ..errors import GatewayError
-from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ..model import EMPTY, Extra, Usage, fields_of
-from ..scan._grammar import SPACE
-from .base import KEEPALIVE, TextFrame, WriteOptions
-from .chat_reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
-from .chat_request import PROTOCOL, nest
-from .wire import dump, whole
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, Usage, fields_of
+from ...scan._grammar import SPACE
+from ..base import KEEPALIVE, TextFrame, WriteOptions
+from ..wire import dump, whole
+from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
+from .request import PROTOCOL, nest
 
 DONE: Final = b"data: [DONE]\n\n"
 

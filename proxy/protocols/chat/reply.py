@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from ..errors import BackendFault, ClientFault, GatewayError, quote
-from ..events import BlockKind, is_half
-from ..model import (
+from ...errors import BackendFault, ClientFault, GatewayError, quote
+from ...events import BlockKind, is_half
+from ...model import (
     EMPTY,
     Extra,
     ModelReply,
@@ -36,12 +36,12 @@ from ..model import (
     fields_of,
     scoped,
 )
-from ..scan._grammar import SPACE
-from .base import WriteOptions
-from .call_deltas import new_call_id
-from .chat_request import PROTOCOL, call_extra, write_call
-from .numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
-from .wire import dump, load, shorten, whole
+from ...scan._grammar import SPACE
+from ..base import WriteOptions
+from ..call_deltas import new_call_id
+from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
+from ..wire import dump, load, shorten, whole
+from .request import PROTOCOL, call_extra, write_call
 
 PASSED: Final = ("system_fingerprint", "service_tier")
 """Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""

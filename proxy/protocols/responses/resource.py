@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from ..errors import GatewayError
-from ..model import EMPTY, Usage, fields_of, scoped
-from .base import WriteOptions
-from .numbers import rest_of_counts, usage_of, with_rest
-from .responses_ids import new_response_id
-from .responses_items import PROTOCOL
-from .wire import whole
+from ...errors import GatewayError
+from ...model import EMPTY, Usage, fields_of, scoped
+from ..base import WriteOptions
+from ..numbers import rest_of_counts, usage_of, with_rest
+from ..wire import whole
+from .ids import new_response_id
+from .items import PROTOCOL
 
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 

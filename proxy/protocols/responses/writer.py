@@ -10,7 +10,7 @@ Rules:
 5. What the terminal event holds is what `responses_reply.finished` writes for the same events.
 6. Per delta the work is: look up the block, escape the text, join it with bytes made when the item was begun.
 
-What this protocol cannot say in a stream, besides the losses of `responses_reply`: `Close.status` of what is no call, and
+What this protocol cannot say in a stream, besides the losses of `reply`: `Close.status` of what is no call, and
 `Delta.extra`. Of frames that are not modelled those that belong to an item are left out; the item itself is written when it is whole.
 """
 
@@ -20,17 +20,17 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ..errors import GatewayError
-from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ..model import EMPTY, Extra, Usage, fields_of, merged
-from ..model import Opaque as OpaquePart
-from .base import KEEPALIVE, TextFrame, WriteOptions
-from .responses_ids import derived_id
-from .responses_items import PROTOCOL
-from .responses_output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of
-from .responses_reply import CallNames, end_time, is_item, opaque_item, outcome
-from .responses_resource import resource, response_id
-from .wire import dump
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, Usage, fields_of, merged
+from ...model import Opaque as OpaquePart
+from ..base import KEEPALIVE, TextFrame, WriteOptions
+from ..wire import dump
+from .ids import derived_id
+from .items import PROTOCOL
+from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of
+from .reply import CallNames, end_time, is_item, opaque_item, outcome
+from .resource import resource, response_id
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import orjson
 
-from ..events import BlockStatus, Open
-from ..model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
-from ..scan._grammar import SPACE
-from .base import TextFrame
-from .responses_items import PROTOCOL, part_fields, write_call, write_reasoning
-from .responses_reply import CallNames, item_fields, message_item, refusal_part, text_part
-from .wire import dump, whole
+from ...events import BlockStatus, Open
+from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
+from ...scan._grammar import SPACE
+from ..base import TextFrame
+from ..wire import dump, whole
+from .items import PROTOCOL, part_fields, write_call, write_reasoning
+from .reply import CallNames, item_fields, message_item, refusal_part, text_part
 
 
 def head_of(kind: str) -> bytes:

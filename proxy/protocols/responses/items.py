@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..model import (
+from ...model import (
     EMPTY,
     CallKind,
     Extra,
@@ -41,9 +41,9 @@ from ..model import (
     merged,
     scoped,
 )
-from ..scan._grammar import SPACE
-from .responses_ids import PREFIXES, derived_id
-from .wire import dump, whole
+from ...scan._grammar import SPACE
+from ..wire import dump, whole
+from .ids import PREFIXES, derived_id
 
 PROTOCOL: Final = "responses"
 

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ..errors import BackendFault, GatewayError
-from ..events import add_part, is_half
-from ..model import (
+from ...errors import BackendFault, GatewayError
+from ...events import add_part, is_half
+from ...model import (
     EMPTY,
     Message,
     ModelReply,
@@ -41,15 +41,15 @@ from ..model import (
     fields_of,
     scoped,
 )
-from ..scan._grammar import SPACE
-from .base import WriteOptions
-from .call_deltas import new_call_id
-from .chat_reply import finish_word, is_whole, read_error, text_of, unreadable
-from .numbers import MAX_PARTS, too_many, whole_number
-from .responses_ids import derived_id
-from .responses_items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
-from .responses_resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
-from .wire import dump, load, whole
+from ...scan._grammar import SPACE
+from ..base import WriteOptions
+from ..call_deltas import new_call_id
+from ..chat.reply import finish_word, is_whole, read_error, text_of, unreadable
+from ..numbers import MAX_PARTS, too_many, whole_number
+from ..wire import dump, load, whole
+from .ids import derived_id
+from .items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
+from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")

@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import BackendFault, GatewayError
-from ..events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ..fastparse import SseFramer
-from ..model import EMPTY, CallKind, Extra, Usage, merged, scoped
-from ..scan._grammar import FrameTooLarge
-from .call_deltas import CallDelta, CallDeltas
-from .chat_reply import (
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, CallKind, Extra, Usage, merged, scoped
+from ...scan._grammar import FrameTooLarge
+from ..call_deltas import CallDelta, CallDeltas
+from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
+from ..wire import load
+from .reply import (
     AN_ANSWER,
     CHOICE,
     KNOWN,
@@ -43,9 +45,7 @@ from .chat_reply import (
     top_level,
     unreadable,
 )
-from .chat_request import PROTOCOL
-from .numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from .wire import load
+from .request import PROTOCOL
 
 _PLAIN = frozenset({"role", "content"})
 

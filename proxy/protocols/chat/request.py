@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ..errors import ClientFault, quote
-from ..formats.toolset import ToolSet, known_set, new_set
-from ..model import (
+from ...errors import ClientFault, quote
+from ...formats.toolset import ToolSet, known_set, new_set
+from ...model import (
     EMPTY,
     Extra,
     Image,
@@ -45,10 +45,10 @@ from ..model import (
     fields_of,
     scoped,
 )
-from ..scan._grammar import SPACE
-from .chat_plain import is_plain
-from .request_schema import RequestSchema
-from .wire import dump, whole
+from ...scan._grammar import SPACE
+from ..request_schema import RequestSchema
+from ..wire import dump, whole
+from .plain import is_plain
 
 MODELLED: Final = frozenset(
     {
