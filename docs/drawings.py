@@ -47,7 +47,7 @@ ASKED: Final = (
     Step("proxy.targets.attempts", "asks until a server answers"),
     Step("proxy.targets.targets", "picks the server"),
     Step("proxy.backends.http", "opens an answer"),
-    Step("proxy.protocols.chat.request", "writes the request in the server's protocol"),
+    Step("proxy.protocols.chat.request_writer", "writes the request in the server's protocol"),
     Step("proxy.backends.wire_client", "sends it, and reads the head of the answer"),
     Step("proxy.pipeline.reply", "is the answer, not sent yet"),
 )

@@ -13,8 +13,9 @@ from dataclasses import replace
 import orjson
 from aiohttp import web
 
-from proxy.backends.adapt import adapt, fit_images, may_be_asked
+from proxy.backends.adapt import adapt, may_be_asked
 from proxy.backends.base import Backend
+from proxy.backends.fit_messages import fit_images
 from proxy.backends.usage import Estimator
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed

@@ -105,7 +105,7 @@ def inject(
 
 def is_silent(message: Message, wire: str | None) -> bool:
     """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
-    protocol `wire` (`proxy.backends.adapt.fit_parts`)."""
+    protocol `wire` (`proxy.backends.fit_messages.fit_parts`)."""
 
     def unsaid(part: Part) -> bool:
         foreign = isinstance(part, Opaque) and part.protocol != wire

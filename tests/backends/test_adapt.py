@@ -7,8 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.backends.adapt import CONTINUE, IMAGE_OMITTED, adapt, call_schema
+from proxy.backends.adapt import adapt
 from proxy.backends.base import Capabilities
+from proxy.backends.constraints import call_schema
+from proxy.backends.fit_messages import CONTINUE, IMAGE_OMITTED
 from proxy.backends.presets import PRESETS, capabilities
 from proxy.config import BackendConfig
 from proxy.errors import ClientFault

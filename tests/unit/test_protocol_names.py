@@ -14,7 +14,10 @@ from tests.unit.test_imports import ROOT, everything, read
 SHARED = {"proxy.protocols." + name for name in ("base", "numbers", "openai", "shape", "sides", "stored_form", "wire")}
 """Modules that are no single protocol's."""
 
-TYPED = {"proxy.openai_types"}
+TYPED = {
+    "proxy.openai_types",
+    *(f"proxy.openai_types.{name}" for name in ("calls", "conversation", "messages", "results", "streams", "tools")),
+}
 """Helpers for programs that work with OpenAI's types, whatever the gateway serves."""
 
 NAMES = {*CLIENT_PROTOCOLS, *SERVER_PROTOCOLS, "completions"}

@@ -10,7 +10,7 @@ state machine of a module beside this one, usable without the server (R4.6):
     reply = chat.read_reply(answer)             # ModelReply; BackendFault if it is none
     events = chat.reader(frame_bytes=1 << 20).feed(data)
 
-`request.py` requests · `reply.py` whole answers and shared words · `reader.py` streams in ·
+`request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py` streams in ·
 `writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
 """
 
@@ -29,7 +29,8 @@ from ..request_schema import RequestSchema
 from ..wire import load
 from .reader import ChatReader
 from .reply import read_reply, write_reply
-from .request import code_of, read_request, write_request
+from .request import code_of, read_request
+from .request_writer import write_request
 from .writer import ChatWriter
 
 DONE: Final = b"[DONE]"

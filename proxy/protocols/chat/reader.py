@@ -45,7 +45,7 @@ from .reply import (
     top_level,
     unreadable,
 )
-from .request import PROTOCOL
+from .unmodelled import PROTOCOL
 
 _PLAIN = frozenset({"role", "content"})
 

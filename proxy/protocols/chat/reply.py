@@ -41,7 +41,8 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, load, shorten, whole
-from .request import PROTOCOL, call_extra, write_call
+from .request_writer import write_call
+from .unmodelled import PROTOCOL, call_extra
 
 PASSED: Final = ("system_fingerprint", "service_tier")
 """Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""

@@ -28,7 +28,7 @@ from ...scan._grammar import SPACE
 from ..base import KEEPALIVE, TextFrame, WriteOptions
 from ..wire import dump, whole
 from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
-from .request import PROTOCOL, nest
+from .unmodelled import PROTOCOL, nest
 
 DONE: Final = b"data: [DONE]\n\n"
 

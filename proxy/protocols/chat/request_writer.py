@@ -1,0 +1,196 @@
+"""`ModelRequest` to the JSON of a Chat Completions request, for a chat backend.
+
+Rules: those of `request.py`, which is the other way. What it cannot express, beyond its rule 3: `Text("")`, fields of other
+protocols, `ToolUse.item_id` and `namespace`,
+`ToolResult.is_error`, parts of other protocols (they become their JSON text inside a tool result and are left out
+elsewhere), empty arguments (they become `{}`), `constraint` (a backend writes it in its own words), `tool_choice` and
+`parallel_tool_calls` without tools, `Sampling.reasoning_budget`.
+Hosted tools and unknown parts are written back from what was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...model import (
+    EMPTY,
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    fields_of,
+)
+from ...scan._grammar import SPACE
+from ..wire import dump, whole
+from .request import SPEAKERS, TOOL_FIELDS
+from .unmodelled import PROTOCOL, nest, rest_of
+
+
+def write_request(request: ModelRequest) -> dict[str, Any]:
+    """The JSON object that asks a chat backend for the same."""
+    body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages)}
+    if request.tools:
+        body["tools"] = [write_tool(tool) for tool in request.tools]
+        if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
+            body["tool_choice"] = write_choice(request.tool_choice, request.tools)
+        if not request.parallel_tool_calls:
+            body["parallel_tool_calls"] = False
+    sampling = request.sampling
+    fields = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "seed": sampling.seed,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "n": sampling.n if sampling.n != 1 else None,
+        "reasoning_effort": sampling.reasoning_effort,
+        "top_k": sampling.top_k,
+        "response_format": request.response_format,
+    }
+    for key, value in fields.items():
+        if value is not None:
+            body[key] = value
+    if request.stream:
+        body["stream"] = True
+        wishes = {"include_usage": True} if request.include_usage else {}
+        wishes |= fields_of(request.protocol_fields, PROTOCOL).get("stream_options", EMPTY)
+        if wishes:
+            body["stream_options"] = wishes
+    for key, value in request.extra.items():
+        body.setdefault(key, value)  # what is modelled is said already
+    return body
+
+
+def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds. Turns of
+    the assistant of which nothing can be said here are left out."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        rest: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                out.append(_write_result(part, message))
+            else:
+                rest.append(part)
+        silent = message.role == "assistant" and not any(map(_can_be_said, rest))
+        if not message.parts or (rest and not silent):
+            out.append(_write_message(message, rest))
+    return out
+
+
+def _can_be_said(part: Part) -> bool:
+    """Whether something of a part reaches a chat backend."""
+    if isinstance(part, Opaque):
+        return part.protocol == PROTOCOL
+    return not isinstance(part, Reasoning) or bool(part.text)
+
+
+def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
+    written: dict[str, Any] = {"role": "tool", "tool_call_id": result.call_id}
+    written["content"] = _write_content(result.parts, json_text=True)
+    if message.role == "tool" and message.name is not None:
+        written["name"] = message.name
+    return {**written, **fields_of(message.extra, PROTOCOL)}
+
+
+def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
+    plain = len(parts) == 1 and message.role in SPEAKERS and message.name is None and not message.extra
+    if plain and type(text := parts[0]) is Text and not text.extra:
+        return {"role": message.role, "content": text.text}  # most messages
+    written: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
+    calls = [write_call(part) for part in parts if isinstance(part, ToolUse)]
+    thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
+    content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]
+    written["content"] = _write_content(content) if content or not (calls or refusals or thoughts) else None
+    if message.name is not None:
+        written["name"] = message.name
+    if refusals:
+        written["refusal"] = "".join(part.text for part in refusals)
+    if thoughts:
+        written["reasoning_content"] = thoughts
+    if calls:
+        written["tool_calls"] = calls
+    return {**written, **fields_of(message.extra, PROTOCOL)}
+
+
+def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | list[Any]:
+    """A string if it is one text (or nothing), else content parts. `json_text`: foreign values as compact JSON (R4.2)."""
+    written: list[Any] = []
+    for part in parts:
+        match part:
+            case Text():
+                written.append({**fields_of(part.extra, PROTOCOL), "type": "text", "text": part.text})
+            case Image():
+                image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
+                written.append(nest({"type": "image_url", "image_url": image}, "image_url", part.extra))
+            case Refusal():
+                written.append({**fields_of(part.extra, PROTOCOL), "type": "refusal", "refusal": part.text})
+            case Opaque(protocol="chat"):
+                written.append(part.payload)
+            case Opaque() if json_text:
+                written.append({"type": "text", "text": dump(part.payload).decode()})
+            case _:
+                pass
+    if not written:
+        return ""
+    if len(written) == 1 and written[0].get("type") == "text" and set(written[0]) == {"type", "text"}:
+        return str(written[0]["text"])
+    return written
+
+
+def write_call(call: ToolUse) -> dict[str, Any]:
+    """A finished call, in a message or in a reply. No arguments are `{}` (R7.3)."""
+    written: dict[str, Any]
+    if call.kind == "custom":
+        written = {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": whole(call.arguments)}}
+    else:
+        arguments = whole(call.arguments) if call.arguments.strip(SPACE) else "{}"
+        written = {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return nest(written, call.kind, call.extra) if call.extra else written
+
+
+def write_tool(tool: ToolSpec) -> dict[str, Any]:
+    """A tool definition in the nested shape, with all that was received in this protocol; a hosted one as it was received in any."""
+    if tool.kind == "hosted":
+        return dict(tool.received) or {"type": tool.name}
+    received = fields_of(tool.extra, PROTOCOL)
+    if not received and tool.kind == "custom":  # in another protocol's words, its format would say nothing here
+        inner = tool.received.get("custom")
+        received = {"custom": inner} if isinstance(inner, Mapping) else EMPTY
+    known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
+    inner = received.get(tool.kind)
+    rest = rest_of(inner if isinstance(inner, Mapping) else EMPTY, TOOL_FIELDS)
+    body = {**rest, "name": tool.name, **{key: value for key, value in known.items() if value is not None}}
+    outer = rest_of(received, TOOL_FIELDS | {"type", tool.kind})
+    if tool.kind == "custom" and not isinstance(inner, Mapping):  # it came flat: its format belongs to the tool itself
+        body, outer = {**outer, **body}, EMPTY
+    return {**outer, "type": tool.kind, tool.kind: body}
+
+
+def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
+    """The wire form of `tool_choice`. `tools` tells custom tools from functions."""
+    custom = {tool.name for tool in tools if tool.kind == "custom"}
+
+    def named(name: str) -> dict[str, Any]:
+        kind = "custom" if name in custom else "function"
+        return {"type": kind, kind: {"name": name}}
+
+    if choice.mode == "named" and choice.name is not None:
+        written = named(choice.name)
+        return nest(written, written["type"], choice.extra)
+    if choice.allowed is not None and choice.mode != "none":
+        allowed = {"mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
+        return nest({"type": "allowed_tools", "allowed_tools": allowed}, "allowed_tools", choice.extra)
+    return choice.mode
