@@ -132,17 +132,34 @@ class _Server(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self._reads = reads
+        self._next = len(reads)
+        self._paused = False
 
     def write(self, data: Any) -> None:
         """Take a request."""
-        asyncio.get_running_loop().call_soon(self._bring, 0)
+        self._next = 0
+        asyncio.get_running_loop().call_soon(self._bring)
 
-    def _bring(self, number: int) -> None:
-        data = self._reads[number]
+    def _bring(self) -> None:
+        if self._paused or self._next == len(self._reads):
+            return
+        data = self._reads[self._next]
         self._connection.get_buffer(-1)[: len(data)] = data
-        if number + 1 < len(self._reads):
-            asyncio.get_running_loop().call_soon(self._bring, number + 1)
+        self._next += 1
+        if self._next < len(self._reads):
+            asyncio.get_running_loop().call_soon(self._bring)
         self._connection.buffer_updated(len(data))
+
+    def pause_reading(self) -> None:
+        """Nothing more is wanted for now."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """The next one is."""
+        if self._paused:
+            self._paused = False
+            if self._next < len(self._reads):
+                asyncio.get_running_loop().call_soon(self._bring)
 
     def is_closing(self) -> bool:
         """Never."""
