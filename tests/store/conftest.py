@@ -15,6 +15,9 @@ from tests.store.turns import Clock
 
 MakeStore = Callable[..., ResponseStore]
 
+PATIENCE_S = 30.0
+"""Of a store in tests: the machine may stop for a while."""
+
 
 @pytest.fixture
 def clock() -> Clock:
@@ -40,7 +43,7 @@ async def make_store(
                 from proxy.store.redis import RedisStore
 
                 server: RedisServer = request.getfixturevalue("redis_server")
-                store = RedisStore(server.url, prefix=prefix, now=clock, **bounds)
+                store = RedisStore(server.url, prefix=prefix, now=clock, timeout_s=PATIENCE_S, **bounds)
         made.append(store)
         return store
 

@@ -11,12 +11,13 @@ import pytest
 
 from proxy.store.base import StoreUnavailable
 from proxy.store.redis import RedisStore
+from tests.store.conftest import PATIENCE_S
 from tests.store.redis_server import PROGRAM, RedisServer
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 
 
 async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(own_server.url, now=clock)
+    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
             await store.start()
@@ -42,7 +43,7 @@ async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, c
 
 async def test_a_restart_between_two_calls_is_not_noticed(own_server: RedisServer, clock: Clock) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock)
+    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1"))
     own_server.stop()
     own_server.start()
@@ -56,7 +57,7 @@ async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
     own_server: RedisServer, clock: Clock
 ) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=60)
+    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
     for i in range(8):
         await store.put(turn(f"resp_{i}"))
     own_server.pause()
@@ -75,7 +76,7 @@ async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
 
 async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock)
+    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", status="in_progress"))
     await store._redis.config_set("maxmemory", "1mb")
     with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
@@ -88,7 +89,7 @@ async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> N
 
 
 async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock)
+    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock, timeout_s=PATIENCE_S)
     for i in range(3):
         await store.put(turn(f"resp_{i}"))
     assert await store._redis.delete(store._key("resp_1", "alice")) == 1
@@ -112,7 +113,7 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
             ("", "the Redis server refuses the name or the password"),
             ("weak:weak-word@", "the Redis server does not allow a command that the store needs"),
         ):
-            store = RedisStore(server.url.replace("//", "//" + user), now=clock)
+            store = RedisStore(server.url.replace("//", "//" + user), now=clock, timeout_s=PATIENCE_S)
             with pytest.raises(StoreUnavailable) as caught:
                 await store.start()
             assert str(caught.value) == message
@@ -120,7 +121,7 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
             with pytest.raises(StoreUnavailable):
                 await store.put(turn("resp_1"))
             await store.close()
-        store = RedisStore(server.url.replace("//", "//:right-word@"), now=clock)
+        store = RedisStore(server.url.replace("//", "//:right-word@"), now=clock, timeout_s=PATIENCE_S)
         await store.put(turn("resp_1"))
         await store.close()
     finally:
@@ -128,7 +129,7 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
 
 
 async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, prefix="lives", now=clock)
+    store = RedisStore(redis_server.url, prefix="lives", now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", expires=START + DAY))
     left = await store._redis.pttl(store._key("resp_1", "alice"))
     assert 0 < left <= DAY * 1000
@@ -138,7 +139,7 @@ async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: C
 
 
 async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, 5, prefix="left", now=clock)
+    store = RedisStore(redis_server.url, 5, prefix="left", now=clock, timeout_s=PATIENCE_S)
     for i in range(9):
         await store.put(turn(f"resp_{i}", expires=START + (i + 1) * HOUR))
     assert await store.delete("resp_8", "alice")
@@ -150,7 +151,7 @@ async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, cl
 
 
 async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, prefix="plain", now=clock)
+    store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", owner="alice"))
     keys = [key.decode() async for key in store._redis.scan_iter("plain:*")]
     assert len(keys) == 4
@@ -159,7 +160,9 @@ async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock
 
 
 async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServer, clock: Clock) -> None:
-    one, two = (RedisStore(redis_server.url, 1, prefix=prefix, now=clock) for prefix in ("one", "two"))
+    one, two = (
+        RedisStore(redis_server.url, 1, prefix=prefix, now=clock, timeout_s=PATIENCE_S) for prefix in ("one", "two")
+    )
     await one.put(turn("resp_1"))
     await two.put(turn("resp_2"))
     assert await one.get("resp_1", "alice") is not None
