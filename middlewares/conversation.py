@@ -166,8 +166,8 @@ class Keeper:
         """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""
         self._reply.map(self._named, Kind.EDGES)
         self._reply.watch(self._folding.feed)
-        self._reply.settle(self._settle)
-        self._reply.at_end(self._end)
+        self._reply.finish(self._settle, changes=False)
+        self._exchange.at_end(self._end)
         self._conversations.running[self._turn.id, self._turn.owner] = self._reply
 
     def _named(self, event: Event) -> Event:
@@ -178,10 +178,9 @@ class Keeper:
             return Finish(event.reason, event.usage, event.others, extra, event.choices)
         return event
 
-    async def _settle(self, last: Event) -> Event:
+    async def _settle(self, last: Event) -> None:
         self._over = True
         await self._put(self._final())
-        return last
 
     def _end(self) -> None:
         conversations, turn = self._conversations, self._turn

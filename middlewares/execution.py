@@ -35,7 +35,8 @@ from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, Too
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.model_turns import LoopState, ModelTurn
-from proxy.pipeline.reply import Batches, Reply
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
 from proxy.record import ObservedTool

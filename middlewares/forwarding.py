@@ -83,7 +83,7 @@ class Forwarding(Middleware):
         if not own and source_wanted != "backend":
             counter = Counter(self._estimator(route.options.encoding), sent, always=source_wanted == "estimate")
             reply.watch(counter.see, unless=counter.has_nothing_to_do)
-            reply.settle(counter.fill, unless=counter.has_nothing_to_do)
+            reply.finish(counter.fill, unless=counter.has_nothing_to_do)
         return reply
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:

@@ -33,7 +33,7 @@ class OutputFormat(Middleware):
         if form is None or form.get("type") not in ("json_object", "json_schema"):
             return
         wire = reply.protocol
-        if reply.stages or wire is None or wire.name != exchange.protocol.name:
+        if reply.touched or wire is None or wire.name != exchange.protocol.name:
             reply.map(partial(FinalText(form).see, exchange), WANTS)
 
 

@@ -70,6 +70,7 @@ class Booking:
         self._model = exchange.received.model
         origin = exchange.received.origin
         self._prompt, self._expected = admission.estimate(exchange.received, len(origin.body) if origin else 0)
+        self._at_end = exchange.at_end
         self._lease = os.urandom(16).hex()
         self._bytes = 0
         self._open = True
@@ -80,8 +81,9 @@ class Booking:
 
     def follow(self, reply: Reply) -> None:
         """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at once."""
-        reply.audit(self._see, self._settle)
-        reply.at_end(self.abandon)
+        reply.watch(self._see)
+        reply.finish(self._settle, changes=False)
+        self._at_end(self.abandon)
 
     def so_far(self) -> int:
         """Tokens used if it ended now."""

@@ -30,8 +30,8 @@ from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, S
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Ask, Middleware
-from proxy.pipeline.reply import Batches, Reply
-from proxy.pipeline.stages import Sequel, Settle, Watch
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.stages import Batches, Following, Stage
 from proxy.protocols.wire import dump
 
 LOG: Final = logging.getLogger("toolwire.reask")
@@ -76,7 +76,9 @@ class Reask(Middleware):
             trial.hold(reply)
             reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
         elif limits.near and asked.callable_tools:
-            reply.resume(NearMisses(exchange, ask, trial, limits.near))
+            near = NearMisses(exchange, ask, trial, limits.near)
+            reply.map(near)
+            reply.finish(near.finish, unless=near.leaves)
 
 
 async def _accepted(
@@ -104,8 +106,13 @@ async def _accepted(
     yield [last] if isinstance(last, Fault) else events
 
 
-class NearMisses(Sequel):
-    """One answer, and after a near miss others in its place, at most `left`; see the module."""
+class NearMisses(Stage):
+    """One answer, and after a near miss others in its place, at most `left`; see the module.
+
+    `missed`: the answer is to be asked for again. Then its last event has gone on alone, to `finish`, and all of it is held.
+    """
+
+    passes_text = True  # whatever follows what a client sees of the answer
 
     def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
         self._exchange = exchange
@@ -113,6 +120,7 @@ class NearMisses(Sequel):
         self._left = left
         self._whole = not exchange.received.stream
         self._sent = False
+        self.missed = False
         self.trial = trial
         self.held: list[Event] = []
         """What the client has not got, of an answer that may be asked for again."""
@@ -129,8 +137,8 @@ class NearMisses(Sequel):
         if not (over or (not self._whole and self.trial.has_call(events))):
             return []
         if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.held) is not None:
-            self.continues = True
-            return []
+            self.missed = True
+            return events[-1:]
         self._sent = True
         held, self.held = self.held, []
         return held
@@ -139,8 +147,12 @@ class NearMisses(Sequel):
         """See `Stage`. A near miss is found by who does not leave it."""
         return True
 
-    async def rest(self) -> AsyncGenerator[list[Event], None]:
-        """See `Sequel`."""
+    async def finish(self, last: Event) -> Event | Following:
+        """See `Reply.finish`."""
+        return self._again() if self.missed else last
+
+    async def _again(self) -> Following:
+        """The answer that takes the place of this one."""
         if isinstance(self.held[0], Start):  # else it has gone out
             yield [self.held.pop(0)]
         attempt, left = self, self._left
@@ -156,6 +168,8 @@ class NearMisses(Sequel):
                 async for batch in batches:
                     batch = [event for event in batch if not isinstance(event, Start)]
                     out = attempt.feed(batch) if batch else []
+                    if attempt.missed:
+                        break
                     if out and isinstance(out[-1], Fault) and not begun and not isinstance(out[-1].error, ModelFault):
                         break
                     if out:
@@ -163,7 +177,7 @@ class NearMisses(Sequel):
                         yield _with_usage(out, added(spent, _usage(out)))
             if begun:
                 return
-            if not attempt.continues:
+            if not attempt.missed:
                 LOG.warning("request %s: the server did not answer again", self._exchange.id)
                 yield _with_usage(held, spent)
                 return
@@ -212,12 +226,7 @@ class _Trial:
 
     def hold(self, reply: Reply) -> None:
         """Have the answer read to its end before anything changes it. What only looks on, or fills in the usage, comes first."""
-        self._reply = reply
-        at = next(
-            (index for index, stage in enumerate(reply.stages) if not isinstance(stage, Watch | Settle)),
-            len(reply.stages),
-        )
-        reply.stages.insert(at, self._whole)
+        reply.rewrite(self._whole, first=True)
 
     async def _whole(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
         self._wrote = [event async for batch in batches for event in batch]

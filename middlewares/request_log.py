@@ -70,7 +70,7 @@ class RequestLog(Middleware):
         if self.options.answers and LOG.isEnabledFor(logging.INFO):
             answer = _Answer(self.options.most_chars)
             reply.watch(answer.see)
-            reply.at_end(lambda: self._log(exchange, "answer", answer.fields()))
+            exchange.at_end(lambda: self._log(exchange, "answer", answer.fields()))
 
     def _log(self, exchange: Exchange, what: str, fields: Mapping[str, Any]) -> None:
         shown = _cut(self._redaction.value(dict(fields)), self.options.most_chars)

@@ -54,19 +54,19 @@ class Transformation(Middleware):
                 native=taught is None,
                 unopened=None if taught is None else _unopened(exchange, reply),
             )
-            reply.scan(stage)
+            reply.map(stage)
             if taught is not None:
                 record.note("format", offer.format.name)
-            reply.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
+            exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
         else:
             tool_format = route.format_for(exchange.request.model)
             framed = options.mode != "native" and tool_format.framing is not None
             if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
                 unopened = _unopened(exchange, reply) if options.mode != "native" else None
                 nothing = _nothing(tool_format, framed)
-                reply.scan(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
+                reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
-            reply.scan(UndoStage(exchange.escapes))
+            reply.map(UndoStage(exchange.escapes))
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:

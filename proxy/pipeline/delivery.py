@@ -35,7 +35,7 @@ from ..support.collecting import Collecting
 from ..support.offload import OFFLOAD_BYTES, offload
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, REQUEST_ID, move_head, request_id
-from .middleware import Handler, end_replies
+from .middleware import Handler
 from .plain import HttpFault, unread
 from .reply import Reply
 from .routing import Router
@@ -195,9 +195,7 @@ class Delivery:
                     return await send(request, exchange, response, monitor)
                 return response
             finally:
-                exchange.over = True
-                if exchange.replies:
-                    await end_replies(exchange)
+                await exchange.end()
         except HttpFault as fault:
             error, shown = fault.error, own_response(fault)
         except GatewayError as fault:

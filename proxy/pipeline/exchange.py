@@ -6,8 +6,9 @@ what it wants to remember about one of them goes to `Exchange.state` under its o
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ..protocols.base import ClientSide
     from .reply import Reply
     from .routing import Route
+
+LOG: Final = logging.getLogger("toolwire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class Exchange:
     a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
     those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
     (None: nothing was injected), `escapes` what was escaped in that prompt, `near` the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
-    way, so that each is closed at the end whatever became of it; `over` says that this was done, so that later ones are closed at once.
-    `failure` is the error with which a stream ended.
+    way, so that each is closed at the end whatever became of it; `over` says that the end is there. `failure` is the error with which a stream
+    ended.
     """
 
     id: str
@@ -81,6 +84,7 @@ class Exchange:
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
     failure: GatewayError | None = None
+    endings: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def untouched(self) -> bool:
@@ -91,6 +95,47 @@ class Exchange:
         """Note a near miss in the answer number `choice`."""
         self.near.append(NearMiss(choice, why))
         self.record.count("near_misses")
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Call `function` when the exchange is over, whether all was sent, or nothing: the last that was given first, at once if it is over.
+        Nothing can be sent any more and nobody waits. An exception in it is logged."""
+        self.endings.append(function)
+        if self.over:
+            self._call_endings()
+
+    async def end(self) -> None:
+        """It is over: call what `at_end` was given, and close every reply that came up; also those that come from now on, then."""
+        self.over = True
+        if self.endings:
+            self._call_endings()
+        if self.replies:
+            await self._close_replies()
+
+    def _call_endings(self) -> None:
+        while self.endings:
+            try:
+                self.endings.pop()()
+            except Exception:
+                LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
+
+    async def _close_replies(self) -> None:
+        """Also those behind one that cannot be closed or at which this is cancelled. Empties the list: they know the exchange, and only the
+        collector could free a circle."""
+        reply = self.replies.pop(0)
+        self.record.waited += reply.waited_s
+        try:
+            await reply.close()
+        finally:
+            if self.replies:
+                await self._close_replies()
+
+    async def note(self, reply: Reply) -> None:
+        """See `replies`. One that comes when the exchange is over, out of a middleware that did not let itself be cancelled, nobody else would
+        close."""
+        if reply not in self.replies:
+            self.replies.append(reply)
+            if self.over:
+                await self._close_replies()
 
     def write_options(self) -> WriteOptions:
         """How this answer is written: the same for whoever asks, on the wire or for the store."""

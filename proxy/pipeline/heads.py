@@ -54,7 +54,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a middleware that a program
     added to its application, or another application, and may still work on it."""
     usage = reply.headers.get(USAGE_SOURCE)
-    if reply.untouched(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
+    if reply.plain_head(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
         more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
         if (added := request.get(ADDED_HEADERS)) is not None:
             more += "".join(f"{name}: {value}\r\n" for name, value in added.items())

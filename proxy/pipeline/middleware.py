@@ -31,6 +31,7 @@ from ..model import ModelReply, ModelRequest
 from .exchange import EXCHANGE, Exchange
 from .reply import Reply
 from .routing import Handler as Handler
+from .stages import collected
 
 if TYPE_CHECKING:
     from ..config import MiddlewareConfig
@@ -100,16 +101,16 @@ class Middleware:
         return reply
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `reply.scan`, ...). By default what
+        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By default what
         `on_event` and `on_reply` want; define it where that depends on the request."""
         if self.defines("on_event"):
             reply.map(partial(self.on_event, exchange), self.wants)
         if self.defines("on_reply"):
-            reply.collect(partial(self.on_reply, exchange))
+            reply.rewrite(collected(partial(self.on_reply, exchange)))
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
         """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything further in answers
-        to a request, unsent like `reply`. To be called when events of `reply` have come (`reply.rewrite`, `reply.resume`)."""
+        to a request, unsent like `reply`. To be called when events of `reply` have come (`reply.rewrite`, `reply.finish`)."""
         raise NotImplementedError
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -193,8 +194,8 @@ class MiddlewareRunner:
             response = await self.middleware(request, watched)
             if not isinstance(response, web.StreamResponse):
                 raise TypeError(f"it returned {type(response).__name__}, not a response")
-            if note_reply(exchange, response):
-                await end_replies(exchange)
+            if isinstance(response, Reply):
+                await exchange.note(response)
             return response
         except (GatewayError, web.HTTPException, asyncio.CancelledError):
             raise
@@ -316,9 +317,8 @@ class Hooks:
                 passed.append((runner, middleware, exchange.request))
         if response is None:
             response = await self._handler(request)
-        if note_reply(exchange, response):
-            await end_replies(exchange)
         if isinstance(response, Reply):
+            await exchange.note(response)
             for runner, middleware, sent in reversed(passed):
                 response.owner = runner
                 exchange.request = sent
@@ -333,28 +333,6 @@ class Hooks:
                 except Exception as error:
                     runner.failed_with(error)
         return response
-
-
-def note_reply(exchange: Exchange, response: web.StreamResponse) -> bool:
-    """See `Exchange.replies`. True if nobody else will end it: it came when the exchange was over, out of a middleware that did not let
-    itself be cancelled."""
-    if isinstance(response, Reply) and response not in exchange.replies:
-        exchange.replies.append(response)
-        return exchange.over
-    return False
-
-
-async def end_replies(exchange: Exchange) -> None:
-    """End and close all of them, also those behind one that cannot be closed or at which this is cancelled. Empties the list: they
-    know the exchange, and only the collector could free a circle."""
-    reply = exchange.replies.pop(0)
-    exchange.record.waited += reply.waited_s
-    reply.ended()
-    try:
-        await reply.close()
-    finally:
-        if exchange.replies:
-            await end_replies(exchange)
 
 
 def compose(chain: Sequence[MiddlewareRunner], client: ClientSide) -> Handler:

@@ -31,6 +31,7 @@ from ..model import Message, ModelReply, Text
 from ..scan._grammar import SPACE, Grammar, without_calls
 from ..scanner import build_scanner, is_itself, triggers
 from .exchange import OfferedTools
+from .stages import Stage
 from .unopened import (
     BLOCK,
     HEAD_CHARS,
@@ -59,7 +60,7 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
     return replace(tool_format, grammar=_NOTHING)
 
 
-class ScanStage:
+class ScanStage(Stage):
     """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text. `near` is told
     of near misses: the choice, and what was wrong.
 
@@ -135,7 +136,7 @@ class ScanStage:
         return self._scanners.get(choice)
 
     def leaves(self, reply: ModelReply) -> bool:
-        """See `proxy.pipeline.reply.Stage`: one text for each answer, in which nothing begins."""
+        """See `proxy.pipeline.stages.Stage`: one text for each answer, in which nothing begins."""
         closers: list[str] = []
         if self._unopened is not None:
             if self._unopened.pair is not None:
@@ -153,7 +154,7 @@ class ScanStage:
         return True
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `proxy.pipeline.reply.Stage`."""
+        """See `proxy.pipeline.stages.Stage`."""
         if self._kept is not None:
             self._kept += events
             if not events or not isinstance(events[-1], Finish | Fault):

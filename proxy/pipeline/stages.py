@@ -1,49 +1,35 @@
-"""The steps through which the events of an answer go on their way out.
+"""What middlewares declare on an answer: the steps through which its events go on their way out.
 
 Rules:
 
-1. A stage sees every event of a stream once, in order, and works without waiting; only for the last event a `Settle` may wait, and only
-   when all events have come a `Sequel` may give others.
-2. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches the stage off
+1. A stage sees every event of a stream once, in order. None waits but `FinishStage`, which does so for the last event, and `RewriteStage`.
+2. A stage says of itself what matters for the way of the bytes: whether it changes anything, and whether plain text may go by it.
+3. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches the stage off
    (`on_failure: skip`).
+
+How they run is `proxy.pipeline.chain`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from ..errors import BackendFault, Defect, GatewayError
-from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Opaque, Open, Start, extra_of, is_live
-from ..model import ModelReply, Reasoning, Refusal, Text, ToolUse
-from ..model import Opaque as OpaquePart
+from ..errors import Defect, GatewayError
+from ..events import Event, Fault, fold, unfold
+from ..model import ModelReply
 
-MERGED: Final = 256
-"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand fragments, which
-all go on at once in the end, others must not have to wait for each."""
+Batches = AsyncIterator[list[Event]]
+"""Events by what one read brought."""
 
-HELD_CHARS: Final = 16 * 1024 * 1024
-"""Arguments of calls that are held until they are whole; more ends the answer."""
+Following = AsyncGenerator[list[Event], None]
+"""What comes in place of the last event of an answer, up to another last one."""
 
-MapFunction = Callable[[Event], Event | Iterable[Event] | None]
-SettleFunction = Callable[[Event], Awaitable[Event]]
+FinishFunction = Callable[[Event], Awaitable[Event | Following]]
+RewriteFunction = Callable[[Batches], Batches]
 ReplyTest = Callable[[ModelReply], bool]
-
-_KIND_OF_BLOCK = {
-    BlockKind.TEXT: Kind.TEXT,
-    BlockKind.REFUSAL: Kind.TEXT,
-    BlockKind.REASONING: Kind.REASONING,
-    BlockKind.TOOL_CALL: Kind.CALL,
-}
-_KINDS_OF_PART: Mapping[type, Kind] = {
-    Text: Kind.TEXT,
-    Refusal: Kind.TEXT,
-    Reasoning: Kind.REASONING,
-    ToolUse: Kind.CALL | Kind.FINISHED_CALL,
-    OpaquePart: Kind.OPAQUE,
-}
 
 
 class Owner(Protocol):
@@ -59,123 +45,39 @@ class Owner(Protocol):
         """What the client gets to see of it."""
 
 
-class Stage(Protocol):
-    """A step that works on events without waiting."""
+class Stage(ABC):
+    """A step that works on events without waiting. `changes`: it may, so the answer's bytes have to be made of what it gives. `passes_text`:
+    what follows in a block of text or reasoning may go by it unseen, or be shown late and as one."""
 
+    changes: bool = True
+    passes_text: bool = False
+
+    @abstractmethod
     def feed(self, events: list[Event]) -> list[Event]:
-        """What becomes of these events. Sees every event of the stream once, in order."""
+        """What becomes of these events, which one read brought. What it holds back it has to give out at the last event."""
 
     def leaves(self, reply: ModelReply) -> bool:
         """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if they never
         went in. False says nothing."""
+        return False
 
 
-class Sequel(ABC):
-    """A stage that may go on when all events have come: with what it held back, or with another answer.
-
-    `continues`: it has taken the last event, gave nothing out for that, and goes on with `rest`. Nothing is to be fed any more.
-    """
-
-    continues = False
-
-    @abstractmethod
-    def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`. Text that follows what it let pass may go by it."""
-
-    @abstractmethod
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
-
-    @abstractmethod
-    def rest(self) -> AsyncGenerator[list[Event], None]:
-        """What is still to come, up to the last event. It may take as long as an answer does."""
-
-
-class Chain:
-    """Stages that run one after the other without waiting, up to the first `Settle` that the last event comes to, or a `Sequel` that
-    goes on."""
-
-    def __init__(self, stages: Sequence[Stage | Settle]) -> None:
-        self.stages = stages
-        self._parked: Event | None = None
-        self._sequel: Sequel | None = None
-        self._at = 0
-        self._behind = 0  # the stage behind the sequel that went on
-
-    @property
-    def waits(self) -> bool:
-        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
-        return self._parked is not None or self._sequel is not None
-
-    @property
-    def continues(self) -> bool:
-        """What is still to come may take as long as an answer does."""
-        return self._sequel is not None
-
-    def feed(self, events: list[Event], at: int = 0) -> list[Event]:
-        """What becomes of these events, from the stage number `at` on."""
-        return self._run(events, at)
-
-    def first_concerned(self, reply: ModelReply) -> int:
-        """The number of the first stage that would not leave a whole answer as it is; how many there are if none would not."""
-        for number, stage in enumerate(self.stages):
-            if not stage.leaves(reply):
-                return number
-        return len(self.stages)
-
-    async def settle(self) -> list[Event]:
-        """What becomes of the last event, if that waits. Afterwards a `Sequel` may go on (`continues`)."""
-        events: list[Event] = []
-        while self._parked is not None:
-            stage = self.stages[self._at]
-            assert isinstance(stage, Settle)
-            event, self._parked = await stage.wait(self._parked), None
-            events += self._run([event], self._at + 1)
-        return events
-
-    async def rest(self) -> AsyncGenerator[list[Event], None]:
-        """What a `Sequel` that goes on gives, as it comes. Afterwards the last event may wait again."""
-        assert self._sequel is not None
-        sequel, self._sequel = self._sequel, None
-        self._behind = self._at + 1
-        async with aclosing(sequel.rest()) as batches:
-            async for batch in batches:
-                out = self._run(batch, self._behind)
-                if out:
-                    yield out
-                if self.waits or (out and isinstance(out[-1], Finish | Fault)):
-                    return
-
-    def give_up(self, fault: Fault) -> list[Event]:
-        """What becomes of `fault`, with which `rest` is over before its end."""
-        if self._sequel is not None:  # it has not even begun
-            self._behind, self._sequel = self._at + 1, None
-        return self._run([fault], self._behind)
-
-    def _run(self, events: list[Event], at: int) -> list[Event]:
-        for index in range(at, len(self.stages)):
-            if not events:
-                break
-            stage = self.stages[index]
-            if not isinstance(stage, Settle):
-                events = stage.feed(events)
-                if not events and isinstance(stage, Sequel) and stage.continues:
-                    self._sequel, self._at = stage, index
-            elif isinstance(events[-1], Finish | Fault):
-                self._parked, self._at = events[-1], index
-                events = events[:-1]
-        return events
-
-
-class Watch:
+class WatchStage(Stage):
     """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching (`on_failure:
     skip`)."""
+
+    changes = False
+    passes_text = True
 
     def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
         self._function = function
         self._owner = owner
-        self.leaves: ReplyTest = unless or _never
+        self._unless = unless
         self._on = True
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        return self._unless is not None and self._unless(reply)
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The same events."""
@@ -190,26 +92,79 @@ class Watch:
         return events
 
 
-class Settle:
-    """Lets one function work on the last event. An exception in it becomes the last event, a `Fault`, or is only reported
-    (`on_failure: skip`)."""
+class FinishStage:
+    """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a `Fault`, or is only
+    reported (`on_failure: skip`)."""
 
-    def __init__(self, function: SettleFunction, owner: Owner | None, unless: ReplyTest | None = None) -> None:
+    passes_text: Final = True
+
+    def __init__(
+        self,
+        function: Callable[[Event], Awaitable[object]],
+        owner: Owner | None,
+        *,
+        changes: bool = True,
+        unless: ReplyTest | None = None,
+    ) -> None:
+        self.changes = changes
         self._function = function
         self._owner = owner
-        self.leaves: ReplyTest = unless or _never
+        self._unless = unless
 
-    async def wait(self, event: Event) -> Event:
-        """The event that takes the place of `event`."""
+    def leaves(self, reply: ModelReply) -> bool:
+        """Whether the last event of this whole answer would stay, and nobody would miss it."""
+        return self._unless is not None and self._unless(reply)
+
+    async def finish(self, last: Event) -> Event | Following:
+        """What takes the place of `last`."""
         try:
-            return await self._function(event)
+            given = await self._function(last)
+            if not self.changes:
+                return last
+            if isinstance(given, AsyncGenerator):
+                return self._following(given, last)
+            if not isinstance(given, Event):
+                raise TypeError(
+                    f"what is given for the last event is a {type(given).__name__}, no event and no generator"
+                )
+            return given
         except Exception as error:
-            return broken(self._owner, error) or event
+            return broken(self._owner, error) or last
+
+    async def _following(self, given: Following, last: Event) -> Following:
+        async with aclosing(given) as batches:
+            try:
+                async for batch in batches:
+                    yield batch
+            except Exception as error:
+                yield [broken(self._owner, error) or last]
 
 
-def _never(reply: ModelReply) -> bool:
-    """A `ReplyTest` that says nothing."""
-    return False
+class RewriteStage:
+    """Lets an asynchronous generator work on the batches of events."""
+
+    changes: Final = True
+    passes_text: Final = False
+
+    def __init__(self, function: RewriteFunction) -> None:
+        self.rewritten = function
+
+
+AnyStage = Stage | FinishStage | RewriteStage
+
+
+def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> RewriteFunction:
+    """What `Reply.rewrite` takes, of a function that sees and changes the whole answer. Holds a stream back until it is complete; one that
+    ended with a `Fault` goes by."""
+
+    async def whole(batches: Batches) -> Batches:
+        events = [event async for batch in batches for event in batch]
+        if events and isinstance(events[-1], Fault):
+            yield events
+            return
+        yield unfold(await function(fold(events)))
+
+    return whole
 
 
 def broken(owner: Owner | None, error: Exception) -> Fault | None:
@@ -221,148 +176,3 @@ def broken(owner: Owner | None, error: Exception) -> Fault | None:
         return Fault(error)
     owner.report(error)
     return None if owner.skip else Fault(owner.defect())
-
-
-class MapStage:
-    """Runs one `on_event` over a stream, only for the kinds it wants.
-
-    With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
-    object comes back the held events go on as they came (very many fragments as fewer). For `live` see `Reply.map`. An unexpected exception in the function is reported under the name of
-    the middleware and ends the stream with a `Fault`, or switches the stage off (`on_failure: skip`).
-    """
-
-    def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
-        self.wants = wants
-        self._function = function
-        self._owner = owner
-        self._kinds: dict[int, Kind] = {}
-        self._held: dict[int, list[Event]] = {}
-        self._held_chars = 0
-        self._single: dict[int, int] = {}  # fragments of a held call since some were made one
-        self._passes = live
-        self._passed: set[int] = set()  # of those in `_held`, what went on already
-        self._on = True
-
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
-        if Kind.EDGES in self.wants:
-            return False
-        return not any(self.wants & _KINDS_OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
-
-    def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
-        if not self._on:
-            return events
-        out: list[Event] = []
-        for index, event in enumerate(events):
-            try:
-                self._one(event, out)
-            except Exception as error:
-                fault = broken(self._owner, error)
-                if fault is not None:
-                    out.append(fault)
-                    return out
-                self._on = False
-                for block, held in self._held.items():
-                    if block not in self._passed:
-                        out += held
-                self._held.clear()
-                if not (out and out[-1] is event):
-                    out.append(event)
-                return out + events[index + 1 :]
-        return out
-
-    def _one(self, event: Event, out: list[Event]) -> None:
-        kind = self._kind(event)
-        if kind is Kind.CALL and Kind.FINISHED_CALL in self.wants:
-            self._call(event, out)
-        elif kind in self.wants:
-            self._give(self._function(event), out)
-        else:
-            out.append(event)
-
-    def _kind(self, event: Event) -> Kind:
-        match event:
-            case Delta():
-                return self._kinds[event.block]
-            case Open():
-                kind = self._kinds[event.block] = _KIND_OF_BLOCK[event.kind]
-                return kind
-            case Close():
-                return self._kinds[event.block]
-            case Start() | Finish() | Fault():
-                return Kind.EDGES
-            case Opaque():
-                return Kind.OPAQUE
-            case _:
-                raise TypeError(f"{type(event).__name__} has no place in a stream")
-
-    def _call(self, event: Event, out: list[Event]) -> None:
-        match event:
-            case Open():
-                self._held[event.block] = [event]
-                self._single[event.block] = 0
-                if self._passes and is_live(event):
-                    self._passed.add(event.block)
-                    out.append(event)
-            case Delta():
-                held = self._held[event.block]
-                held.append(event)
-                self._single[event.block] += 1
-                if self._single[event.block] == MERGED:
-                    self._single[event.block] = 0
-                    _merge(held)
-                self._held_chars += len(event.text)
-                if self._held_chars > HELD_CHARS:
-                    raise BackendFault(
-                        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
-                        code="upstream_invalid_response",
-                    )
-                if event.block in self._passed:
-                    out.append(event)
-            case Close():
-                held = self._held[event.block]
-                call = _finished(held, event)
-                self._held_chars -= len(call.use.arguments)
-                if call.source == "" and call.status == "truncated" and event.block not in self._passed:
-                    del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
-                    return
-                result = self._function(call)
-                del self._held[event.block]
-                if event.block in self._passed:
-                    self._passed.remove(event.block)
-                    out.append(event)
-                elif result is call:
-                    out += held
-                    out.append(event)
-                else:
-                    self._give(result, out)
-
-    def _give(self, result: Event | Iterable[Event] | None, out: list[Event]) -> None:
-        if result is None:
-            return
-        if isinstance(result, Call):
-            out += result.events()
-        elif isinstance(result, Event):
-            out.append(result)
-        else:
-            for event in result:
-                self._give(event, out)
-
-
-def _merge(held: list[Event]) -> None:
-    """Make one fragment of the last `MERGED`, if they are nothing but text."""
-    last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
-    if len(last) == MERGED:
-        held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
-
-
-def _finished(held: list[Event], closed: Close) -> Call:
-    """The call that these events and its `Close` amount to."""
-    opened = held[0]
-    assert isinstance(opened, Open)
-    arguments = "".join(delta.text for delta in held if isinstance(delta, Delta))
-    name, call_id = opened.name or "", opened.call_id or ""
-    use = ToolUse(call_id, name, arguments, opened.call_kind, opened.namespace, extra=extra_of(opened, closed))
-    source = "" if is_live(opened) else opened.extra.get("source")
-    return Call(closed.block, use, choice=opened.choice, status=closed.status, source=source)

@@ -1,7 +1,7 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
 - **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
-  what has an audit is read on the side.
+  what somebody looks on at is read on the side.
 - **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but the text
   of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
   as bytes into the client's frame. Law: byte for byte what transcoding gives.
@@ -25,15 +25,16 @@ from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private
 from ..backends.upstream_errors import cleaned
 from ..errors import BackendFault, GatewayError
-from ..events import BlockKind, Delta, Event, Fault, Finish, Kind, Opaque, Open
+from ..events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
 from ..fastparse import CallScanner, ChunkGate
 from ..protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from ..protocols.numbers import choices_of
+from .chain import Chain
 from .exchange import Exchange
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
-from .stages import Chain, MapStage, Sequel, Settle, Watch
+from .stages import WatchStage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
@@ -92,9 +93,11 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
         return Transcode(None, Chain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
-    if not reply.stages and source.protocol.name == protocol.name:
-        audit = Audit(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain) if reply.audits else None
-        return PassThrough(Relay(source.protocol, frame_bytes, source.private), writer, audit), source
+    if not reply.touched and source.protocol.name == protocol.name:
+        relay, side = Relay(source.protocol, frame_bytes, source.private), None
+        if chain.stages:
+            side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
+        return PassThrough(relay, writer, side), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
         return FastPath(reader, chain, writer, source.private, frame_bytes), source
@@ -117,46 +120,52 @@ def _is_text_writer(kind: type) -> bool:
 
 def text_may_pass(chain: Chain) -> bool:
     """No stage changes plain text, or wants to see it as it comes."""
-    scans = 0
-    for stage in chain.stages:
-        match stage:
-            case ScanStage():
-                scans += 1
-            case MapStage() if not stage.wants & (Kind.TEXT | Kind.REASONING):
-                pass
-            case Watch() | Settle() | Sequel():
-                pass
-            case _:
-                return False
-    return scans <= 1
+    reading = [stage for stage in chain.stages if not stage.passes_text]
+    return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
 
 
-class Audit:
-    """Reads on the side what passes as bytes. What it cannot read it does not judge: then it just sees no end."""
+class SideReader:
+    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it does not judge: then it just sees no
+    end. `ended`: the end was read. `broke`: one of those who look on ends the answer before that."""
 
     def __init__(self, reader: StreamReader, chain: Chain) -> None:
+        self.ended = self.broke = False
         self._reader = reader
         self._chain = chain
+        self._fault: Fault | None = None
 
-    def feed(self, data: bytes) -> bool:
-        """Whether these bytes have the end, and it waits for `settle`."""
-        return self._take(self._reader.feed(data))
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes that go out."""
+        self._read(self._reader.feed(data))
 
     def finish(self) -> None:
         """The bytes are over."""
-        self._take(self._reader.finish())
+        if not self.ended:
+            self._read(self._reader.finish())
 
-    async def settle(self, fault: Event | None) -> None:
-        """Before the end goes out: the good one that was read, or `fault`."""
-        if fault is not None and not self._chain.waits:
-            self._chain.feed([fault])
-        await self._chain.settle()
+    async def settle(self, fault: Event | None) -> Fault | None:
+        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the `Fault` with which
+        somebody who looks on ends the answer."""
+        if fault is not None and not (self.ended or self.broke):
+            self._feed([fault])
+        self._note(await self._chain.settle())
+        return self._fault
 
-    def _take(self, events: list[Event]) -> bool:
+    def _read(self, events: list[Event]) -> None:
         if events and isinstance(events[-1], Fault):
             events = events[:-1]  # whether it is one is for the relay to say
-        self._chain.feed(events)
-        return self._chain.waits
+        if not events or self.ended or self.broke:
+            return
+        self.ended = isinstance(events[-1], Finish)
+        self._feed(events)
+        self.broke = not self.ended and (self._chain.waits or self._fault is not None)
+
+    def _feed(self, events: list[Event]) -> None:
+        self._note(self._chain.feed(events))
+
+    def _note(self, events: list[Event]) -> None:
+        if events and isinstance(events[-1], Fault):
+            self._fault = events[-1]
 
 
 class PassThrough:
@@ -164,26 +173,29 @@ class PassThrough:
 
     continues = False
 
-    def __init__(self, relay: Relay, writer: StreamWriter, audit: Audit | None = None) -> None:
+    def __init__(self, relay: Relay, writer: StreamWriter, side: SideReader | None = None) -> None:
         self.spoke = self.over = self.drained = False
         self.last: Event | None = None
         self._relay = relay
         self._writer = writer
-        self._audit = audit
-        self._held = b""  # the end, while it waits for the audit
+        self._side = side
+        self._held = b""  # the end, while it waits for those who look on
 
     def feed(self, data: bytes) -> bytes:
         if self.over:
             return b""
         out = self._relay.feed(data)
+        side = self._side
+        if side is not None and out:
+            side.feed(out)
+            if side.broke:
+                self.over = True
+                return b""
         self._look()
-        audit = self._audit
-        waits = audit is not None and audit.feed(data)
         if self._relay.ended:
             self.over = self.drained = True
-            if audit is not None:
-                if not waits:
-                    audit.finish()
+            if side is not None:
+                side.finish()
                 self._held, out = out, b""
         return out
 
@@ -193,8 +205,11 @@ class PassThrough:
         self._look()
         if error is not None and not self._relay.ended:
             self.last = Fault(error)
-        if self._audit is not None and self.last is None:
-            self._audit.finish()
+        if self._side is not None:
+            if out:
+                self._side.feed(out)
+            if self.last is None:
+                self._side.finish()
             self._held, out = out, b""
         return out
 
@@ -206,9 +221,12 @@ class PassThrough:
         return b""
 
     async def settle(self) -> bytes:
-        if self._audit is not None:
-            await self._audit.settle(self.last)
-        return self._held + (self._writer.feed([self.last]) if self.last is not None else b"")
+        held = self._held
+        if self._side is not None:
+            fault = await self._side.settle(self.last)
+            if fault is not None and self.last is None:
+                self.last, held = fault, b""
+        return held + (self._writer.feed([self.last]) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
         # What goes wrong after the end marker is nobody's business any more.
@@ -391,7 +409,7 @@ class FastPath(Transcode):
         for stage in self._chain.stages:
             if stage is self._scan:
                 seen = shown
-            elif isinstance(stage, Watch) and seen:
+            elif isinstance(stage, WatchStage) and seen:
                 last = stage.feed(seen)[-1]
                 if isinstance(last, Fault):
                     raise last.error

@@ -14,9 +14,10 @@ from __future__ import annotations
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..formats.restoring import Escapes, Restorer
 from ..model import ModelReply, Reasoning, Refusal, Text, ToolUse
+from .stages import Stage
 
 
-class UndoStage:
+class UndoStage(Stage):
     """Gives every block of an answer a `Restorer` of its own. Held is what `Restorer` holds."""
 
     def __init__(self, escapes: Escapes) -> None:

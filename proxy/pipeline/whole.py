@@ -5,12 +5,13 @@ Rules:
 1. An answer that nobody touched goes out in the bytes in which it came, provided they are a JSON object and no error; any other is
    written anew in the client's protocol.
 2. Who works on an answer as aiohttp knows it gets a whole one when all of it has come, as a `web.Response` (`WholeReply`). It is
-   still a `Reply`: whoever stands further out may map it, and its audits see what is sent.
+   still a `Reply`: whoever stands further out may map it, or look on.
 3. Bytes are made when somebody asks for them, and again if what they were made of has changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -26,16 +27,16 @@ from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
 from .exchange import Exchange
 from .heads import USAGE_SOURCE
-from .reply import Batches, Reply
+from .reply import Reply
+from .stages import Batches
 
 JSON: Final = "application/json"
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
-    """The body in which a whole answer goes out, after all stages and audits. Raises the `GatewayError` with which it broke off."""
-    if isinstance(reply, WholeReply) and not reply.stages:
-        if reply.audits:
-            await reply.audited(reply.source.said())
+    """The body in which a whole answer goes out, after all stages. Raises the `GatewayError` with which it broke off."""
+    if isinstance(reply, WholeReply) and not reply.touched:
+        await _show(reply, reply.source.said)
         return reply.source.written()
     if (wire := _passing(exchange, reply)) is not None:
         return await _passed(reply, wire)
@@ -43,25 +44,24 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
-    """The same reply, when all of its answer has come and gone through the stages. The audits wait. Raises the `GatewayError`
-    with which it broke off."""
-    if isinstance(reply, WholeReply) and not reply.stages:
+    """The same reply, when all of its answer has come and gone through the stages. Raises the `GatewayError` with which it broke
+    off."""
+    if isinstance(reply, WholeReply) and not reply.touched:
+        await _show(reply, reply.source.said)
+        reply.stages.clear()
         return reply
-    before, audits, reply.audits = reply.source, reply.audits, []
-    try:
-        if (wire := _passing(exchange, reply)) is not None:
-            known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
-        else:
-            known = Known(exchange, before, answer=await _said(exchange, reply))
-    finally:
-        reply.audits = audits
+    before = reply.source
+    if (wire := _passing(exchange, reply)) is not None:
+        known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
+    else:
+        known = Known(exchange, before, answer=await _said(exchange, reply))
     return WholeReply.become(reply, known)
 
 
 def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
     """What a middleware answers that was given `given`: that reply with another body, or a response of its own.
 
-    If the client's protocol can read it, it is `given` with these bytes, so that those further out and the audits see what the client
+    If the client's protocol can read it, it is `given` with these bytes, so that those further out see what the client
     gets. Else it is the middleware's own answer, and nobody's reply.
     """
     body = _plain_body(response)
@@ -101,7 +101,7 @@ def _aiohttps(response: web.Response) -> list[str]:
 
 def _passing(exchange: Exchange, reply: Reply) -> WireSource | None:
     """The source whose bytes are the answer, if nobody touched it."""
-    wire = None if reply.stages or reply.streamed else reply.wire
+    wire = None if reply.touched or reply.streamed else reply.wire
     return wire if wire is not None and wire.protocol.name == exchange.protocol.name else None
 
 
@@ -118,10 +118,20 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
     check_whole(wire.private, body)
-    if reply.audits:
-        with suppress(GatewayError):  # it may be odd and pass all the same
-            await reply.audited(wire.protocol.read_reply(body))
+    await _show(reply, lambda: wire.protocol.read_reply(body))
     return body
+
+
+async def _show(reply: Reply, said: Callable[[], ModelReply]) -> None:
+    """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them ends it."""
+    chain = reply.chain()
+    if chain is None or not chain.stages:
+        return
+    try:
+        answer = said()
+    except GatewayError:
+        return  # it may be odd and pass all the same
+    await chain.show(answer)
 
 
 async def _said(exchange: Exchange, reply: Reply) -> ModelReply:

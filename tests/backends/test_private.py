@@ -22,10 +22,10 @@ from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.formats import sentinel
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
+from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stages import Chain
 from proxy.pipeline.stream_paths import FastPath, PassThrough, StreamPath, Transcode
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol

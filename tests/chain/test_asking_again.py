@@ -12,7 +12,7 @@ from proxy import EXCHANGE, Middleware, Reply
 from proxy.model import Message, Text
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Ask, Handler
-from proxy.pipeline.reply import Batches
+from proxy.pipeline.stages import Batches
 from proxy.testing import run_chain
 
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'

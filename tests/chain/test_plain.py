@@ -16,6 +16,7 @@ from aiohttp import StreamReader, web
 
 from proxy import ClientFault, GatewayError, Middleware, Reply
 from proxy.errors import BackendFault
+from proxy.pipeline.exchange import EXCHANGE
 from proxy.pipeline.middleware import Handler
 from proxy.support.conversion import ConfigError
 from proxy.testing import WireAnswer, run_chain
@@ -498,7 +499,7 @@ async def test_a_body_that_was_replaced_is_what_the_client_gets(replacing: Any) 
 
 @pytest.mark.parametrize("replacing", REPLACING, ids=lambda f: f.__name__)
 async def test_those_further_out_see_what_the_client_gets(replacing: Any) -> None:
-    """Plain ones, those with hooks, and audits: limits on use count the tokens of an answer that was replaced."""
+    """Plain ones, those with hooks, and who looks on: limits on use count the tokens of an answer that was replaced."""
     seen: list[str] = []
 
     class Watching(Middleware):
@@ -506,22 +507,19 @@ async def test_those_further_out_see_what_the_client_gets(replacing: Any) -> Non
             seen.append("".join(part.text for part in reply.choices[0].parts))
             return reply
 
-    class Auditing(Middleware):
+    class LookingOn(Middleware):
         def declare(self, exchange: Any, reply: Reply) -> None:
             def see(event: Any) -> None:
                 seen.append(getattr(event, "text", ""))
 
-            async def settle(event: Any) -> None:
-                pass
-
-            reply.audit(see, settle)
+            reply.watch(see)
 
     answer = await ask([Watching, replacing])
     assert (text_of(answer), seen) == ("hello!", ["hello!"])
     seen.clear()
-    for chain in ([Auditing, replacing], [replacing, Auditing]):
+    for chain, text in (([LookingOn, replacing], "hello!"), ([replacing, LookingOn], "hello")):
         answer = await ask(chain)
-        assert (text_of(answer), "".join(seen)) == ("hello!", "hello!")
+        assert (text_of(answer), "".join(seen)) == ("hello!", text)
         seen.clear()
     answer = await ask([replacing, replacing, replacing])
     assert text_of(answer) == "hello!!!"
@@ -645,7 +643,13 @@ async def test_an_answer_that_comes_too_late_is_closed() -> None:
             await go.wait()
             reply = await handler(request)
             assert isinstance(reply, Reply)
-            reply.at_end(closed.set)
+            close = reply.source.close
+
+            async def noted() -> None:
+                await close()
+                request[EXCHANGE].at_end(closed.set)  # which is over: it is called at once
+
+            reply.source.close = noted  # type: ignore[method-assign]
             return reply
 
     answer = await ask([shielding, Slow], {"stream": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -29,9 +29,10 @@ from proxy.events import (
     text_block,
 )
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from proxy.pipeline.mapping import MERGED, MapStage
 from proxy.pipeline.middleware import MiddlewareRunner
-from proxy.pipeline.reply import Batches, Reply, RewriteFunction, StaticSource
-from proxy.pipeline.stages import MERGED, MapStage, Sequel
+from proxy.pipeline.reply import Reply, StaticSource
+from proxy.pipeline.stages import Batches, Following, RewriteFunction, Stage, collected
 from tests.strategies import streams
 
 START = Start("id", "m", 1)
@@ -145,23 +146,23 @@ async def test_stages_run_in_the_order_of_declaration() -> None:
     assert Delta(0, "XAbc") in await collect(reply)
 
 
-async def test_collect_sees_the_whole_answer() -> None:
+async def test_the_whole_answer_may_be_rewritten() -> None:
     async def polite(whole: ModelReply) -> ModelReply:
         assert whole.text == "hello"
         return ModelReply(whole.id, whole.model, whole.created, (type(whole.choices[0])((Text("bye"),)),), None)
 
     reply = Reply.of([START, Open(0, BlockKind.TEXT), Delta(0, "hel"), Delta(0, "lo"), Close(0), Finish()])
-    reply.collect(polite)
+    reply.rewrite(collected(polite))
     assert normalise(await collect(reply)) == [START, *text_block(0, "bye"), Finish()]
 
 
-async def test_collect_lets_a_fault_through() -> None:
+async def test_a_fault_is_no_whole_answer() -> None:
     async def never(whole: ModelReply) -> ModelReply:
         raise AssertionError
 
     fault = Fault(ClientFault("no"))
     reply = Reply.of([START, fault])
-    reply.collect(never)
+    reply.rewrite(collected(never))
     assert await collect(reply) == [START, fault]
 
 
@@ -257,7 +258,7 @@ async def test_the_last_event_waits_and_nothing_else_does() -> None:
         return Finish(last.reason, Usage(1, 2))
 
     reply = Reply.of([START, *text_block(0, "a"), Finish("length")])
-    reply.settle(price)
+    reply.finish(price)
     reply.watch(order.append)
     chain = reply.chain()
     assert chain is not None
@@ -272,24 +273,24 @@ async def test_the_last_event_waits_and_nothing_else_does() -> None:
     assert await collect(reply) == [START, *text_block(0, "a"), Finish("length", Usage(1, 2))]
 
 
-class Other(Sequel):
-    """Holds an answer back, and gives another one in its place."""
+class Other(Stage):
+    """Holds the end of an answer back, and gives another one in its place."""
 
     def __init__(self, *batches: list[Event]) -> None:
         self.batches = batches
         self.closed = False
 
+    def declare(self, reply: Reply) -> None:
+        reply.map(self)
+        reply.finish(self.finish)
+
     def feed(self, events: list[Event]) -> list[Event]:
-        if isinstance(events[-1], Finish):
-            self.continues = True
-            return []
-        return events
+        return events[-1:] if isinstance(events[-1], Finish) else events
 
-    def leaves(self, reply: ModelReply) -> bool:
-        return False
+    async def finish(self, last: Event) -> Event | Following:
+        return self.rest() if isinstance(last, Finish) else last
 
-    async def rest(self) -> AsyncGenerator[list[Event], None]:
-        self.continues = False
+    async def rest(self) -> Following:
         try:
             for batch in self.batches:
                 yield list(batch)
@@ -308,12 +309,12 @@ async def test_another_answer_goes_through_the_stages_further_out(inner: bool, o
 
     reply = Reply(StaticSource([Finish("length")]), streamed=True)
     if inner:
-        reply.settle(price)
+        reply.finish(price)
     other = Other(text_block(0, "a"), [*text_block(1, "b"), Finish("stop", Usage(10, 2))], [Finish("length")])
-    reply.resume(other)
+    other.declare(reply)
     reply.watch(seen.append)
     if outer:
-        reply.settle(price)
+        reply.finish(price)
     said = [*text_block(0, "a"), *text_block(1, "b")]
     assert await collect(reply) == [*said, Finish("stop", Usage(10 + outer, 2))]
     assert seen == [*said, Finish("stop", Usage(10, 2))], "and nothing behind the end"
@@ -325,11 +326,13 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
     seen: list[Event] = []
     reply = Reply.of([])
     reply.watch(lambda event: seen.append(START))
-    reply.resume(Other(text_block(0, "a"), text_block(1, "b")))
+    Other(text_block(0, "a"), text_block(1, "b")).declare(reply)
     reply.watch(seen.append)
     chain = reply.chain()
     assert chain is not None
     assert chain.feed([Finish()]) == []
+    assert await chain.settle() == []
+    assert chain.continues
     seen.clear()
     if begun:
         async with aclosing(chain.rest()) as rest:
@@ -343,7 +346,7 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
 async def test_a_whole_answer_may_be_another_one() -> None:
     reply = Reply(StaticSource([START, *text_block(0, "no"), Finish("length")]), streamed=False)
     other = Other([START, *text_block(0, "yes"), Finish()])
-    reply.resume(other)
+    other.declare(reply)
     answer = await reply.whole()
     assert answer.text == "yes"
     assert other.closed
@@ -357,7 +360,7 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
         raise AssertionError("nothing is settled after the end")
 
     reply = Reply(StaticSource([START, *text_block(0, "a"), Finish()]), streamed=False)
-    reply.settle(settled)
+    reply.finish(settled)
     reply.owner = runner(skip=False)
     reply.map(refuse, Kind.TEXT)
     with pytest.raises(ClientFault):
@@ -378,7 +381,7 @@ async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> N
     def reply() -> Reply:
         made = Reply(Whole([]), streamed=False)
         made.map(refuse, Kind.FINISHED_CALL | Kind.CALL | Kind.REASONING)
-        made.settle(estimated, unless=lambda reply: reply.usage is not None)
+        made.finish(estimated, unless=lambda reply: reply.usage is not None)
         made.watch(refuse, unless=lambda reply: reply.usage is not None)  # type: ignore[arg-type]
         return made
 
@@ -417,7 +420,7 @@ async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: b
             raise KeyError("boom")
 
     events: list[Event] = [START, *text_block(0, "a"), Finish()]
-    for declare in (lambda reply: reply.settle(settle), lambda reply: reply.watch(watch)):
+    for declare in (lambda reply: reply.finish(settle), lambda reply: reply.watch(watch)):
         reply = Reply.of(events)
         reply.owner = runner(skip=skip)
         declare(reply)
@@ -429,13 +432,97 @@ async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: b
             assert isinstance(got[-1].error, Defect)
 
 
-def test_what_is_to_be_done_at_the_end_is_done_once() -> None:
-    done: list[str] = []
+def test_who_only_looks_on_leaves_a_reply_untouched() -> None:
+    async def settle(last: Event) -> None:
+        pass
+
+    async def fill(last: Event) -> Event:
+        return last
+
+    async def same(batches: Batches) -> Batches:
+        async for batch in batches:
+            yield batch
+
     reply = Reply.of([])
-    reply.at_end(lambda: done.append("x"))
-    reply.ended()
-    reply.ended()
-    assert done == ["x"]
+    reply.watch(lambda event: None)
+    reply.finish(settle, changes=False)
+    assert not reply.touched
+    changing: list[Callable[[Reply], None]] = [
+        lambda reply: reply.map(lambda event: event, Kind.EDGES),
+        lambda reply: reply.map(Other()),
+        lambda reply: reply.finish(fill),
+        lambda reply: reply.rewrite(same),
+    ]
+    for declare in changing:
+        reply = Reply.of([])
+        declare(reply)
+        assert reply.touched
+
+
+def test_a_function_that_wants_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match="Kind"):
+        Reply.of([]).map(lambda event: event, Kind.NONE)
+
+
+async def test_who_promises_to_change_nothing_does_not() -> None:
+    async def other(last: Event) -> Event:
+        return Finish("length")
+
+    reply = Reply.of([START, Finish()])
+    reply.finish(other, changes=False)
+    assert await collect(reply) == [START, Finish()]
+
+
+async def test_a_rewriting_may_come_before_whatever_changes_the_answer() -> None:
+    seen: list[str] = []
+
+    def notes(name: str) -> RewriteFunction:
+        async def noted(batches: Batches) -> Batches:
+            async for batch in batches:
+                seen.append(name + "".join(event.text for event in batch if isinstance(event, Delta)))
+                yield batch
+
+        return noted
+
+    reply = Reply.of([START, *text_block(0, "a"), Finish()])
+    reply.watch(lambda event: seen.append("watched") if isinstance(event, Delta) else None)
+    reply.map(lambda event: Delta(0, "b") if isinstance(event, Delta) else event, Kind.TEXT)
+    reply.rewrite(notes("last "))
+    reply.rewrite(notes("first "), first=True)
+    await collect(reply)
+    assert seen == ["watched", "first a", "last b"]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("what", ["raises", "refuses", "gives no event"])
+@pytest.mark.parametrize("skip", [True, False])
+async def test_what_takes_the_place_of_the_end_may_break(what: str, skip: bool, streamed: bool) -> None:
+    closed: list[bool] = []
+
+    async def further() -> Following:
+        try:
+            yield text_block(1, "b")
+            raise ClientFault("no") if what == "refuses" else KeyError("boom")
+        finally:
+            closed.append(True)
+
+    async def go_on(last: Event) -> Event | Following:
+        return further() if what != "gives no event" else 7  # type: ignore[return-value]
+
+    reply = Reply(StaticSource([START, *text_block(0, "a"), Finish()]), streamed=streamed)
+    reply.owner = runner(skip=skip)
+    reply.finish(go_on)
+    got = await collect(reply)
+    *said, last = got
+    assert said == [START, *text_block(0, "a"), *([] if what == "gives no event" else text_block(1, "b"))]
+    assert closed == ([] if what == "gives no event" else [True])
+    if what == "refuses":
+        assert last == Fault(ClientFault("no"))
+    elif skip:
+        assert last == Finish()
+    else:
+        assert isinstance(last, Fault)
+        assert isinstance(last.error, Defect)
 
 
 # --- calls that are given out while they come (R6.13) -------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -14,10 +13,12 @@ from proxy.backends.private import NOTHING
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Folding, Kind
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
-from proxy.model import Message, ModelReply, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
+from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
+from proxy.pipeline.mapping import MapStage
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stages import Chain, MapStage, Sequel, Settle, Stage, Watch
+from proxy.pipeline.stages import FinishStage, Stage, WatchStage
 from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
 from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.protocols.base import WriteOptions
@@ -77,10 +78,10 @@ def pair(
             offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
         )
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
-        stages: list[Stage | Settle] = [Watch(before.feed, None), *([scan] if scanned else []), edges]
+        stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
         write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
         writer = ChatWriter(write) if client == "chat" else ResponsesWriter(write)
-        return ChatReader(FRAME_BYTES), Chain([*stages, Watch(after.feed, None)]), writer, before, after
+        return ChatReader(FRAME_BYTES), Chain([*stages, WatchStage(after.feed, None)]), writer, before, after
 
     reader, chain, writer, *seen = parts()
     plain = (Transcode(reader, chain, writer), seen[0], seen[1])
@@ -192,21 +193,18 @@ def test_who_wants_text_shuts_the_gate() -> None:
         OfferedTools((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
     )
 
-    class Later(Sequel):
+    class Own(Stage):
         def feed(self, events: list[Event]) -> list[Event]:
             return events
 
-        def leaves(self, reply: ModelReply) -> bool:
-            return True
+    class Later(Own):
+        passes_text = True
 
-        async def rest(self) -> AsyncGenerator[list[Event], None]:
-            yield []
-
-    fine: list[Stage | Settle] = [
+    fine: list[Stage | FinishStage] = [
         scan,
         Later(),
-        Watch(lambda event: None, None),
-        Settle(settle, None),
+        WatchStage(lambda event: None, None),
+        FinishStage(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
     ]
     assert text_may_pass(Chain(fine))
@@ -214,10 +212,6 @@ def test_who_wants_text_shuts_the_gate() -> None:
     for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
         assert not text_may_pass(Chain([*fine, MapStage(same, kind, None)]))
     assert not text_may_pass(Chain([*fine, scan]))
-
-    class Own:
-        def feed(self, events: list[Event]) -> list[Event]:
-            return events
 
     assert not text_may_pass(Chain([Own()]))
 
@@ -231,7 +225,7 @@ def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
             raise ClientFault("No such words.")
 
     write = WriteOptions(request=REQUEST, created=1)
-    chain = Chain([Watch(refuse, runner(skip=False))])
+    chain = Chain([WatchStage(refuse, runner(skip=False))])
     gated = FastPath(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):

@@ -145,5 +145,5 @@ async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
         assert stage.leaves(answer) is leaves
     reply = Reply.of([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"<\/tool_call>"), Close(1), Finish()])
     reply.streamed = False
-    reply.scan(stage)
+    reply.map(stage)
     assert (await reply.whole()).choices[0].parts == (Text("</tool_call>"),)

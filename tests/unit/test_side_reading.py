@@ -1,4 +1,4 @@
-"""Audits see an answer to its end and change no byte of it, in every path."""
+"""Who only looks on sees an answer to its end and changes no byte of it, in every path; and may end it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import BackendFault
+from proxy.errors import BackendFault, ClientFault
 from proxy.events import Delta, Event, Fault, Finish, Kind
 from proxy.model import Message, ModelRequest, Text
+from proxy.pipeline.chain import Chain
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.relay import Relay
-from proxy.pipeline.stages import Chain, Settle, Watch
-from proxy.pipeline.stream_paths import Audit, PassThrough
+from proxy.pipeline.stages import FinishStage, WatchStage
+from proxy.pipeline.stream_paths import PassThrough, SideReader
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
@@ -26,6 +27,7 @@ from proxy.registry import registries
 from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads
 from tests.e2e.conftest import USER, post, serving, upstream_config
+from tests.unit.test_reply import runner
 
 FRAME_BYTES = 4096
 WRITE = WriteOptions(request=ModelRequest("m", (Message("user", (Text("hi"),)),)), created=1)
@@ -34,7 +36,7 @@ END = re.compile(rb"data: ?\[DONE\]")
 
 
 class Seen:
-    """What an audit saw: the text, and the events for which it was asked to wait."""
+    """What was seen: the text, and the events at which it waited."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -50,16 +52,13 @@ class Seen:
 
 
 async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault | None = None) -> tuple[bytes, bytes]:
-    """What goes out of these bytes: before the audit has settled, and after."""
-    audit = None
+    """What goes out of these bytes: before who looks on has done with the last event, and after."""
+    side = None
     if seen is not None:
-
-        async def settle(last: Event) -> Event:
-            await seen.settle(last)
-            return last
-
-        audit = Audit(ChatReader(FRAME_BYTES), Chain([Watch(seen.see, None), Settle(settle, None)]))
-    path = PassThrough(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), audit)
+        owner = runner(skip=False)
+        stages = [WatchStage(seen.see, owner), FinishStage(seen.settle, owner, changes=False)]
+        side = SideReader(ChatReader(FRAME_BYTES), Chain(stages))
+    path = PassThrough(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), side)
     out = b""
     for piece in pieces:
         out += path.feed(piece)
@@ -72,11 +71,13 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
 
 @settings(max_examples=200)
 @given(stream=reads())
-def test_law_an_audit_changes_no_byte(stream: list[bytes]) -> None:
+def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
     plain = b"".join(asyncio.run(passed(stream, None)))
-    audited = b"".join(asyncio.run(passed(stream, seen)))
-    assert plain == audited or (plain.startswith(audited) and END.search(audited))  # what follows the end may be lost
+    seen_too = b"".join(asyncio.run(passed(stream, seen)))
+    assert plain == seen_too or (
+        plain.startswith(seen_too) and END.search(seen_too)
+    )  # what follows the end may be lost
     assert len(seen.last) <= 1
 
 
@@ -93,7 +94,7 @@ USAGE = frame({**chunk({}), "choices": [], "usage": {"prompt_tokens": 7, "comple
     ],
     ids=["in one read", "frame by frame", "without a marker"],
 )
-async def test_the_end_waits_until_the_audit_has_settled(pieces: list[bytes]) -> None:
+async def test_the_end_waits_for_who_looks_on(pieces: list[bytes]) -> None:
     seen = Seen()
     before, after = await passed(pieces, seen)
     assert DONE not in before
@@ -144,12 +145,13 @@ def turn(asked: Asked) -> Answer:
     return Answer([orjson.dumps(BODY)], headers={"Content-Type": "application/json"})
 
 
-class Audits(Middleware):
+class LooksOn(Middleware):
     seen: list[Seen]
 
     def declare(self, exchange: Any, reply: Any) -> None:
         self.seen.append(Seen())
-        reply.audit(self.seen[-1].see, self.seen[-1].settle)
+        reply.watch(self.seen[-1].see)
+        reply.finish(self.seen[-1].settle, changes=False)
 
 
 class Loud(Middleware):
@@ -160,26 +162,104 @@ class Loud(Middleware):
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("touched", [False, True], ids=["untouched", "touched"])
-async def test_through_the_gateway(stream: bool, touched: bool) -> None:
+@pytest.mark.parametrize("chain", [["looks"], ["looks", "loud"], ["loud", "looks"]], ids=" ".join)
+async def test_through_the_gateway(stream: bool, chain: list[str]) -> None:
+    """It sees the answer as it is at its place in the chain, and the client gets what it would get without."""
     plugins = registries()
-    audits = type("Here", (Audits,), {"seen": []})
-    plugins.middlewares.register("audits", audits)
+    looks = type("Here", (LooksOn,), {"seen": []})
+    plugins.middlewares.register("looks", looks)
     plugins.middlewares.register("loud", Loud)
     script: list[Script] = [turn, turn]
     async with Upstream(script) as upstream:
         bodies = []
-        for audited in (False, True):
-            # An audit sees what the client gets, wherever it stands in the chain.
-            chain = [*(["loud"] if touched else []), *(["audits"] if audited else []), "forwarding"]
-            config = upstream_config(upstream.url, chain=chain)
+        for names in ([name for name in chain if name != "looks"], chain):
+            config = upstream_config(upstream.url, chain=[*names, "forwarding"])
             async with serving(config, plugins) as server:
                 options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
                 bodies.append((await post(server, {"messages": USER, **options})).body)
-    (seen,) = audits.seen  # type: ignore[attr-defined]
+    (seen,) = looks.seen  # type: ignore[attr-defined]
     assert b'"timings"' in bodies[0]  # what the server says beside is passed on, touched or not
-    if not touched:
-        assert bodies[0] == bodies[1]
-    assert seen.text == ("A" if touched else "a")
+    assert masked(bodies[0]) == masked(bodies[1])
+    assert bodies[0] == bodies[1] or "loud" in chain
+    assert seen.text == ("A" if chain == ["looks", "loud"] else "a")
     (last,) = seen.last
     assert last.usage.total_tokens == (9 if stream else 8)
+
+
+def masked(body: bytes) -> bytes:
+    """Without the id and the time of an answer that is written anew."""
+    return re.sub(rb'"(id|created)":("[^"]*"|\d+)', b"", body)
+
+
+class Refuses(Middleware):
+    """Looks on, and ends the answer: at some text, or at the end of it."""
+
+    at = "text"
+    error: Exception = KeyError("boom")
+
+    def declare(self, exchange: Any, reply: Any) -> None:
+        if self.at == "text":
+            reply.watch(self.see)
+        else:
+            reply.finish(self.settle, changes=False)
+        reply.finish(self.later, changes=False)
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Delta):
+            raise self.error
+
+    async def settle(self, last: Event) -> None:
+        raise self.error
+
+    async def later(self, last: Event) -> None:
+        """The end is parked here, also if it is a fault."""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("at", ["text", "end"])
+@pytest.mark.parametrize(
+    ("error", "on_failure", "status", "code"),
+    [
+        (KeyError("boom"), "fail", 500, "internal_error"),
+        (KeyError("boom"), "skip", 200, None),
+        (ClientFault("No such words.", code="invalid_value"), "skip", 400, "invalid_value"),
+    ],
+    ids=["breaks", "is skipped", "refuses"],
+)
+async def test_who_looks_on_may_end_an_answer_that_passes(
+    stream: bool, at: str, error: Exception, on_failure: Any, status: int, code: str | None
+) -> None:
+    plugins = registries()
+    plugins.middlewares.register("refuses", type("Here", (Refuses,), {"at": at, "error": error}))
+    script: list[Script] = [turn]
+    async with Upstream(script) as upstream:
+        entry = {"use": "refuses", "on_failure": on_failure}
+        async with serving(upstream_config(upstream.url, chain=[entry, "forwarding"]), plugins) as server:
+            answer = await post(server, {"messages": USER, "stream": stream})
+    said = (
+        [frame["error"]["code"] for frame in answer.frames() if "error" in frame]
+        if answer.status == 200 and stream
+        else []
+    )
+    if stream and code is not None and said:
+        assert said == [code]  # something had gone out already
+        assert answer.body.endswith(DONE)
+    else:
+        assert answer.status == status
+        assert (orjson.loads(answer.body)["error"]["code"] if status != 200 else None) == code
+    if code is None:
+        assert b'"timings"' in answer.body
+
+
+async def test_what_breaks_in_the_first_read_becomes_a_status() -> None:
+    seen = Seen()
+    seen.see = refuse  # type: ignore[method-assign,assignment]
+    before, after = await passed([TEXT + frame(chunk({}, "stop")) + DONE], seen)
+    assert before == b""
+    assert b"No such words." in after
+    assert isinstance(seen.last[0], Fault)
+
+
+def refuse(event: Event) -> None:
+    if isinstance(event, Delta):
+        raise ClientFault("No such words.")

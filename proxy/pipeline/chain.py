@@ -1,0 +1,155 @@
+"""How the stages of an answer run.
+
+Rules:
+
+1. They run in one order, that of the list: innermost first.
+2. Neighbours that do not wait are a `Chain`, which is fed from within the callback that reads. Only the last event may wait there.
+3. A `RewriteStage` stands between two chains, and then all are generators over batches (`run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from ..events import Event, Fault, Finish, fold, unfold
+from ..model import ModelReply
+from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
+
+
+class Chain:
+    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event comes to."""
+
+    def __init__(self, stages: Sequence[Stage | FinishStage]) -> None:
+        self.stages = stages
+        self._parked: Event | None = None
+        self._following: Following | None = None
+        self._at = 0  # the stage at which the last event waits
+        self._behind = 0  # the stage behind the one that goes on with something else
+
+    @property
+    def waits(self) -> bool:
+        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
+        return self._parked is not None or self._following is not None
+
+    @property
+    def continues(self) -> bool:
+        """What is still to come may take as long as an answer does."""
+        return self._following is not None
+
+    def feed(self, events: list[Event], at: int = 0) -> list[Event]:
+        """What becomes of these events, from the stage number `at` on."""
+        for index in range(at, len(self.stages)):
+            if not events:
+                break
+            stage = self.stages[index]
+            if not isinstance(stage, FinishStage):
+                events = stage.feed(events)
+            elif isinstance(events[-1], Finish | Fault):
+                self._parked, self._at = events[-1], index
+                events = events[:-1]
+        return events
+
+    async def settle(self) -> list[Event]:
+        """What becomes of the last event, if that waits. Afterwards something else may come in its place (`continues`)."""
+        events: list[Event] = []
+        while self._parked is not None:
+            stage = self.stages[self._at]
+            assert isinstance(stage, FinishStage)
+            given, self._parked = await stage.finish(self._parked), None
+            if isinstance(given, Event):
+                events += self.feed([given], self._at + 1)
+            else:
+                self._following = given
+        return events
+
+    async def rest(self) -> AsyncGenerator[list[Event], None]:
+        """What comes in place of the last event, as it comes. Afterwards another last event may wait."""
+        assert self._following is not None
+        following, self._following = self._following, None
+        self._behind = self._at + 1
+        async with aclosing(following) as batches:
+            async for batch in batches:
+                out = self.feed(batch, self._behind)
+                if out:
+                    yield out
+                if self.waits or (out and isinstance(out[-1], Finish | Fault)):
+                    return
+
+    def give_up(self, fault: Fault) -> list[Event]:
+        """What becomes of `fault`, with which `rest` is over before its end."""
+        if self._following is not None:  # it has not even begun
+            self._behind, self._following = self._at + 1, None
+        return self.feed([fault], self._behind)
+
+    async def through(self, batches: Batches) -> Batches:
+        """What becomes of a stream."""
+        async for batch in batches:
+            if batch := self.feed(batch):
+                yield batch
+            while self.waits:
+                if batch := await self.settle():
+                    yield batch
+                if self.continues:
+                    async with aclosing(self.rest()) as rest:
+                        async for batch in rest:
+                            yield batch
+
+    async def whole(self, reply: ModelReply) -> ModelReply:
+        """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
+        events = await self._events_of(reply)
+        return reply if events is None else fold(events)
+
+    async def show(self, reply: ModelReply) -> None:
+        """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""
+        events = await self._events_of(reply)
+        if events and isinstance(events[-1], Fault):
+            raise events[-1].error
+
+    async def _events_of(self, reply: ModelReply) -> list[Event] | None:
+        """What becomes of the events of a whole answer; None if no stage has anything to do with it."""
+        first = next((number for number, stage in enumerate(self.stages) if not stage.leaves(reply)), None)
+        if first is None:
+            return None
+        events = self.feed(unfold(reply), first)
+        if self.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
+            events += await self.settle()
+            while self.continues:
+                async with aclosing(self.rest()) as rest:
+                    events += [event async for batch in rest for event in batch]
+                events += await self.settle()
+        return events
+
+
+async def run(stages: Sequence[AnyStage], batches: Batches) -> AsyncGenerator[list[Event], None]:
+    """What becomes of a stream, up to its `Finish` or `Fault`.
+
+    Whoever may leave before the end must close it; then every stage is closed, outermost first, before this returns.
+    """
+    made = [batches]
+    for part in _parts(stages):
+        batches = part.rewritten(batches) if isinstance(part, RewriteStage) else part.through(batches)
+        made.append(batches)
+    try:
+        async for batch in batches:
+            yield batch
+            if batch and isinstance(batch[-1], Finish | Fault):
+                return
+    finally:
+        for batches in reversed(made):
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+
+def _parts(stages: Sequence[AnyStage]) -> Iterator[Chain | RewriteStage]:
+    together: list[Stage | FinishStage] = []
+    for stage in stages:
+        if not isinstance(stage, RewriteStage):
+            together.append(stage)
+            continue
+        if together:
+            yield Chain(together)
+            together = []
+        yield stage
+    if together:
+        yield Chain(together)

@@ -1,0 +1,184 @@
+"""The stage of `Reply.map` and `on_event`: one function over the events of the kinds that it wants.
+
+Rules:
+
+1. With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
+   object comes back the held events go on as they came (very many fragments as fewer).
+2. What is held is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ..errors import BackendFault
+from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Opaque, Open, Start, extra_of, is_live
+from ..model import ModelReply, Reasoning, Refusal, Text, ToolUse
+from ..model import Opaque as OpaquePart
+from .stages import Owner, Stage, broken
+
+MERGED: Final = 256
+"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand fragments, which
+all go on at once in the end, others must not have to wait for each."""
+
+HELD_CHARS: Final = 16 * 1024 * 1024
+"""Arguments of calls that are held until they are whole; more ends the answer."""
+
+MapFunction = Callable[[Event], Event | Iterable[Event] | None]
+
+_KIND_OF_BLOCK = {
+    BlockKind.TEXT: Kind.TEXT,
+    BlockKind.REFUSAL: Kind.TEXT,
+    BlockKind.REASONING: Kind.REASONING,
+    BlockKind.TOOL_CALL: Kind.CALL,
+}
+_KINDS_OF_PART: Mapping[type, Kind] = {
+    Text: Kind.TEXT,
+    Refusal: Kind.TEXT,
+    Reasoning: Kind.REASONING,
+    ToolUse: Kind.CALL | Kind.FINISHED_CALL,
+    OpaquePart: Kind.OPAQUE,
+}
+
+
+class MapStage(Stage):
+    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported under the name of
+    the middleware and ends the stream with a `Fault`, or switches the stage off (`on_failure: skip`)."""
+
+    def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
+        self.wants = wants
+        self.passes_text = not wants & (Kind.TEXT | Kind.REASONING)
+        self._function = function
+        self._owner = owner
+        self._kinds: dict[int, Kind] = {}
+        self._held: dict[int, list[Event]] = {}
+        self._held_chars = 0
+        self._single: dict[int, int] = {}  # fragments of a held call since some were made one
+        self._passes = live
+        self._passed: set[int] = set()  # of those in `_held`, what went on already
+        self._on = True
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        if Kind.EDGES in self.wants:
+            return False
+        return not any(self.wants & _KINDS_OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        if not self._on:
+            return events
+        out: list[Event] = []
+        for index, event in enumerate(events):
+            try:
+                self._one(event, out)
+            except Exception as error:
+                fault = broken(self._owner, error)
+                if fault is not None:
+                    out.append(fault)
+                    return out
+                self._on = False
+                for block, held in self._held.items():
+                    if block not in self._passed:
+                        out += held
+                self._held.clear()
+                if not (out and out[-1] is event):
+                    out.append(event)
+                return out + events[index + 1 :]
+        return out
+
+    def _one(self, event: Event, out: list[Event]) -> None:
+        kind = self._kind(event)
+        if kind is Kind.CALL and Kind.FINISHED_CALL in self.wants:
+            self._call(event, out)
+        elif kind in self.wants:
+            self._give(self._function(event), out)
+        else:
+            out.append(event)
+
+    def _kind(self, event: Event) -> Kind:
+        match event:
+            case Delta():
+                return self._kinds[event.block]
+            case Open():
+                kind = self._kinds[event.block] = _KIND_OF_BLOCK[event.kind]
+                return kind
+            case Close():
+                return self._kinds[event.block]
+            case Start() | Finish() | Fault():
+                return Kind.EDGES
+            case Opaque():
+                return Kind.OPAQUE
+            case _:
+                raise TypeError(f"{type(event).__name__} has no place in a stream")
+
+    def _call(self, event: Event, out: list[Event]) -> None:
+        match event:
+            case Open():
+                self._held[event.block] = [event]
+                self._single[event.block] = 0
+                if self._passes and is_live(event):
+                    self._passed.add(event.block)
+                    out.append(event)
+            case Delta():
+                held = self._held[event.block]
+                held.append(event)
+                self._single[event.block] += 1
+                if self._single[event.block] == MERGED:
+                    self._single[event.block] = 0
+                    _merge(held)
+                self._held_chars += len(event.text)
+                if self._held_chars > HELD_CHARS:
+                    raise BackendFault(
+                        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
+                        code="upstream_invalid_response",
+                    )
+                if event.block in self._passed:
+                    out.append(event)
+            case Close():
+                held = self._held[event.block]
+                call = _finished(held, event)
+                self._held_chars -= len(call.use.arguments)
+                if call.source == "" and call.status == "truncated" and event.block not in self._passed:
+                    del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
+                    return
+                result = self._function(call)
+                del self._held[event.block]
+                if event.block in self._passed:
+                    self._passed.remove(event.block)
+                    out.append(event)
+                elif result is call:
+                    out += held
+                    out.append(event)
+                else:
+                    self._give(result, out)
+
+    def _give(self, result: Event | Iterable[Event] | None, out: list[Event]) -> None:
+        if result is None:
+            return
+        if isinstance(result, Call):
+            out += result.events()
+        elif isinstance(result, Event):
+            out.append(result)
+        else:
+            for event in result:
+                self._give(event, out)
+
+
+def _merge(held: list[Event]) -> None:
+    """Make one fragment of the last `MERGED`, if they are nothing but text."""
+    last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
+    if len(last) == MERGED:
+        held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
+
+
+def _finished(held: list[Event], closed: Close) -> Call:
+    """The call that these events and its `Close` amount to."""
+    opened = held[0]
+    assert isinstance(opened, Open)
+    arguments = "".join(delta.text for delta in held if isinstance(delta, Delta))
+    name, call_id = opened.name or "", opened.call_id or ""
+    use = ToolUse(call_id, name, arguments, opened.call_kind, opened.namespace, extra=extra_of(opened, closed))
+    source = "" if is_live(opened) else opened.extra.get("source")
+    return Call(closed.block, use, choice=opened.choice, status=closed.status, source=source)
