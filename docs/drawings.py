@@ -58,7 +58,7 @@ OUT: Final = (
     Step("proxy.targets.beginning", "waits until the server has said something"),
     Step("proxy.pipeline.stream_paths", "takes the bytes"),
     Step("proxy.protocols.chat.reader", "reads them as events"),
-    Step("proxy.pipeline.stages", "runs what the middlewares declared"),
+    Step("proxy.pipeline.chain", "runs what the middlewares declared"),
     Step("proxy.pipeline.scanning", "shows text to the scanner"),
     Step("proxy.judging.judge", "decides what a block is"),
     Step("proxy.judging.assembly", "makes calls of its fields"),
