@@ -25,10 +25,12 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
-from proxy.pipeline.scanning import ScanStage, not_taught
+from proxy.pipeline.scanners import not_taught
+from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import Unopened
 from proxy.schemas.schema import ToolSchema, ToolSchemas
+from proxy.targets.attempts import Attempts
 
 
 class Transformation(Middleware):
@@ -103,7 +105,7 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
         return None
 
     def asked() -> tuple[str, ModelRequest] | None:
-        return getattr(reply.source, "asked", None)  # of a server; other sources have no next answer
+        return reply.source.asked if isinstance(reply.source, Attempts) else None  # others have no next answer
 
     return Unopened(
         route.config.model,

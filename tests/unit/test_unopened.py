@@ -32,7 +32,7 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.observability.telemetry import Metrics
-from proxy.pipeline import scanning
+from proxy.pipeline import scanners
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
@@ -213,7 +213,7 @@ def plain(text: str, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS
 
 @pytest.fixture(params=[Python, CallScanner], ids=["python", "chosen"])
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "build_scanner", partial(build_scanner, scanner=request.param))
+    monkeypatch.setattr(scanners, "build_scanner", partial(build_scanner, scanner=request.param))
 
 
 each_twin = pytest.mark.usefixtures("twin")

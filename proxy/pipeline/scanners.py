@@ -1,0 +1,134 @@
+"""The scanners that read the texts of one reply, each with its judge.
+
+One for each of several answers (`choice`). They number their blocks in ranges of their own; blocks of the backend keep their numbers below all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Final
+
+from ..config import LimitsConfig, RouteOptions
+from ..events import Event
+from ..fastparse import CallScanner
+from ..formats.base import ToolFormat
+from ..formats.recognition import recognising
+from ..judging.ids import CallIds
+from ..judging.judge import Judge
+from ..judging.recognised import Schemas
+from ..model import Message
+from ..scan._grammar import Grammar, without_calls
+from ..scanner import build_scanner, triggers
+from .exchange import OfferedTools
+from .unopened import Pair, in_sight
+
+_PER_CHOICE: Final = 1 << 32
+_NOTHING: Final = Grammar(shapes=())
+
+
+@lru_cache(maxsize=256)
+def not_taught(tool_format: ToolFormat) -> ToolFormat:
+    """The format of a route where it was not taught: nothing is looked for but what is recognised anyway."""
+    return replace(tool_format, grammar=_NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was wrong."""
+
+    count: Callable[[str], object]
+    label: Callable[[str, str], object] = lambda name, label: None
+    near: Callable[[int, str], None] | None = None
+
+
+_UNCOUNTED: Final = Counters(lambda name: None)
+
+
+class ScannerFactory:
+    """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no tool is on offer, nothing
+    is a call, and only reasoning and framing are found. `schemas` has the checkers for the tools."""
+
+    def __init__(
+        self,
+        offer: OfferedTools,
+        options: RouteOptions,
+        limits: LimitsConfig,
+        *,
+        incremental: bool = False,
+        history: Sequence[Message] = (),
+        schemas: Schemas | None = None,
+    ) -> None:
+        grammar = offer.format.grammar
+        self.grammar = recognising(grammar, options.recognise) if offer.tools else without_calls(grammar)
+        self.options = options
+        self._offer = offer
+        self._limits = limits
+        self._incremental = incremental
+        self._history = history
+        self._schemas = schemas
+
+    @property
+    def markers(self) -> tuple[str, ...] | None:
+        """What has to stand in a text for it to be more than text; None if that cannot be said."""
+        return triggers(self.grammar, self.options.reasoning)
+
+    @property
+    def calls_inside(self) -> bool:
+        """Calls in thoughts count."""
+        return self.options.reasoning.scan_calls or self.grammar.calls_in_reasoning
+
+    def make(
+        self,
+        choice: int,
+        counters: Counters,
+        *,
+        trim: bool,
+        inside: Pair | None,
+        called: bool | None = None,
+        first_block: int | None = None,
+    ) -> tuple[CallScanner, Judge]:
+        """What reads an answer. `inside`: the tags that it begins inside of. `called`: the server itself has made a call before this text, out of a
+        thought or not; then only thoughts are looked for. `first_block`: another scanner has read some of it and numbered so far."""
+        grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
+        if called is not None:
+            grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
+            options = replace(options, reasoning=replace(options.reasoning, preopened=called))
+        judge = self._judge(choice, options, counters, self._schemas)
+        scanner = build_scanner(
+            grammar,
+            judge,
+            options,
+            self._limits,
+            choice=choice,
+            first_block=begins if first_block is None else first_block,
+            incremental=self._incremental,
+            trim=trim,
+            inside=inside,
+        )
+        return scanner, judge
+
+    def plainly(self, text: str) -> list[Event]:
+        """What comes of a text that begins with what is said. Nothing is counted."""
+        judge = self._judge(0, self.options, _UNCOUNTED, None)
+        scanner = build_scanner(
+            in_sight(self.grammar, self.options.reasoning), judge, self.options, self._limits, trim=False
+        )
+        return [*scanner.feed(text), *scanner.finish()]
+
+    def _judge(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> Judge:
+        offer = self._offer
+        return Judge(
+            offer.known,
+            choice=offer.choice,
+            parallel=offer.parallel,
+            options=options,
+            limits=self._limits,
+            count=counters.count,
+            label=counters.label,
+            near=None if counters.near is None else partial(counters.near, choice),
+            ids=CallIds(self._history),
+            schemas=schemas,
+        )
