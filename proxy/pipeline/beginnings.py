@@ -41,12 +41,15 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers = tuple(opener for opener, _ in pairs)
         self._factory = factory
         self._room = room
         self._kept: list[Event] = []
         self._thought: set[int] = set()  # answers of which the server itself has set thoughts apart
         self._called: set[int] = set()  # and those of which it has set calls apart
+
+    @property
+    def _openers(self) -> tuple[str, ...]:
+        return tuple(opener for opener, _ in self._pairs)
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
@@ -88,9 +91,9 @@ class Beginnings:
         for choice, pieces in texts.items():
             text = "".join(pieces)
             if choice not in self._thought and text.strip(SPACE):
-                self._foresee_one(choice, text, truncated=reason_of(last, choice) == "length")
+                self._foresee_one(choice, text, last)
 
-    def _foresee_one(self, choice: int, text: str, *, truncated: bool) -> None:
+    def _foresee_one(self, choice: int, text: str, last: Finish) -> None:
         learned = self._unopened.pair
         opens = learned is not None and text.lstrip(SPACE).startswith(self._openers)
         if learned is not None and not opens and self._closes(text, learned):
@@ -101,7 +104,7 @@ class Beginnings:
         if pair is not None:
             self.inside[choice] = pair
             self._unopened.found(pair, "moved")
-        elif learned is not None and (opens or not truncated):
+        elif learned is not None and (opens or reason_of(last, choice) != "length"):
             self._unopened.wrong(learned)
 
     # --- streams --------------------------------------------------------------------------------------------------------

@@ -106,9 +106,16 @@ class Chain:
         if events and isinstance(events[-1], Fault):
             raise events[-1].error
 
+    def _first_concerned(self, reply: ModelReply) -> int | None:
+        """The number of the first stage that would not leave a whole answer as it is; None if none would not."""
+        for number, stage in enumerate(self.stages):
+            if not stage.leaves(reply):
+                return number
+        return None
+
     async def _events_of(self, reply: ModelReply) -> list[Event] | None:
         """What becomes of the events of a whole answer; None if no stage has anything to do with it."""
-        first = next((number for number, stage in enumerate(self.stages) if not stage.leaves(reply)), None)
+        first = self._first_concerned(reply)
         if first is None:
             return None
         events = self.feed(unfold(reply), first)

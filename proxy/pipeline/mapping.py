@@ -48,7 +48,6 @@ class MapStage(Stage):
 
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
         self.wants = wants
-        self.passes_text = not wants & (Kind.TEXT | Kind.REASONING)
         self._function = function
         self._owner = owner
         self._kinds: dict[int, Kind] = {}
@@ -58,6 +57,11 @@ class MapStage(Stage):
         self._passes = live
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
+
+    @property
+    def passes_text(self) -> bool:
+        """See `Stage`."""
+        return not self.wants & (Kind.TEXT | Kind.REASONING)
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`."""

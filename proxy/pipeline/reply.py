@@ -71,7 +71,10 @@ class Reply(web.StreamResponse):
     @property
     def touched(self) -> bool:
         """Some stage changes the answer, so its bytes have to be written anew."""
-        return any(stage.changes for stage in self.stages)
+        for stage in self.stages:  # noqa: SIM110  # asked for each answer: a generator costs more than the question
+            if stage.changes:
+                return True
+        return False
 
     def plain_head(self, header: str) -> bool:
         """Nobody asked for anything in its head but that header."""
@@ -139,7 +142,7 @@ class Reply(web.StreamResponse):
         if isinstance(function, Stage):
             self.stages.append(function)
             return
-        if not wants:
+        if wants is Kind.NONE:
             raise TypeError("a function that is mapped has to want something: give a `Kind`, e.g. Kind.TEXT")
         self.stages.append(MapStage(function, wants, self.owner, live=live))
 

@@ -12,7 +12,6 @@ How they run is `proxy.pipeline.chain`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
@@ -45,16 +44,22 @@ class Owner(Protocol):
         """What the client gets to see of it."""
 
 
-class Stage(ABC):
-    """A step that works on events without waiting. `changes`: it may, so the answer's bytes have to be made of what it gives. `passes_text`:
-    what follows in a block of text or reasoning may go by it unseen, or be shown late and as one."""
+class Stage:
+    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes have to be made of what it
+    gives. `passes_text`: what follows in a block of text or reasoning may go by it unseen, or be shown late and as one."""
+
+    # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
 
     changes: bool = True
-    passes_text: bool = False
 
-    @abstractmethod
+    @property
+    def passes_text(self) -> bool:
+        """See the class."""
+        return False
+
     def feed(self, events: list[Event]) -> list[Event]:
         """What becomes of these events, which one read brought. What it holds back it has to give out at the last event."""
+        raise NotImplementedError
 
     def leaves(self, reply: ModelReply) -> bool:
         """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if they never
@@ -121,13 +126,11 @@ class FinishStage:
             given = await self._function(last)
             if not self.changes:
                 return last
+            if isinstance(given, Event):
+                return given
             if isinstance(given, AsyncGenerator):
                 return self._following(given, last)
-            if not isinstance(given, Event):
-                raise TypeError(
-                    f"what is given for the last event is a {type(given).__name__}, no event and no generator"
-                )
-            return given
+            raise TypeError(f"what is given for the last event is a {type(given).__name__}, no event and no generator")
         except Exception as error:
             return broken(self._owner, error) or last
 
