@@ -104,12 +104,27 @@ class Exchange:
             self._call_endings()
 
     async def end(self) -> None:
-        """It is over: call what `at_end` was given, and close every reply that came up; also those that come from now on, then."""
+        """It is over: call what `at_end` was given, and close every reply that came up, also those behind one that cannot be closed or at
+        which this is cancelled. Empties the list: they know the exchange, and only the collector could free a circle."""
         self.over = True
         if self.endings:
             self._call_endings()
-        if self.replies:
-            await self._close_replies()
+        while self.replies:
+            reply = self.replies.pop(0)
+            self.record.waited += reply.waited_s
+            try:
+                await reply.close()
+            except BaseException:
+                await self.end()
+                raise
+
+    def note(self, reply: Reply) -> bool:
+        """See `replies`. True if `end` has to be called for it: it came when the exchange was over, out of a middleware that did not let itself
+        be cancelled."""
+        if reply in self.replies:
+            return False
+        self.replies.append(reply)
+        return self.over
 
     def _call_endings(self) -> None:
         while self.endings:
@@ -117,25 +132,6 @@ class Exchange:
                 self.endings.pop()()
             except Exception:
                 LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
-
-    async def _close_replies(self) -> None:
-        """Also those behind one that cannot be closed or at which this is cancelled. Empties the list: they know the exchange, and only the
-        collector could free a circle."""
-        reply = self.replies.pop(0)
-        self.record.waited += reply.waited_s
-        try:
-            await reply.close()
-        finally:
-            if self.replies:
-                await self._close_replies()
-
-    async def note(self, reply: Reply) -> None:
-        """See `replies`. One that comes when the exchange is over, out of a middleware that did not let itself be cancelled, nobody else would
-        close."""
-        if reply not in self.replies:
-            self.replies.append(reply)
-            if self.over:
-                await self._close_replies()
 
     def write_options(self) -> WriteOptions:
         """How this answer is written: the same for whoever asks, on the wire or for the store."""

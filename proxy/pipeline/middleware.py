@@ -194,8 +194,8 @@ class MiddlewareRunner:
             response = await self.middleware(request, watched)
             if not isinstance(response, web.StreamResponse):
                 raise TypeError(f"it returned {type(response).__name__}, not a response")
-            if isinstance(response, Reply):
-                await exchange.note(response)
+            if isinstance(response, Reply) and exchange.note(response):
+                await exchange.end()
             return response
         except (GatewayError, web.HTTPException, asyncio.CancelledError):
             raise
@@ -318,7 +318,8 @@ class Hooks:
         if response is None:
             response = await self._handler(request)
         if isinstance(response, Reply):
-            await exchange.note(response)
+            if exchange.note(response):
+                await exchange.end()
             for runner, middleware, sent in reversed(passed):
                 response.owner = runner
                 exchange.request = sent

@@ -124,8 +124,8 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
 
 async def _show(reply: Reply, said: Callable[[], ModelReply]) -> None:
     """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them ends it."""
-    chain = reply.chain()
-    if chain is None or not chain.stages:
+    chain = reply.chain() if reply.stages else None
+    if chain is None:
         return
     try:
         answer = said()

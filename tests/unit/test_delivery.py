@@ -69,11 +69,12 @@ async def test_what_is_to_be_done_at_the_end_is_done_once_and_by_all(caplog: pyt
 async def test_an_answer_that_comes_after_the_end_is_closed() -> None:
     exchange = exchange_with()
     early, late = Answer(), Answer()
-    await exchange.note(cast("Any", early))
-    await exchange.note(cast("Any", early))
+    assert not exchange.note(cast("Any", early))
+    assert not exchange.note(cast("Any", early))
     assert exchange.replies == [early]
     await exchange.end()
-    await exchange.note(cast("Any", late))
+    assert exchange.note(cast("Any", late))
+    await exchange.end()
     assert early.closed
     assert late.closed
     assert exchange.record.waited == 2.0
