@@ -33,8 +33,9 @@ from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
 from .exchange import Exchange
 from .heads import send_whole
+from .passing import PassThrough
 from .reply import Reply
-from .stream_paths import PassThrough, ShownPath, Transcode, choose
+from .stream_paths import ShownPath, Transcode, choose
 from .whole import Known, WholeReply, body_of, note_usage
 
 LOG: Final = logging.getLogger("toolwire")

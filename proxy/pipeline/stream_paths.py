@@ -1,7 +1,7 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
 - **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
-  what somebody looks on at is read on the side.
+  for who looks on they are read on the side (`proxy.pipeline.passing`).
 - **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but the text
   of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
   as bytes into the client's frame. Law: byte for byte what transcoding gives.
@@ -31,6 +31,7 @@ from ..protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from ..protocols.numbers import choices_of
 from .chain import Chain
 from .exchange import Exchange
+from .passing import PassThrough, SideReader
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
@@ -122,125 +123,6 @@ def text_may_pass(chain: Chain) -> bool:
     """No stage changes plain text, or wants to see it as it comes."""
     reading = [stage for stage in chain.stages if not stage.passes_text]
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
-
-
-class SideReader:
-    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it does not judge: then it just sees no
-    end. `ended`: the end was read. `broke`: one of those who look on ends the answer before that."""
-
-    def __init__(self, reader: StreamReader, chain: Chain) -> None:
-        self.ended = self.broke = False
-        self._reader = reader
-        self._chain = chain
-        self._fault: Fault | None = None
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes that go out."""
-        self._read(self._reader.feed(data))
-
-    def finish(self) -> None:
-        """The bytes are over."""
-        if not self.ended:
-            self._read(self._reader.finish())
-
-    async def settle(self, fault: Event | None) -> Fault | None:
-        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the `Fault` with which
-        somebody who looks on ends the answer."""
-        if fault is not None and not (self.ended or self.broke):
-            self._feed([fault])
-        self._note(await self._chain.settle())
-        return self._fault
-
-    def _read(self, events: list[Event]) -> None:
-        if events and isinstance(events[-1], Fault):
-            events = events[:-1]  # whether it is one is for the relay to say
-        if not events or self.ended or self.broke:
-            return
-        self.ended = isinstance(events[-1], Finish)
-        self._feed(events)
-        self.broke = not self.ended and (self._chain.waits or self._fault is not None)
-
-    def _feed(self, events: list[Event]) -> None:
-        self._note(self._chain.feed(events))
-
-    def _note(self, events: list[Event]) -> None:
-        if events and isinstance(events[-1], Fault):
-            self._fault = events[-1]
-
-
-class PassThrough:
-    """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
-
-    continues = False
-
-    def __init__(self, relay: Relay, writer: StreamWriter, side: SideReader | None = None) -> None:
-        self.spoke = self.over = self.drained = False
-        self.last: Event | None = None
-        self._relay = relay
-        self._writer = writer
-        self._side = side
-        self._held = b""  # the end, while it waits for those who look on
-
-    def feed(self, data: bytes) -> bytes:
-        if self.over:
-            return b""
-        out = self._relay.feed(data)
-        side = self._side
-        if side is not None and out:
-            side.feed(out)
-            if side.broke:
-                self.over = True
-                return b""
-        self._look()
-        if self._relay.ended:
-            self.over = self.drained = True
-            if side is not None:
-                side.finish()
-                self._held, out = out, b""
-        return out
-
-    def finish(self, error: GatewayError | None = None) -> bytes:
-        out = b"" if error is not None else self._relay.finish()
-        self.over = self.drained = True
-        self._look()
-        if error is not None and not self._relay.ended:
-            self.last = Fault(error)
-        if self._side is not None:
-            if out:
-                self._side.feed(out)
-            if self.last is None:
-                self._side.finish()
-            self._held, out = out, b""
-        return out
-
-    async def go_on(self) -> AsyncGenerator[bytes, None]:
-        for _ in ():
-            yield b""
-
-    def give_up(self, error: GatewayError) -> bytes:
-        return b""
-
-    async def settle(self) -> bytes:
-        held = self._held
-        if self._side is not None:
-            fault = await self._side.settle(self.last)
-            if fault is not None and self.last is None:
-                self.last, held = fault, b""
-        return held + (self._writer.feed([self.last]) if self.last is not None else b"")
-
-    def fail(self, error: GatewayError) -> bytes:
-        # What goes wrong after the end marker is nobody's business any more.
-        return b"" if self._relay.ended else self._writer.feed([Fault(error)])
-
-    def keepalive(self) -> bytes:
-        return self._writer.keepalive()
-
-    def _look(self) -> None:
-        relay = self._relay
-        self.spoke = relay.spoke
-        if relay.fault is not None and self.last is None:
-            self.over = True
-            self.last = Fault(relay.fault)
 
 
 class Transcode:

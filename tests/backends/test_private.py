@@ -24,9 +24,10 @@ from proxy.formats import sentinel
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
+from proxy.pipeline.passing import PassThrough
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stream_paths import FastPath, PassThrough, StreamPath, Transcode
+from proxy.pipeline.stream_paths import FastPath, StreamPath, Transcode
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader

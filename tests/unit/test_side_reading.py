@@ -16,9 +16,9 @@ from proxy.events import Delta, Event, Fault, Finish, Kind
 from proxy.model import Message, ModelRequest, Text
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.passing import PassThrough, SideReader
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.stages import FinishStage, WatchStage
-from proxy.pipeline.stream_paths import PassThrough, SideReader
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
