@@ -184,7 +184,7 @@ class Reply(web.StreamResponse):
         if first:
             early = (WatchStage, FinishStage)
             at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
-        self.stages.insert(at, RewriteStage(function))
+        self.stages.insert(at, RewriteStage(function, self.owner))
 
     # --- what comes of them ---------------------------------------------------------------------------------------------
 

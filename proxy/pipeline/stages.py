@@ -144,13 +144,59 @@ class FinishStage:
 
 
 class RewriteStage:
-    """Lets an asynchronous generator work on the batches of events."""
+    """Lets an asynchronous generator work on the batches of events. An unexpected exception in it, none from further in, ends the stream with a
+    `Fault`; under `on_failure: skip`, if nothing has been given, the events go on as they came."""
 
     changes: Final = True
     passes_text: Final = False
 
-    def __init__(self, function: RewriteFunction) -> None:
-        self.rewritten = function
+    def __init__(self, function: RewriteFunction, owner: Owner | None) -> None:
+        self._function = function
+        self._owner = owner
+
+    async def rewritten(self, batches: Batches) -> Batches:
+        """What becomes of a stream."""
+        owner = self._owner
+        silent = owner is not None and owner.skip
+        taken: list[list[Event]] = []  # as long as they may have to go on as they came
+        inner: Exception | None = None
+
+        async def noted() -> Batches:
+            nonlocal inner
+            try:
+                async for batch in batches:
+                    if silent:
+                        taken.append(batch[:])
+                    yield batch
+            except Exception as error:
+                inner = error
+                raise
+
+        source = noted()
+        given = self._function(source)
+        try:
+            async for batch in given:
+                silent = False
+                taken.clear()
+                yield batch
+            return
+        except GatewayError:
+            raise
+        except Exception as error:
+            if owner is None or error is inner:
+                raise
+            owner.report(error)
+            if not silent:
+                yield [Fault(owner.defect())]
+                return
+        finally:
+            for generator in (given, source):
+                if isinstance(generator, AsyncGenerator):
+                    await generator.aclose()
+        for batch in taken:
+            yield batch
+        async for batch in batches:
+            yield batch
 
 
 AnyStage = Stage | FinishStage | RewriteStage

@@ -525,6 +525,82 @@ async def test_what_takes_the_place_of_the_end_may_break(what: str, skip: bool, 
         assert isinstance(last.error, Defect)
 
 
+@pytest.mark.parametrize("after", ["nothing", "the first read", "all"])
+@pytest.mark.parametrize("gives", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+async def test_a_broken_rewriting_ends_the_stream_or_is_skipped(
+    skip: bool, gives: bool, after: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(batches: Batches) -> Batches:
+        if after == "nothing":
+            raise KeyError("boom")
+        async for batch in batches:
+            if gives:
+                yield batch
+            if after == "the first read":
+                raise KeyError("boom")
+        raise KeyError("boom")
+
+    class Reads(StaticSource):
+        async def batches(self) -> Batches:
+            for event in events[:-1]:
+                yield [event]
+            if after == "all" and gives:
+                return
+            yield events[-1:]
+
+    events: list[Event] = [START, *text_block(0, "a"), Finish()]
+    reply = Reply(Reads([]), streamed=True)
+    reply.owner = runner(skip=skip)
+    reply.rewrite(breaks)
+    with caplog.at_level(logging.ERROR):
+        got = await collect(reply)
+    assert "'bad'" in caplog.text
+    if skip and not (gives and after != "nothing"):
+        assert got == events
+    else:
+        *said, fault = got
+        assert said == (
+            [] if after == "nothing" or not gives else events[:1] if after == "the first read" else events[:-1]
+        )
+        assert isinstance(fault, Fault)
+        assert isinstance(fault.error, Defect)
+        assert "'bad'" in fault.error.message
+
+
+async def test_what_breaks_further_in_is_not_the_rewritings_fault() -> None:
+    class Breaks(StaticSource):
+        async def batches(self) -> Batches:
+            yield [START]
+            raise KeyError("boom")
+
+    async def same(batches: Batches) -> Batches:
+        async for batch in batches:
+            yield batch
+
+    reply = Reply(Breaks([]), streamed=True)
+    reply.owner = runner(skip=False)
+    reply.rewrite(same)
+    with pytest.raises(KeyError):
+        await collect(reply)
+
+
+async def test_a_whole_answer_that_cannot_be_rewritten_goes_on_as_it_came(caplog: pytest.LogCaptureFixture) -> None:
+    async def breaks(reply: ModelReply) -> ModelReply:
+        raise KeyError("boom")
+
+    said = ModelReply("id", "m", 1, (ReplyChoice((Text("a"),)),), Usage(1, 2))
+    for skip in (True, False):
+        reply = Reply.of(said)
+        reply.owner = runner(skip=skip)
+        reply.rewrite(collected(breaks))
+        if skip:
+            assert await reply.whole() == said
+        else:
+            with pytest.raises(Defect, match="bad"):
+                await reply.whole()
+
+
 # --- calls that are given out while they come (R6.13) -------------------------------------------------------------------
 
 
