@@ -23,15 +23,16 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from proxy.errors import ClientFault, quote
+from proxy.errors import ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Folding, Kind, Start
-from proxy.model import ModelReply
+from proxy.model import Message, ModelReply
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stored import CONVERSATIONS, Conversations, away
 from proxy.protocols.base import TurnForm
-from proxy.store.base import StoreUnavailable, Turn
+from proxy.protocols.turn import Turn
+from proxy.store.base import StoreUnavailable
 from proxy.support.offload import OFFLOAD_MESSAGES, is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
@@ -50,14 +51,14 @@ class Conversation(Middleware):
         conversations = request.app[CONVERSATIONS]
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
-        ancestors = await _load(exchange, form, conversations)
+        ancestors, own = await _load(exchange, form, conversations)
         exchange.conversation = exchange.request.messages
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         if conversations.keeps and exchange.body.get("store") is not False:
             large = is_large(exchange.received)
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors)
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own)
             if await keeper.begin():
                 keeper.follow()
                 return response
@@ -65,67 +66,58 @@ class Conversation(Middleware):
         return response
 
 
-async def _load(exchange: Exchange, form: TurnForm, conversations: Conversations) -> tuple[str, ...]:
+async def _load(
+    exchange: Exchange, form: TurnForm, conversations: Conversations
+) -> tuple[tuple[str, ...], tuple[Message, ...]]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
-    turns before, oldest first.
+    turns before, oldest first, and what the request says itself.
 
     Raises `ClientFault` `previous_response_not_found`, or `Unavailable` if the store is away.
     """
     body = exchange.body
-    previous = body.get("previous_response_id")
-    now = await offload(is_large(exchange.received), form.items, body)
-    refers = any(item["type"] == "item_reference" for item in now)
-    if previous is None and not refers:
-        return ()
+    own = form.own(exchange.received, body)
+    previous = body.get(form.previous)
+    wanted = await offload(is_large(exchange.received), form.references, body)
+    if previous is None and not wanted:
+        return (), own
     try:
-        chain = () if previous is None else await _chain(previous, exchange.owner, conversations)
-        earlier = [item for turn in chain for item in _items(turn)]
-        if refers:
-            said = {item.get("id") for item in earlier}
-            now = await _with_references(now, said, exchange.owner, form, conversations)
-            exchange.body = {**body, "input": now}
+        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations)
+        if wanted:
+            said = {ident for turn in chain for ident in form.items(turn)}
+            found = await _found(wanted, said, exchange.owner, form, conversations)
+            exchange.body, own = await offload(is_large(exchange.received), form.put_in, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
-    items = [*earlier, *now]
-    messages = await offload(len(items) > OFFLOAD_MESSAGES, form.read_messages, body, items)
+    earlier = [message for turn in chain for message in turn.messages]
+    messages = await offload(len(earlier) + len(own) > OFFLOAD_MESSAGES, form.going_on, body, earlier, own)
     exchange.request = replace(exchange.request, messages=messages)
-    return tuple(turn.id for turn in chain)
+    return tuple(turn.id for turn in chain), own
 
 
-async def _chain(previous: str, owner: str, conversations: Conversations) -> tuple[Turn, ...]:
+async def _chain(previous: str, owner: str, form: TurnForm, conversations: Conversations) -> tuple[Turn, ...]:
     chain = await conversations.get_chain(previous, owner)
-    if chain is None or chain[-1].resource.get("status") not in ("completed", "incomplete"):
-        state = f" is {chain[-1].resource.get('status')}" if chain else " not found"
+    if chain is None or chain[-1].status not in ("completed", "incomplete"):
+        state = f" is {chain[-1].status}" if chain else " not found"
         raise ClientFault(
             f"Previous response with id {quote(previous)}{state}.",
             code="previous_response_not_found",
-            param="previous_response_id",
+            param=form.previous,
         )
     return chain
 
 
-def _items(turn: Turn) -> tuple[Mapping[str, Any], ...]:
-    return (*turn.input, *turn.resource.get("output", ()))
-
-
-async def _with_references(
-    items: Iterable[Mapping[str, Any]],
-    said: Container[str | None],
-    owner: str,
-    form: TurnForm,
-    conversations: Conversations,
-) -> list[Mapping[str, Any]]:
-    """`items` with every reference replaced by what it refers to: by nothing if that was `said` before, and left where it
-    leads nowhere (it is ignored, R8.2)."""
-    items = [item for item in items if item["type"] != "item_reference" or item.get("id") not in said]
-    wanted = [item["id"] for item in items if item["type"] == "item_reference" and isinstance(item.get("id"), str)]
-    responses = {ident: None for ident in map(form.turn_of, wanted) if ident is not None}
+async def _found(
+    wanted: Iterable[str], said: Container[str], owner: str, form: TurnForm, conversations: Conversations
+) -> dict[str, Mapping[str, Any]]:
+    """The items that references lead to, by their ids; those that were `said` before are not looked for."""
+    named = (ident for ident in wanted if ident not in said)
+    turns = {ident: None for ident in map(form.turn_of, named) if ident is not None}
     found: dict[str, Mapping[str, Any]] = {}
-    for ident in islice(responses, MAX_REFERRED):
+    for ident in islice(turns, MAX_REFERRED):
         turn = await conversations.get(ident, owner)
         if turn is not None:
-            found |= {item["id"]: item for item in _items(turn) if isinstance(item.get("id"), str)}
-    return [found.get(item.get("id", ""), item) if item["type"] == "item_reference" else item for item in items]
+            found |= form.items(turn)
+    return found
 
 
 class Keeper:
@@ -138,6 +130,7 @@ class Keeper:
         conversations: Conversations,
         reply: Reply,
         ancestors: tuple[str, ...],
+        own: tuple[Message, ...],
     ) -> None:
         self._exchange = exchange
         self._form = form
@@ -146,21 +139,22 @@ class Keeper:
         self._folding = Folding()
         self._over = False
         now = time.time()
-        ident = form.new_id()
         self._options = exchange.write_options()
-        self._turn = Turn(
-            id=ident,
+        turn = Turn(
+            id=form.new_id(),
             owner=exchange.owner,
             ancestors=ancestors,
-            input=form.listed(exchange.body, ident),
-            resource=form.begun(self._options, ident),
+            input=own,
+            status="in_progress",
+            model=exchange.received.model,
             created=now,
             expires=now + conversations.max_age_s,
         )
+        self._turn = form.begun(turn, self._options)
 
     async def begin(self) -> bool:
         """Keep the turn as running; whether that worked."""
-        return await self._put(self._turn.resource)
+        return await self._put(self._turn)
 
     def follow(self) -> None:
         """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""
@@ -188,25 +182,28 @@ class Keeper:
         if not self._over:  # it broke off, or the client went away
             failure = self._exchange.failure
             status: Literal["failed", "cancelled"] = "cancelled" if failure is None else "failed"
-            conversations.later(self._put(self._form.broken_off(self._so_far(), self._options, status, failure)))
+            conversations.later(self._put(self._broken_off(status, failure)))
         conversations.cancelled.discard(turn.id)
 
-    def _final(self) -> dict[str, Any]:
+    def _final(self) -> Turn:
         fault = self._folding.fault
         if fault is None:
-            return self._form.finished(self._so_far(), self._options)
+            return self._form.finished(self._turn, self._so_far(), self._options)
         if self._turn.id in self._conversations.cancelled:
-            return self._form.broken_off(self._so_far(), self._options, "cancelled")
-        return self._form.broken_off(self._so_far(), self._options, "failed", fault.error)
+            return self._broken_off("cancelled")
+        return self._broken_off("failed", fault.error)
+
+    def _broken_off(self, status: Literal["failed", "cancelled"], error: GatewayError | None = None) -> Turn:
+        return self._form.broken_off(self._turn, self._so_far(), self._options, status, error)
 
     def _so_far(self) -> ModelReply:
         if self._folding.start is None:
             return ModelReply(self._turn.id, "", self._options.created, ())
         return self._folding.reply()
 
-    async def _put(self, shown: Mapping[str, Any]) -> bool:
+    async def _put(self, turn: Turn) -> bool:
         try:
-            await self._conversations.put(replace(self._turn, resource=shown))
+            await self._conversations.put(turn)
         except StoreUnavailable as error:
             self._exchange.record.count("store_failures")
             LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)

@@ -1,6 +1,7 @@
 """Stored responses over HTTP (R8.14): `GET`, `DELETE`, `input_items`, `cancel`.
 
-Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists.
+Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists. What is kept are messages; what is shown
+of them is made by the protocol at whose path somebody asks, whatever protocol they were kept by.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
 from ..errors import ClientFault, Unavailable, quote
-from ..store.base import ResponseStore, StoreUnavailable, Turn
-from .delivery import OWNER
+from ..protocols.base import TurnForm
+from ..protocols.turn import Turn
+from ..store.base import ResponseStore, StoreUnavailable
+from .delivery import CLIENTS, OWNER
 from .reply import Reply
 
 MAX_PAGE: Final = 100
@@ -102,7 +106,8 @@ CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 async def read(request: web.Request) -> web.Response:
     """The response as it is now."""
-    return _json((await _turn(request)).resource)
+    turn = await _turn(request)
+    return _json(_form(request).shown(turn))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -117,7 +122,8 @@ async def delete(request: web.Request) -> web.Response:
 
 async def list_input(request: web.Request) -> web.Response:
     """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
-    items = list((await _turn(request)).input)
+    turn = await _turn(request)
+    items = list(_form(request).listed(turn))
     query = request.query
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
@@ -150,11 +156,12 @@ async def cancel(request: web.Request) -> web.Response:
     turn = await _turn(request)
     conversations = request.app[CONVERSATIONS]
     reply = conversations.running.get((turn.id, turn.owner))
-    if turn.resource.get("status") != "in_progress" or reply is None:
-        return _json(turn.resource)
+    form = _form(request)
+    if turn.status != "in_progress" or reply is None:
+        return _json(form.shown(turn))
     conversations.cancelled.add(turn.id)
     await reply.close()
-    return _json({**turn.resource, "status": "cancelled"})
+    return _json(form.shown(replace(turn, status="cancelled")))
 
 
 def away(error: StoreUnavailable) -> Unavailable:
@@ -168,9 +175,16 @@ async def _turn(request: web.Request) -> Turn:
         turn = await request.app[CONVERSATIONS].get(ident, request[OWNER])
     except StoreUnavailable as error:
         raise away(error) from error
-    if turn is None:
+    if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
         raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
     return turn
+
+
+def _form(request: web.Request) -> TurnForm:
+    """In whose words a turn is shown."""
+    form = request.app[CLIENTS].of(request.path, request.headers).turns
+    assert form is not None  # only who has turns has these routes
+    return form
 
 
 def _json(value: Mapping[str, Any]) -> web.Response:

@@ -23,8 +23,8 @@ from typing import Final
 
 from ..judging.ids import new_call_id
 from ..model import Message, Part, Text, ToolResult, ToolUse
-from ..protocols.stored_form import read_messages, write_messages
-from ..store.base import StoreUnavailable, Turn
+from ..protocols.turn import Turn
+from ..store.base import StoreUnavailable
 from .exchange import Exchange
 from .stored import Conversations
 
@@ -71,14 +71,15 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
     silent = [
         replace(message, parts=tuple(p for p in message.parts if not isinstance(p, Text))) for message in rounds.before
     ]
-    beside = [Message("assistant", tuple(rounds.uses)), Message("tool", tuple(rounds.results))]
+    beside = (Message("assistant", tuple(rounds.uses)), Message("tool", tuple(rounds.results)))
     now = time.time()
     turn = Turn(
         id=f"kept_{call_id}",
         owner=exchange.owner,
         ancestors=(),
-        input=tuple(write_messages(silent)),
-        resource={"status": "kept", "output": write_messages(beside) if rounds.uses else []},
+        input=tuple(silent),
+        output=beside if rounds.uses else (),
+        status="kept",
         created=now,
         expires=now + conversations.max_age_s,
     )
@@ -106,8 +107,8 @@ async def restored(
         if turn is None:
             out.append(message)
             continue
-        out += read_messages(turn.input)
-        beside = read_messages(turn.resource["output"])
+        out += turn.input
+        beside = turn.output
         out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
         out += beside[1:]
     return tuple(out)

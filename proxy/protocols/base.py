@@ -16,7 +16,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..events import BlockKind, Event
 from ..model import Message, ModelReply, ModelRequest, ToolUse
 from .numbers import MAX_CHOICES
+from .turn import Turn
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -103,39 +104,70 @@ class ProseReader(StreamReader, Protocol):
 
 
 class TurnForm(Protocol):
-    """How a protocol whose clients leave their history to the server (R12) names and shows the turns of a conversation.
-    `body` is always a client's parsed JSON, an item one entry of what it said or got, a resource what a client gets to
-    see of a turn."""
+    """How a protocol whose clients leave their history to the server (R12) names the turns of a conversation, and shows them. What has a value here need not be
+    said by who inherits.
 
-    def items(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What a request says, entry by entry."""
+    A turn is kept in the model's words (`proxy.protocols.turn`), so whoever goes on from it may speak another protocol. What the protocol shows of a turn
+    and messages do not say it keeps in the turn's `extra`. `body` is always a client's parsed JSON, an item one entry of what it
+    said or got.
+    """
 
-    def read_messages(self, body: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-        """The messages of the conversation that `items` are, as `body` asks for it to go on."""
+    previous: str
+    """The field of a request that names the turn before."""
+
+    def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
+        """What the request says itself: its messages without those that each request says anew."""
+        return request.messages
+
+    def going_on(
+        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message]
+    ) -> tuple[Message, ...]:
+        """The conversation that a request stands for which says its `own` behind what was said `earlier`."""
+        return (*earlier, *own)
+
+    def references(self, body: Mapping[str, Any]) -> Sequence[str]:
+        """The ids of items in whose place the request has only their ids."""
+        return ()
+
+    def turn_of(self, item_id: str) -> str | None:
+        """The id of the turn in which an item is; None if its id does not lead there."""
+        return None
+
+    def items(self, turn: Turn) -> Mapping[str, Mapping[str, Any]]:
+        """The items of a turn by their ids."""
+        return {}
+
+    def put_in(
+        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
+    ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
+        """`body` with items in the place of references, but for those that were `said` before; and what it says itself then."""
+        raise NotImplementedError  # whose requests have references
 
     def new_id(self) -> str:
         """A fresh id for a turn."""
 
-    def turn_of(self, item_id: str) -> str | None:
-        """The id of the turn in which an item is; None if its id does not lead there."""
+    def begun(self, turn: Turn, options: WriteOptions) -> Turn:
+        """`turn`, which is being answered, with what is to be shown of it."""
+        return turn
 
-    def listed(self, body: Mapping[str, Any], ident: str) -> tuple[Mapping[str, Any], ...]:
-        """The items of the request that began the turn `ident`, as they are kept and listed."""
-
-    def begun(self, options: WriteOptions, ident: str) -> dict[str, Any]:
-        """The resource of a turn that is being answered."""
-
-    def finished(self, reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
-        """That of one that was."""
+    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+        """`turn` with its answer."""
 
     def broken_off(
         self,
+        turn: Turn,
         reply: ModelReply,
         options: WriteOptions,
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
-    ) -> dict[str, Any]:
-        """That of one that got no further than `reply`."""
+    ) -> Turn:
+        """`turn` with an answer that got no further than `reply`."""
+
+    def shown(self, turn: Turn) -> dict[str, Any]:
+        """What a client gets to see of a turn."""
+
+    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+        """The items of the request that began it."""
 
 
 @dataclass(frozen=True, slots=True)

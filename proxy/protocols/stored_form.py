@@ -1,23 +1,123 @@
-"""The form in which messages are kept by whoever stores some: JSON that comes back as the same messages, in every
-version that follows.
+"""The form in which messages and turns are kept: JSON that comes back as the same values, in this version and in every one that follows.
 
-It is that of Responses items, which the store holds in any case; what these cannot say is lost (`responses/items.py`).
+Rules:
+
+1. A message is written part by part, each with all that the model holds of it, whatever protocol it came from (docs/adr/0029). What has its default value is
+   left out. Reading gives equal values, and writing those the same bytes; only half a character is U+FFFD, as the client saw it, and a tuple inside
+   of an `extra` or a payload is a list.
+2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the former one, and adds a turn of it to
+   `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the protocol lists them.
+3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a conversation that goes on
+   without it would be another one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from ..model import Message
-from .responses.items import read_items, write_items
+from ..model import Attempt, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from .responses.turns import turn_of_items
+from .turn import Turn
+
+T = TypeVar("T")
+
+FORM: Final = 2
+"""The form that is written."""
+_NEWER: Final = "a kept response holds what this version of the gateway does not know: one that came after it wrote it"
+
+_KINDS: Final[Mapping[str, type[Part]]] = {
+    "text": Text,
+    "attempt": Attempt,
+    "refusal": Refusal,
+    "image": Image,
+    "reasoning": Reasoning,
+    "call": ToolUse,
+    "result": ToolResult,
+    "opaque": Opaque,
+}
+"""The parts of a message by the `type` that they are kept with. A name stays what it is for ever."""
+
+
+class UnknownForm(ValueError):
+    """What is kept is of a version of the gateway that came after this one. The message says nothing of what it holds."""
+
+
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Names of a dataclass, and the value at which each is left out."""
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
+
+
+_Fields = tuple[tuple[str, Any], ...]
+_MESSAGE: Final = _fields(Message)
+_TURN: Final = _fields(Turn)
+_PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages as JSON objects."""
-    return write_items(messages)
+    return [_write(message, {}, _MESSAGE) for message in messages]
 
 
 def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that `write_messages` wrote."""
-    return read_items(kept)
+    """The messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for what it never wrote."""
+    return tuple([_read(Message, dict(message)) for message in kept])
+
+
+def write_turn(turn: Turn) -> dict[str, Any]:
+    """The turn as a JSON object."""
+    return _write(turn, {"form": FORM}, _TURN)
+
+
+def read_turn(kept: Mapping[str, Any]) -> Turn:
+    """The turn in what this version wrote, or any before it. Raises as `read_messages`."""
+    values = dict(kept)
+    form = values.pop("form", 1)
+    if form == 1:
+        return turn_of_items(kept)
+    if form != FORM:
+        raise UnknownForm(f"a kept response has form {form:d}, this version of the gateway knows {FORM} at most")
+    for name in ("input", "output"):
+        values[name] = read_messages(values.get(name, ()))
+    values["ancestors"] = tuple(values.get("ancestors", ()))
+    return _read(Turn, values)
+
+
+def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, Any]:
+    for name, default in fields:
+        item = getattr(value, name)
+        if item is default or item == default:
+            continue
+        if name == "parts":
+            item = [_write_part(part) for part in item]
+        elif name in ("input", "output"):
+            item = write_messages(item)
+        written[name] = item
+    return written
+
+
+def _write_part(part: Part) -> dict[str, Any]:
+    if type(part) is Text and not part.extra:  # most of them
+        return {"type": "text", "text": part.text}
+    name, fields = _PARTS[type(part)]
+    return _write(part, {"type": name}, fields)
+
+
+def _read(kind: type[T], values: dict[str, Any]) -> T:
+    if "parts" in values:
+        values["parts"] = tuple([_read_part(part) for part in values["parts"]])
+    try:
+        return kind(**values)
+    except TypeError:
+        if values.keys() - {name for name, _ in _fields(kind)}:
+            raise UnknownForm(_NEWER) from None
+        raise
+
+
+def _read_part(kept: Mapping[str, Any]) -> Part:
+    values = dict(kept)
+    kind = _KINDS.get(values.pop("type"))
+    if kind is None:
+        raise UnknownForm(_NEWER)
+    return _read(kind, values)

@@ -12,26 +12,9 @@ Laws and bounds are tested by one suite over all stores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One response and what led to it.
-
-    `input` are the items of this request alone, as wire objects with ids; `resource` is the response as the client saw it
-    (`output` included, `status` may still be `in_progress`). `created` and `expires` are Unix seconds.
-    """
-
-    id: str
-    owner: str
-    ancestors: tuple[str, ...]
-    input: tuple[Mapping[str, Any], ...]
-    resource: Mapping[str, Any]
-    created: float
-    expires: float
+from ..protocols.turn import Turn
 
 
 class StoreUnavailable(Exception):

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A turn comes back as JSON gives it back: half a character is U+FFFD, as the client saw it; tuples inside are lists.
+1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`, and so is how those of earlier versions are read. Half a character comes back as
+   U+FFFD, as the client saw it.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
 3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and whatever a
    client sends as an id (any length, any characters) is a valid look-up that finds nothing.
@@ -13,9 +14,11 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
+from ..protocols.stored_form import UnknownForm, read_turn, write_turn
+from ..protocols.turn import Turn
 from ..protocols.wire import dump_in_pieces, load
-from ..support.offload import is_long, offload
-from .base import StoreUnavailable, Turn
+from ..support.offload import OFFLOAD_BYTES, is_long, offload
+from .base import StoreUnavailable
 
 MAX_TURNS: Final = 10_000
 """Turns that a store holds if nothing else is said (R12.1)."""
@@ -32,41 +35,29 @@ class TurnTooLarge(StoreUnavailable):
 
 async def encoded(turn: Turn, limit: int) -> bytes:
     """As `encode`, for stores that live on the event loop: large turns in a thread."""
-    return await offload(is_long((turn.input, turn.resource)), encode, turn, limit)
+    return await offload(is_long((turn.input, turn.output, turn.extra)), encode, turn, limit)
+
+
+async def decoded(text: bytes) -> Turn:
+    """As `decode`, for the same: large turns in a thread."""
+    return await offload(len(text) > OFFLOAD_BYTES, decode, text)
 
 
 def encode(turn: Turn, limit: int) -> bytes:
     """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot."""
-    text = dump_in_pieces(
-        {
-            "id": turn.id,
-            "owner": turn.owner,
-            "ancestors": turn.ancestors,
-            "input": turn.input,
-            "resource": turn.resource,
-            "created": turn.created,
-            "expires": turn.expires,
-        }
-    )
+    text = dump_in_pieces(write_turn(turn))
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text
 
 
 def decode(text: bytes) -> Turn:
-    """The turn in what `encode` gave. Raises `StoreUnavailable` if it was damaged since."""
+    """The turn in what `encode` gave, in this version or an earlier one. Raises `StoreUnavailable` if it was damaged since, or if a later version wrote it."""
     try:
-        kept = load(text)
-        return Turn(
-            id=kept["id"],
-            owner=kept["owner"],
-            ancestors=tuple(kept["ancestors"]),
-            input=tuple(kept["input"]),
-            resource=kept["resource"],
-            created=kept["created"],
-            expires=kept["expires"],
-        )
-    except (ValueError, KeyError, TypeError):
+        return read_turn(load(text))
+    except UnknownForm as error:
+        raise StoreUnavailable(str(error)) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise StoreUnavailable("a kept response is damaged and cannot be read") from None
 
 

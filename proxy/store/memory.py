@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from .base import ResponseStore, StoreUnavailable, Turn
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
+from ..protocols.turn import Turn
+from .base import ResponseStore, StoreUnavailable
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -59,7 +60,7 @@ class MemoryStore(ResponseStore):
     async def get(self, turn_id: str, owner: str) -> Turn | None:
         self._check_open()
         text = self._live(turn_id, owner)
-        return None if text is None else decode(text)
+        return None if text is None else await decoded(text)
 
     async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
         last = await self.get(turn_id, owner)
@@ -70,7 +71,7 @@ class MemoryStore(ResponseStore):
         for text in kept:
             if text is None:
                 return None
-            turns.append(decode(text))
+            turns.append(await decoded(text))
             await sleep(0)  # A long conversation is megabytes: others are served in between.
         return (*turns, last)
 

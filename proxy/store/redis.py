@@ -18,15 +18,17 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from ..protocols.turn import Turn
 from ..support.redis_client import FAILURES, Commands, connect, described
-from .base import ResponseStore, StoreUnavailable, Turn
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encoded, key_of
+from .base import ResponseStore, StoreUnavailable
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of
 
 TIMEOUT_S: Final = 2.0
 PRUNED_AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
-"""Part of each key: gateways with different layouts on one server do not see each other's turns."""
+"""Of the keys, and part of each: gateways with different layouts on one server do not see each other's turns. What a key holds says its form itself
+(`proxy.protocols.stored_form`), so it may change under the same layout."""
 
 _TRIM: Final = """
 local gone = 0
@@ -125,7 +127,7 @@ class RedisStore(ResponseStore):
         await self._call(lambda: self._put_script(keys, values))
 
     async def get(self, turn_id: str, owner: str) -> Turn | None:
-        return self._read(await self._call(lambda: self._redis.get(self._key(turn_id, owner))))
+        return await self._read(await self._call(lambda: self._redis.get(self._key(turn_id, owner))))
 
     async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
         last = await self.get(turn_id, owner)
@@ -135,7 +137,7 @@ class RedisStore(ResponseStore):
         kept: Sequence[bytes | None] = await self._call(lambda: self._redis.mget(keys)) if keys else ()
         turns: list[Turn] = []
         for text in kept:
-            turn = self._read(text)
+            turn = await self._read(text)
             if turn is None:
                 return None
             turns.append(turn)
@@ -157,8 +159,8 @@ class RedisStore(ResponseStore):
     def _key(self, turn_id: str, owner: str) -> str:
         return f"{self._prefix}:turn:{key_of(turn_id, owner)}"
 
-    def _read(self, text: bytes | None) -> Turn | None:
-        turn = None if text is None else decode(text)
+    async def _read(self, text: bytes | None) -> Turn | None:
+        turn = None if text is None else await decoded(text)
         return turn if turn and turn.expires > self._now() else None
 
     async def _call(self, command: Callable[[], Awaitable[Any]]) -> Any:

@@ -10,7 +10,7 @@ Rules of this module:
    may lose the last turns and never damages the file.
 4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
 5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another program
-   are refused untouched.
+   are refused untouched. A turn says its form itself (`proxy.protocols.stored_form`): old ones stay as they are, and are read.
 
 Why, and what it costs: docs/adr/0005.
 """
@@ -25,8 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ..protocols.turn import Turn
 from ..support.sqlite_thread import SqliteThread, write_ahead
-from .base import ResponseStore, StoreUnavailable, Turn
+from .base import ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
 
 T = TypeVar("T")

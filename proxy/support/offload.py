@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
-from ..model import ModelRequest
+from ..model import Message, ModelRequest, Part
 
 T = TypeVar("T")
 
@@ -21,6 +21,9 @@ OFFLOAD_MESSAGES: Final = 512
 """So is a conversation of more messages, which a short body may go on from."""
 
 
+_PARTS: Final = (Message, *get_args(Part))
+
+
 def is_large(request: ModelRequest) -> bool:
     """Whether work that looks at all of this request takes milliseconds."""
     origin = request.origin
@@ -28,7 +31,7 @@ def is_large(request: ModelRequest) -> bool:
 
 
 def is_long(value: object) -> bool:
-    """Whether JSON of this value has more than about `OFFLOAD_BYTES`. Looks no further than that."""
+    """Whether JSON of this value, which may hold messages, has more than about `OFFLOAD_BYTES`. Looks no further than that."""
     left = OFFLOAD_BYTES
     todo = [value]
     while todo:
@@ -41,6 +44,8 @@ def is_long(value: object) -> bool:
         elif isinstance(item, list | tuple):
             left -= 8 * len(item)
             todo += item
+        elif isinstance(item, _PARTS):
+            todo += [getattr(item, name) for name in item.__dataclass_fields__]
         if left < 0:
             return True
     return False

@@ -15,8 +15,9 @@ from proxy.model import Message, Text, ToolResult, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.stored import Conversations
 from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
+from proxy.protocols.turn import Turn
 from proxy.record import AccessRecord
-from proxy.store.base import StoreUnavailable, Turn
+from proxy.store.base import StoreUnavailable
 
 
 class Kept:

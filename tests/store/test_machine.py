@@ -13,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from proxy.store.base import ResponseStore, Turn
+from proxy.protocols.turn import Turn
+from proxy.store.base import ResponseStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import RedisServer

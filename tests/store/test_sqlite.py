@@ -218,7 +218,7 @@ async def test_two_processes_and_this_one_write_at_once(path: Path, clock: Clock
     names = [f"{name}_{i}" for name in ("left", "right", "here") for i in range(count)]
     there = [kept for name in names if (kept := await store.get(name, "alice"))]
     assert len(there) == max_turns
-    assert {kept.resource["status"] for kept in there} == {"completed"}
+    assert {kept.status for kept in there} == {"completed"}
     await store.close()
 
 

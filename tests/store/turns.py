@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.store.base import Turn
+from proxy.model import Message, Text, ToolUse, scoped
+from proxy.protocols.turn import Turn, TurnStatus
 
 START = 1_800_000_000.0
 HOUR = 3_600.0
@@ -28,7 +29,7 @@ def turn(
     owner: str = "alice",
     ancestors: Sequence[str] = (),
     text: str = "hello",
-    status: str = "completed",
+    status: TurnStatus = "completed",
     expires: float = START + DAY,
     **more: Any,
 ) -> Turn:
@@ -37,8 +38,10 @@ def turn(
         id=ident,
         owner=owner,
         ancestors=tuple(ancestors),
-        input=({"id": f"msg_{ident}", "type": "message", "role": "user", "content": text},),
-        resource={"id": ident, "object": "response", "status": status, "output": [], **more},
+        input=(Message("user", (Text(text),)),),
+        output=(Message("assistant", (Text("Yes."), ToolUse("call_1", "look", "{}"))),),
+        status=status,
+        extra=scoped("responses", more),
         created=START,
         expires=expires,
     )

@@ -11,7 +11,9 @@ import pytest
 from proxy.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 from tests.unit.test_imports import ROOT, everything, read
 
-SHARED = {"proxy.protocols." + name for name in ("base", "numbers", "openai", "shape", "sides", "stored_form", "wire")}
+SHARED = {
+    "proxy.protocols." + name for name in ("base", "numbers", "openai", "shape", "sides", "stored_form", "turn", "wire")
+}
 """Modules that are no single protocol's."""
 
 TYPED = {

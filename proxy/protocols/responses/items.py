@@ -66,7 +66,7 @@ _SUMMARY_BREAK: Final = "\n\n"
 
 def read_items(items: str | Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
-    reading = _Reading()
+    reading = Reading()
     for item in whole_items(items):
         reading.take(item)
     return reading.end()
@@ -98,7 +98,15 @@ def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
         yield {"type": "message", "role": "user", "content": bare}
 
 
-class _Reading:
+def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages of several requests and answers, as if all had been read from one list of items."""
+    reading = Reading()
+    for message in messages:
+        reading.hear(message)
+    return reading.end()
+
+
+class Reading:
     """The messages so far, and the turn of the assistant that is not over."""
 
     def __init__(self) -> None:
@@ -107,13 +115,12 @@ class _Reading:
         self._called: dict[str, ToolUse] = {}
 
     def take(self, item: Mapping[str, Any]) -> None:
+        """An item."""
         match item["type"]:
             case "message":
                 self._message(item)
             case "function_call" | "custom_tool_call":
-                call = read_call(item, item.get("id"))
-                self._called[call.call_id] = call
-                self._say([call])
+                self.call(read_call(item, item.get("id")))
             case "function_call_output" | "custom_tool_call_output":
                 self._end_turn()
                 self._messages.append(Message("tool", (self._result(item),)))
@@ -123,19 +130,50 @@ class _Reading:
             case _:
                 self._say([Opaque(PROTOCOL, item)])
 
+    def hear(self, message: Message) -> None:
+        """A message that was read before."""
+        if message.role == "assistant":
+            for part in message.parts:
+                if isinstance(part, ToolUse):
+                    self._called[part.call_id] = part
+            if message.name is None and not message.extra:
+                self.said(message.parts)
+                return
+        self._end_turn()
+        if message.role == "tool":
+            message = replace(message, parts=tuple([self._named(part) for part in message.parts]))
+        self._messages.append(message)
+
+    def call(self, use: ToolUse) -> None:
+        """A call."""
+        self._called[use.call_id] = use
+        self._say([use])
+
+    def said(self, parts: Iterable[Part]) -> None:
+        """What was read from one item or more, with the mark that the first begins one (rule 4)."""
+        parts = list(parts)
+        if self._follows() and isinstance(first := parts[0] if parts else None, Text | Refusal):
+            extra = merged({PROTOCOL: {"item": EMPTY}}, first.extra)
+            parts[0] = replace(first, extra=extra)
+        self._say(parts)
+
     def end(self) -> tuple[Message, ...]:
+        """All messages."""
         self._end_turn()
         return tuple(self._messages)
 
     def _message(self, item: Mapping[str, Any]) -> None:
         role = item["role"]
         if role == "assistant":
-            follows = self._said is not None and bool(self._said) and isinstance(self._said[-1], Text | Refusal)
-            self._say(read_said(item, follows=follows))
+            self._say(read_said(item, follows=self._follows()))
         else:
             self._end_turn()
             content = tuple(read_content(item.get("content")))
             self._messages.append(Message(role, content, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
+
+    def _follows(self) -> bool:
+        """Whether text of the assistant stands before."""
+        return self._said is not None and bool(self._said) and isinstance(self._said[-1], Text | Refusal)
 
     def _say(self, parts: list[Part]) -> None:
         if self._said is None:
@@ -153,6 +191,12 @@ class _Reading:
         extra = scoped(PROTOCOL, rest_of(item, _RESULT_FIELDS))
         name = call.name if call else None
         return ToolResult(item["call_id"], _output_parts(item["output"]), name, kind=kind, extra=extra)
+
+    def _named(self, part: Part) -> Part:
+        """A result with the name of its call."""
+        if not isinstance(part, ToolResult) or part.name is not None or part.call_id not in self._called:
+            return part
+        return replace(part, name=self._called[part.call_id].name)
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
@@ -293,7 +337,7 @@ def _message_items(message: Message) -> Iterator[dict[str, Any]]:
         item: dict[str, Any] | None = None
         match part:
             case ToolResult():
-                item = _write_result(part)
+                item = write_result(part)
             case ToolUse():
                 item = write_call(part, part.item_id)
             case Reasoning():
@@ -352,7 +396,8 @@ def _write_part(part: Part, role: str, *, json_text: bool = False) -> Iterator[d
             pass
 
 
-def _write_result(result: ToolResult) -> dict[str, Any]:
+def write_result(result: ToolResult) -> dict[str, Any]:
+    """The item of what a tool gave back."""
     content = [item for part in result.parts for item in _write_part(part, "tool", json_text=True)]
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
@@ -407,27 +452,28 @@ def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | N
 def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
     """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id` and
     `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
-    return tuple(_listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
+    return tuple(listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
 
 
-def _listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
+def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
+    """An item as it is listed at this place."""
     kind = item["type"]
-    listed = {key: value for key, value in item.items() if value is not None}
+    shown = {key: value for key, value in item.items() if value is not None}
     if kind == "item_reference":
-        return listed
-    listed["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
+        return shown
+    shown["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
     if kind == "message":
-        listed["content"] = _listed_content(item.get("content"), item["role"])
+        shown["content"] = _listed_content(item.get("content"), item["role"])
     elif kind in ("function_call_output", "custom_tool_call_output"):
         output = item["output"]
         if not isinstance(output, str | list):
-            listed["output"] = dump(output).decode()
+            shown["output"] = dump(output).decode()
     elif kind == "reasoning":
-        listed.setdefault("summary", [])
-        return listed
+        shown.setdefault("summary", [])
+        return shown
     if kind in PREFIXES:
-        listed.setdefault("status", "completed")
-    return listed
+        shown.setdefault("status", "completed")
+    return shown
 
 
 def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str) -> list[Mapping[str, Any]]:

@@ -103,19 +103,31 @@ def _highest(conversation: Iterable[Message]) -> int:
     return max((int(match[1]) for match in found if match), default=0)
 
 
+Origins = list[list[Part]]
+"""For each item of an answer the parts that it shows, as they were: without what is only of the item."""
+
+
 def output_items(
-    parts: Iterable[Part], options: WriteOptions, ident: str, *, cut: bool = False, reason: str | None = None
+    parts: Iterable[Part],
+    options: WriteOptions,
+    ident: str,
+    *,
+    cut: bool = False,
+    reason: str | None = None,
+    origins: Origins | None = None,
 ) -> list[dict[str, Any]]:
     """The items of an answer that ended for `reason`. None: it did not end, so whitespace is not all there is, and a last call
-    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`."""
+    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`. `origins` takes those of the items."""
     shown = list(_shown(parts, options, over=reason is not None))
-    if cut and shown and isinstance(shown[-1], ToolUse):
+    if cut and shown and isinstance(last_shown := shown[-1][0], ToolUse):
         cut = False  # a call is ended with its block, and what stands before it when it begins
-        if reason is None and is_half(shown[-1]):
+        if reason is None and is_half(last_shown):
             shown.pop()
+    if origins is not None:
+        origins += [given for _, given in shown]
     names = CallNames(options, ident)
     items: list[dict[str, Any]] = []
-    for number, part in enumerate(shown):
+    for number, (part, _) in enumerate(shown):
         last = cut and number == len(shown) - 1
         index = len(items)
         status = "incomplete" if last else "completed"
@@ -139,9 +151,9 @@ def output_items(
     return items
 
 
-def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator[Part]:
-    """The parts that become items (rule 3, R7.8)."""
-    merged: list[Part] = []
+def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator[tuple[Part, list[Part]]]:
+    """The parts that become items (rule 3, R7.8), and of what they were made."""
+    merged: list[tuple[Part, list[Part]]] = []
     for part in parts:
         if isinstance(part, Reasoning) and options.reasoning_field in ("inline", "drop"):
             if options.reasoning_field == "drop" or not part.text:
@@ -151,19 +163,24 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             continue
         if isinstance(part, Reasoning) and not part.text and not fields_of(part.extra, PROTOCOL):
             continue
+        given = part
         if isinstance(part, Text | Refusal):
             if not part.text:
                 continue
             own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
             part = part if own == part.extra else replace(part, extra=own)
-        add_part(merged, part)
+        last = merged[-1][0] if merged else None
+        if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
+            merged[-1] = (Text(last.text + part.text), [*merged[-1][1], given])
+        else:
+            merged.append((part, [given]))
     said = False
-    for number, part in enumerate(merged):
+    for number, (part, given_parts) in enumerate(merged):
         blank = isinstance(part, Text) and not part.text.strip(SPACE) and not part.extra
         if blank and (said or not over or number < len(merged) - 1):
             continue
         said = said or not isinstance(part, Reasoning)
-        yield part
+        yield part, given_parts
 
 
 def is_item(part: Opaque) -> bool:
@@ -215,8 +232,9 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     return dump(finished(reply, options))
 
 
-def finished(reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
-    """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete."""
+def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None = None) -> dict[str, Any]:
+    """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete. `origins` takes those
+    of its output."""
     ident = response_id(reply.id)
     choice = reply.choices[0] if reply.choices else ReplyChoice(())
     called = any(isinstance(part, ToolUse) and is_whole(part, choice.reason) for part in choice.parts)
@@ -225,7 +243,7 @@ def finished(reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
         options,
         ident,
         status,
-        output_items(choice.parts, options, ident, cut=status == "incomplete", reason=choice.reason),
+        output_items(choice.parts, options, ident, cut=status == "incomplete", reason=choice.reason, origins=origins),
         usage=reply.usage or Usage(),
         reason=reason,
         completed_at=end_time(reply.extra) if status == "completed" else None,
@@ -240,12 +258,17 @@ def end_time(extra: Mapping[str, Any]) -> int:
 
 
 def broken_off(
-    reply: ModelReply, options: WriteOptions, status: Literal["failed", "cancelled"], error: GatewayError | None = None
+    reply: ModelReply,
+    options: WriteOptions,
+    status: Literal["failed", "cancelled"],
+    error: GatewayError | None = None,
+    origins: Origins | None = None,
 ) -> dict[str, Any]:
-    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`)."""
+    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`). `origins` takes those of its output."""
     ident = response_id(reply.id)
     parts = reply.choices[0].parts if reply.choices else ()
-    return resource(options, ident, status, output_items(parts, options, ident, cut=True), error=error)
+    output = output_items(parts, options, ident, cut=True, origins=origins)
+    return resource(options, ident, status, output, error=error)
 
 
 def read_reply(body: bytes) -> ModelReply:

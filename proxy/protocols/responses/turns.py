@@ -1,60 +1,161 @@
 """Conversations over Responses that the gateway remembers: what the middleware `conversation` asks of the protocol.
 
-A turn is kept as items: those of its request, and its resource, whose `output` are those of the answer.
+A turn is kept as messages (`proxy.protocols.turn`). Its items are made of them whenever somebody asks for them, and are those that the client saw: what messages
+do not say of an item stands beside them in the turn's `extra`, `kept_items.py` says how, and so does what stands around the output (`resource`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
 
 from ...errors import GatewayError
-from ...model import Message, ModelReply
+from ...model import Message, ModelReply, ModelRequest, Text, fields_of, scoped
 from ..base import TurnForm, WriteOptions
+from ..turn import Turn
 from .ids import new_response_id, response_of
-from .items import input_items, own_items, whole_items
-from .reply import broken_off, finished
-from .request import read_messages
-from .resource import resource
+from .items import PROTOCOL, input_items, joined, own_items, read_items, whole_items
+from .kept_items import answered, difference, made_input, made_output, mended
+from .reply import Origins, broken_off, finished
+from .resource import RESOURCE_KEYS, resource
+
+_OF_THE_TURN: Final = frozenset({"id", "object", "status", "output"})
+"""Fields of a resource that a turn says itself."""
 
 
 class ResponsesTurns(TurnForm):
     """A `TurnForm`."""
 
-    def items(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The items of `input`, each with its type."""
-        return list(whole_items(own_items(body)))
+    previous = "previous_response_id"
 
-    def read_messages(self, body: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-        """`instructions`, then what the items say (R12.3)."""
-        return read_messages(body, items)
+    def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
+        """All but the instructions (R12.3)."""
+        return request.messages[1:] if body.get("instructions") else request.messages
 
-    def new_id(self) -> str:
-        """A fresh id of a response."""
-        return new_response_id()
+    def going_on(
+        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message]
+    ) -> tuple[Message, ...]:
+        """`instructions`, then everything in its order, as if it had come as items of one input."""
+        instructions = body.get("instructions")
+        first = (Message("system", (Text(instructions),)),) if instructions else ()
+        return (*first, *joined((*earlier, *own)))
+
+    # --- references -------------------------------------------------------------------------------------------------
+
+    def references(self, body: Mapping[str, Any]) -> list[str]:
+        """The ids in all `item_reference`."""
+        items = own_items(body)
+        named = [] if isinstance(items, str) else [item.get("id") for item in items if _refers(item)]
+        return [ident for ident in named if isinstance(ident, str)]
 
     def turn_of(self, item_id: str) -> str | None:
         """The id of the response that an item belongs to, if its id leads back."""
         return response_of(item_id)
 
-    def listed(self, body: Mapping[str, Any], ident: str) -> tuple[Mapping[str, Any], ...]:
-        """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
-        return input_items(body, ident)
+    def items(self, turn: Turn) -> dict[str, Mapping[str, Any]]:
+        """The items of input and output, by their ids."""
+        items = (*self.listed(turn), *_output(turn))
+        return {ident: item for item in items if isinstance(ident := item.get("id"), str)}
 
-    def begun(self, options: WriteOptions, ident: str) -> dict[str, Any]:
-        """The response in progress."""
-        return resource(options, ident, "in_progress")
+    def put_in(
+        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
+    ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
+        """Each `item_reference` is the item itself; it is left where it leads nowhere (it is ignored, R8.2)."""
+        items = [
+            found.get(item.get("id", ""), item) if _refers(item) else item
+            for item in whole_items(own_items(body))
+            if not (_refers(item) and item.get("id") in said)
+        ]
+        return {**body, "input": items}, read_items(items)
 
-    def finished(self, reply: ModelReply, options: WriteOptions) -> dict[str, Any]:
-        """The response of a whole answer."""
-        return finished(reply, options)
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        """A fresh id of a response."""
+        return new_response_id()
+
+    def begun(self, turn: Turn, options: WriteOptions) -> Turn:
+        """With the response in progress, and the items of `input` as they are listed."""
+        listed = difference(input_items(options.body, turn.id), made_input(turn.input, turn.id))
+        return _noted(turn, resource=_around(resource(options, turn.id, "in_progress")), input=listed)
+
+    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+        """With the response of a whole answer."""
+        origins: Origins = []
+        return _ended(turn, finished(reply, options, origins), origins)
 
     def broken_off(
         self,
+        turn: Turn,
         reply: ModelReply,
         options: WriteOptions,
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
-    ) -> dict[str, Any]:
-        """The response of an answer that broke off after `reply`."""
-        return broken_off(reply, options, status, error)
+    ) -> Turn:
+        """With the response of an answer that broke off after `reply`."""
+        origins: Origins = []
+        return _ended(turn, broken_off(reply, options, status, error, origins), origins)
+
+    # --- showing ----------------------------------------------------------------------------------------------------
+
+    def shown(self, turn: Turn) -> dict[str, Any]:
+        """The response (R8.14). What another protocol kept is shown as far as messages say it."""
+        around = fields_of(turn.extra, PROTOCOL).get("resource")
+        if around is None:
+            options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
+            return resource(options, turn.id, "completed" if turn.status == "kept" else turn.status, _output(turn))
+        own = {"id": turn.id, "object": "response", "status": turn.status, "output": _output(turn)}
+        shown = {**around, **own}
+        return {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
+
+    def listed(self, turn: Turn) -> list[dict[str, Any]]:
+        """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
+        return mended(made_input(turn.input, turn.id), fields_of(turn.extra, PROTOCOL).get("input"))
+
+
+def turn_of_items(kept: Mapping[str, Any]) -> Turn:
+    """The turn in what versions kept that knew items only: those of the input as they are listed, and the resource. Raises `KeyError` or `TypeError` if it is
+    none."""
+    ident, shown = kept["id"], kept["resource"]
+    turn = Turn(
+        id=ident,
+        owner=kept["owner"],
+        ancestors=tuple(kept["ancestors"]),
+        input=read_items(kept["input"]),
+        status=shown["status"],
+        model=shown.get("model", ""),
+        created=kept["created"],
+        expires=kept["expires"],
+    )
+    if turn.status == "kept":
+        return replace(turn, output=read_items(shown["output"]))
+    turn = _noted(turn, input=difference(kept["input"], made_input(turn.input, ident)))
+    return _ended(turn, shown, [[] for _ in shown["output"]])
+
+
+def _refers(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == "item_reference"
+
+
+def _around(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands around the output of a resource."""
+    return {key: value for key, value in shown.items() if key not in _OF_THE_TURN}
+
+
+def _ended(turn: Turn, shown: Mapping[str, Any], origins: Origins) -> Turn:
+    """`turn` with its answer, whose resource is `shown`."""
+    output = answered(shown["output"], origins)
+    turn = replace(turn, output=output, status=shown["status"])
+    told = difference(shown["output"], made_output(output, turn.id))
+    return _noted(turn, resource=_around(shown), output=told)
+
+
+def _noted(turn: Turn, **fields: Any) -> Turn:
+    """With something of this protocol beside; None says nothing."""
+    known = {**fields_of(turn.extra, PROTOCOL), **fields}
+    return replace(turn, extra=scoped(PROTOCOL, {key: value for key, value in known.items() if value is not None}))
+
+
+def _output(turn: Turn) -> list[dict[str, Any]]:
+    return mended(made_output(turn.output, turn.id), fields_of(turn.extra, PROTOCOL).get("output"))

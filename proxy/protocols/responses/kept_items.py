@@ -1,0 +1,117 @@
+"""Items made of kept messages: those that the client saw, field for field.
+
+The law of this module: `mended(made, difference(given, made))` is `given`, for any two lists of items. So nothing has to be known of the many ways in which
+items can say the same (`items.py` lists them): what messages say is made of them, and what they do not say (most often an id that the client
+gave) is the difference, which is kept beside them. Equal as JSON: the order of an item's fields is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse
+from ..base import WriteOptions
+from .items import PROTOCOL, Reading, listed, read_call, write_items, write_result
+from .reply import Origins, output_items
+
+Items = Sequence[Mapping[str, Any]]
+
+_PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
+"""What was shown is made as nobody asked for anything in particular."""
+
+
+# --- messages of an answer ------------------------------------------------------------------------------------------
+
+
+def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
+    """The messages that the output of an answer amounts to. `origins` are for each item the parts that it shows: from them comes what the item does not say,
+    the fields of other protocols; without any it is read from the item alone."""
+    reading = Reading()
+    for item, parts in zip(shown, origins, strict=True):
+        match parts:
+            case [ToolUse(extra=extra)]:  # by the name and the id that the client knows
+                reading.call(replace(read_call(item, item["id"]), extra=extra))
+            case [] | [Opaque()]:
+                reading.take(item)
+            case _:
+                reading.said(parts)
+    return reading.end()
+
+
+# --- items of messages ----------------------------------------------------------------------------------------------
+
+
+def made_input(messages: Sequence[Message], ident: str) -> list[Mapping[str, Any]]:
+    """The items of a request as they are listed, as far as its messages say them."""
+    return [listed(item, ident, index) for index, item in enumerate(write_items(messages))]
+
+
+def made_output(messages: Sequence[Message], ident: str) -> list[dict[str, Any]]:
+    """The items of an answer, as far as its messages say them."""
+    return output_items(_flat(messages), _PLAIN, ident, reason="stop") if messages else []
+
+
+def _flat(messages: Sequence[Message]) -> Iterator[Part]:
+    """The parts of an answer, in which a result is an item that is not modelled."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                yield Opaque(PROTOCOL, {**write_result(part), "status": "completed"})
+            else:
+                yield part
+
+
+# --- what messages do not say ---------------------------------------------------------------------------------------
+
+
+def difference(given: Items, made: Items) -> Mapping[str, Any] | None:
+    """What has to be kept to make `given` of `made` again; None if they are equal.
+
+    `fields`: by place, the fields that an item has beside or otherwise; one that is null it has not. `items`: by place, those that were not made. Where it is
+    not as simple as that, `all` of them.
+    """
+    if list(given) == list(made):
+        return None
+    fields: dict[str, Mapping[str, Any]] = {}
+    items: dict[str, Mapping[str, Any]] = {}
+    rest = list(made)
+    for place, item in enumerate(given):
+        if rest and _alike(item, rest[0]):
+            other = {key: value for key, value in item.items() if key not in rest[0] or value != rest[0][key]}
+            if None in other.values():
+                return {"all": list(given)}
+            other |= {key: None for key in rest[0] if key not in item}
+            del rest[0]
+            if other:
+                fields[str(place)] = other
+        else:
+            items[str(place)] = item
+    if rest:
+        return {"all": list(given)}
+    return {name: kept for name, kept in (("fields", fields), ("items", items)) if kept}
+
+
+def mended(made: Items, told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """What `difference` was told of: the items as they were given."""
+    if told is None:
+        return [dict(item) for item in made]
+    if "all" in told:
+        return list(told["all"])
+    fields, items = told.get("fields", {}), told.get("items", {})
+    rest = iter(made)
+    whole: list[dict[str, Any]] = []
+    for place in map(str, range(len(made) + len(items))):
+        if place in items:
+            whole.append(items[place])
+            continue
+        other = fields.get(place, {})
+        item = {**next(rest), **other}
+        whole.append({key: value for key, value in item.items() if value is not None or key not in other})
+    return whole
+
+
+def _alike(item: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether one may have been made for the other."""
+    return all(item.get(key) == other.get(key) for key in ("type", "role", "call_id"))
