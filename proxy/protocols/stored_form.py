@@ -57,12 +57,24 @@ _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages as JSON objects."""
-    return [_write(message, {}, _MESSAGE) for message in messages]
+    return [
+        {"role": message.role, "parts": [_write_part(part) for part in message.parts]}
+        if message.name is None and not message.extra  # most of them
+        else _write(message, {}, _MESSAGE)
+        for message in messages
+    ]
 
 
 def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     """The messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for what it never wrote."""
-    return tuple([_read(Message, dict(message)) for message in kept])
+    return tuple(
+        [
+            Message(message["role"], tuple([_read_part(part) for part in message["parts"]]))
+            if len(message) == 2  # most of them
+            else _read(Message, dict(message))
+            for message in kept
+        ]
+    )
 
 
 def write_turn(turn: Turn) -> dict[str, Any]:
@@ -116,6 +128,8 @@ def _read(kind: type[T], values: dict[str, Any]) -> T:
 
 
 def _read_part(kept: Mapping[str, Any]) -> Part:
+    if len(kept) == 2 and kept["type"] == "text":  # most of them
+        return Text(kept["text"])
     values = dict(kept)
     kind = _KINDS.get(values.pop("type"))
     if kind is None:

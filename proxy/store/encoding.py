@@ -16,7 +16,7 @@ from typing import Final
 
 from ..protocols.stored_form import UnknownForm, read_turn, write_turn
 from ..protocols.turn import Turn
-from ..protocols.wire import dump_in_pieces, load
+from ..protocols.wire import dump, dump_in_pieces, load
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .base import StoreUnavailable
 
@@ -35,7 +35,8 @@ class TurnTooLarge(StoreUnavailable):
 
 async def encoded(turn: Turn, limit: int) -> bytes:
     """As `encode`, for stores that live on the event loop: large turns in a thread."""
-    return await offload(is_long((turn.input, turn.output, turn.extra)), encode, turn, limit)
+    long = _is_long(turn)
+    return await offload(long, encode, turn, limit, long)
 
 
 async def decoded(text: bytes) -> Turn:
@@ -43,12 +44,18 @@ async def decoded(text: bytes) -> Turn:
     return await offload(len(text) > OFFLOAD_BYTES, decode, text)
 
 
-def encode(turn: Turn, limit: int) -> bytes:
-    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot."""
-    text = dump_in_pieces(write_turn(turn))
+def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
+    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot. `long`: whether it is written in pieces, if that
+    is known."""
+    kept = write_turn(turn)
+    text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text
+
+
+def _is_long(turn: Turn) -> bool:
+    return is_long((turn.input, turn.output, turn.extra))
 
 
 def decode(text: bytes) -> Turn:

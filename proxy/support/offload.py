@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar, get_args
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
-from ..model import Message, ModelRequest, Part
+from ..model import (
+    Attempt,
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 
 T = TypeVar("T")
 
@@ -21,7 +33,15 @@ OFFLOAD_MESSAGES: Final = 512
 """So is a conversation of more messages, which a short body may go on from."""
 
 
-_PARTS: Final = (Message, *get_args(Part))
+_HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
+    Message: attrgetter("parts", "extra"),
+    ToolUse: attrgetter("arguments", "extra"),
+    ToolResult: attrgetter("parts", "extra"),
+    Image: attrgetter("url", "extra"),
+    Opaque: attrgetter("payload", "protocol"),
+    **dict.fromkeys((Text, Attempt, Refusal, Reasoning), attrgetter("text", "extra")),
+}
+"""What of a message may be long."""
 
 
 def is_large(request: ModelRequest) -> bool:
@@ -36,16 +56,18 @@ def is_long(value: object) -> bool:
     todo = [value]
     while todo:
         item = todo.pop()
+        if not item:
+            continue
         if isinstance(item, str):
             left -= len(item)
+        elif (held := _HELD.get(type(item))) is not None:
+            todo += held(item)
         elif isinstance(item, Mapping):
             left -= 8 * len(item)
             todo += item.values()
         elif isinstance(item, list | tuple):
             left -= 8 * len(item)
             todo += item
-        elif isinstance(item, _PARTS):
-            todo += [getattr(item, name) for name in item.__dataclass_fields__]
         if left < 0:
             return True
     return False
