@@ -7,7 +7,22 @@ import json
 from hypothesis import strategies as st
 
 from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.model import EMPTY, ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from proxy.model import (
+    COMMON,
+    EMPTY,
+    Attempt,
+    Image,
+    Message,
+    ModelReply,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 some_text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
@@ -83,6 +98,43 @@ rich_replies = st.builds(
     extras,
 )
 """Replies that say all that the algebra carries; no protocol can say all of it."""
+
+every_extra = st.builds(
+    lambda extra, common: {**extra, **common},
+    extras,
+    st.dictionaries(st.sampled_from(sorted(COMMON)), json_objects | texts | st.integers(0, 9), max_size=1),
+).map(lambda extra: extra or EMPTY)
+maybe = st.none() | texts
+_flat_parts = st.one_of(
+    st.builds(Text, texts, every_extra),
+    st.builds(Attempt, texts, every_extra),
+    st.builds(Refusal, texts, every_extra),
+    st.builds(Reasoning, texts, every_extra),
+    st.builds(Image, texts, maybe, every_extra),
+    st.builds(ToolUse, texts, texts, texts, st.sampled_from(["function", "custom"]), maybe, maybe, every_extra),
+    st.builds(Opaque, protocol_names | texts, json_objects | st.lists(json_objects, max_size=2) | maybe),
+)
+every_part = st.recursive(
+    _flat_parts,
+    lambda inner: st.builds(
+        ToolResult,
+        texts,
+        st.lists(inner, max_size=3).map(tuple),
+        maybe,
+        st.booleans(),
+        st.sampled_from(["function", "custom"]),
+        every_extra,
+    ),
+    max_leaves=4,
+)
+every_message = st.builds(
+    Message,
+    st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
+    st.lists(every_part, max_size=4).map(tuple),
+    maybe,
+    every_extra,
+)
+"""All that the model can hold of a message, whatever protocol could say it."""
 
 
 @st.composite

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
@@ -37,11 +38,18 @@ def new_response_id() -> str:
 def derived_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:
     """The id of the item of type `kind` at `place` of a response's output, or of its input if `given`."""
     prefix = PREFIXES.get(kind, "item")
-    found = _RESPONSE.fullmatch(response_id)
-    if found is not None and place < _ROOM:
-        return f"{prefix}_{found[1]}{place + (_GIVEN if given else 1):0{_DIGITS}x}"
+    stem = _stem(response_id)
+    if stem is not None and place < _ROOM:
+        return f"{prefix}_{stem}{place + (_GIVEN if given else 1):0{_DIGITS}x}"
     where = f"input:{place}" if given else place  # an id from elsewhere, or more items than digits: no way back
     return f"{prefix}_{uuid5(NAMESPACE_OID, f'{response_id}:{where}').hex}"
+
+
+@lru_cache(maxsize=16)
+def _stem(response_id: str) -> str | None:
+    """What a response's id has in common with those of its items; None if it was not made here."""
+    found = _RESPONSE.fullmatch(response_id)
+    return None if found is None else found[1]
 
 
 def response_of(item_id: str) -> str | None:

@@ -7,16 +7,18 @@ gave) is the difference, which is kept beside them. Equal as JSON: the order of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse
 from ..base import WriteOptions
-from .items import PROTOCOL, Reading, listed, read_call, write_items, write_result
+from .items import PROTOCOL, Reading, read_call, write_result
 from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]
+AtPlace = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
+"""An item as it is at a place of the whole list: an id may follow from that."""
 
 _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
 """What was shown is made as nobody asked for anything in particular."""
@@ -43,11 +45,6 @@ def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
 # --- items of messages ----------------------------------------------------------------------------------------------
 
 
-def made_input(messages: Sequence[Message], ident: str) -> list[Mapping[str, Any]]:
-    """The items of a request as they are listed, as far as its messages say them."""
-    return [listed(item, ident, index) for index, item in enumerate(write_items(messages))]
-
-
 def made_output(messages: Sequence[Message], ident: str) -> list[dict[str, Any]]:
     """The items of an answer, as far as its messages say them."""
     return output_items(_flat(messages), _PLAIN, ident, reason="stop") if messages else []
@@ -66,50 +63,56 @@ def _flat(messages: Sequence[Message]) -> Iterator[Part]:
 # --- what messages do not say ---------------------------------------------------------------------------------------
 
 
-def difference(given: Items, made: Items) -> Mapping[str, Any] | None:
-    """What has to be kept to make `given` of `made` again; None if they are equal.
+def difference(given: Items, made: Items, at_place: AtPlace) -> Mapping[str, Any] | None:
+    """What has to be kept to make `given` of `made` again; None if they are equal, each as it is `at_place`.
 
     `fields`: by place, the fields that an item has beside or otherwise; one that is null it has not. `items`: by place, those that were not made. Where it is
     not as simple as that, `all` of them.
     """
-    if list(given) == list(made):
-        return None
     fields: dict[str, Mapping[str, Any]] = {}
     items: dict[str, Mapping[str, Any]] = {}
-    rest = list(made)
+    count = 0
     for place, item in enumerate(given):
-        if rest and _alike(item, rest[0]):
-            other = {key: value for key, value in item.items() if key not in rest[0] or value != rest[0][key]}
+        if count == len(made) or not _alike(item, made[count]):
+            items[str(place)] = item
+            continue
+        mine = at_place(made[count], place)
+        count += 1
+        if item != mine:
+            other = {key: value for key, value in item.items() if key not in mine or value != mine[key]}
             if None in other.values():
                 return {"all": list(given)}
-            other |= {key: None for key in rest[0] if key not in item}
-            del rest[0]
-            if other:
-                fields[str(place)] = other
-        else:
-            items[str(place)] = item
-    if rest:
+            fields[str(place)] = {**other, **{key: None for key in mine if key not in item}}
+    if count < len(made):
         return {"all": list(given)}
-    return {name: kept for name, kept in (("fields", fields), ("items", items)) if kept}
+    return {name: kept for name, kept in (("fields", fields), ("items", items)) if kept} or None
 
 
-def mended(made: Items, told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def mended(made: Items, told: Mapping[str, Any] | None, at_place: AtPlace) -> list[Mapping[str, Any]]:
     """What `difference` was told of: the items as they were given."""
     if told is None:
-        return [dict(item) for item in made]
+        return [at_place(item, place) for place, item in enumerate(made)]
     if "all" in told:
         return list(told["all"])
     fields, items = told.get("fields", {}), told.get("items", {})
     rest = iter(made)
-    whole: list[dict[str, Any]] = []
-    for place in map(str, range(len(made) + len(items))):
-        if place in items:
-            whole.append(items[place])
+    whole: list[Mapping[str, Any]] = []
+    for place in range(len(made) + len(items)):
+        key = str(place)
+        if key in items:
+            whole.append(items[key])
             continue
-        other = fields.get(place, {})
-        item = {**next(rest), **other}
-        whole.append({key: value for key, value in item.items() if value is not None or key not in other})
+        item = at_place(next(rest), place)
+        if key in fields:
+            other = fields[key]
+            item = {name: value for name, value in {**item, **other}.items() if value is not None or name not in other}
+        whole.append(item)
     return whole
+
+
+def as_made(item: Mapping[str, Any], place: int) -> Mapping[str, Any]:
+    """For items that say their place themselves."""
+    return item
 
 
 def _alike(item: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

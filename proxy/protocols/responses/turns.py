@@ -15,8 +15,8 @@ from ...model import Message, ModelReply, ModelRequest, Text, fields_of, scoped
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn
 from .ids import new_response_id, response_of
-from .items import PROTOCOL, input_items, joined, own_items, read_items, whole_items
-from .kept_items import answered, difference, made_input, made_output, mended
+from .items import PROTOCOL, input_items, joined, listed, own_items, read_items, whole_items, write_items
+from .kept_items import AtPlace, answered, as_made, difference, made_output, mended
 from .reply import Origins, broken_off, finished
 from .resource import RESOURCE_KEYS, resource
 
@@ -77,8 +77,8 @@ class ResponsesTurns(TurnForm):
 
     def begun(self, turn: Turn, options: WriteOptions) -> Turn:
         """With the response in progress, and the items of `input` as they are listed."""
-        listed = difference(input_items(options.body, turn.id), made_input(turn.input, turn.id))
-        return _noted(turn, resource=_around(resource(options, turn.id, "in_progress")), input=listed)
+        around = _around(resource(options, turn.id, "in_progress"))
+        return _noted(turn, resource=around, input=_unsaid(turn, input_items(options.body, turn.id)))
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
         """With the response of a whole answer."""
@@ -109,9 +109,9 @@ class ResponsesTurns(TurnForm):
         shown = {**around, **own}
         return {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
 
-    def listed(self, turn: Turn) -> list[dict[str, Any]]:
+    def listed(self, turn: Turn) -> list[Mapping[str, Any]]:
         """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
-        return mended(made_input(turn.input, turn.id), fields_of(turn.extra, PROTOCOL).get("input"))
+        return mended(write_items(turn.input), fields_of(turn.extra, PROTOCOL).get("input"), _listing(turn))
 
 
 def turn_of_items(kept: Mapping[str, Any]) -> Turn:
@@ -130,7 +130,7 @@ def turn_of_items(kept: Mapping[str, Any]) -> Turn:
     )
     if turn.status == "kept":
         return replace(turn, output=read_items(shown["output"]))
-    turn = _noted(turn, input=difference(kept["input"], made_input(turn.input, ident)))
+    turn = _noted(turn, input=_unsaid(turn, kept["input"]))
     return _ended(turn, shown, [[] for _ in shown["output"]])
 
 
@@ -147,8 +147,8 @@ def _ended(turn: Turn, shown: Mapping[str, Any], origins: Origins) -> Turn:
     """`turn` with its answer, whose resource is `shown`."""
     output = answered(shown["output"], origins)
     turn = replace(turn, output=output, status=shown["status"])
-    told = difference(shown["output"], made_output(output, turn.id))
-    return _noted(turn, resource=_around(shown), output=told)
+    unsaid = difference(shown["output"], made_output(output, turn.id), as_made)
+    return _noted(turn, resource=_around(shown), output=unsaid)
 
 
 def _noted(turn: Turn, **fields: Any) -> Turn:
@@ -157,5 +157,16 @@ def _noted(turn: Turn, **fields: Any) -> Turn:
     return replace(turn, extra=scoped(PROTOCOL, {key: value for key, value in known.items() if value is not None}))
 
 
-def _output(turn: Turn) -> list[dict[str, Any]]:
-    return mended(made_output(turn.output, turn.id), fields_of(turn.extra, PROTOCOL).get("output"))
+def _listing(turn: Turn) -> AtPlace:
+    """How the items of its input are listed."""
+    ident = turn.id
+    return lambda item, place: listed(item, ident, place)
+
+
+def _unsaid(turn: Turn, items: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """What the messages of its input do not say of these items."""
+    return difference(items, write_items(turn.input), _listing(turn))
+
+
+def _output(turn: Turn) -> list[Mapping[str, Any]]:
+    return mended(made_output(turn.output, turn.id), fields_of(turn.extra, PROTOCOL).get("output"), as_made)

@@ -1,0 +1,299 @@
+"""Laws of what is kept of a conversation: messages come back as they were, and items as the client saw them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.model import (
+    Message,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    ReplyChoice,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+from proxy.protocols.base import WriteOptions
+from proxy.protocols.responses.items import input_items, read_items
+from proxy.protocols.responses.kept_items import as_made, difference, mended
+from proxy.protocols.responses.reply import broken_off, finished
+from proxy.protocols.responses.turns import ResponsesTurns
+from proxy.protocols.stored_form import (
+    _KINDS,
+    FORM,
+    UnknownForm,
+    read_messages,
+    read_turn,
+    write_messages,
+    write_turn,
+)
+from proxy.protocols.turn import Turn
+from proxy.protocols.wire import dump, load
+from tests.protocols.published import SHARED, captured_responses_requests
+from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
+
+FORM_OF = ResponsesTurns()
+IDENT = f"resp_{'1' * 29}000"
+
+
+def turn(**fields: Any) -> Turn:
+    return Turn(**{"id": IDENT, "owner": "", "status": "in_progress", "created": 1.0, "expires": 2.0, **fields})
+
+
+def again(kept: Turn) -> Turn:
+    """As it comes back from a store."""
+    return read_turn(load(dump(write_turn(kept))))
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(st.lists(every_message, max_size=3).map(tuple))
+def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
+    """Field for field, and the same bytes when they are written once more."""
+    kept = dump(write_messages(messages))
+    back = read_messages(load(kept))
+    assert back == messages
+    assert [type(part) for message in back for part in message.parts] == [
+        type(part) for message in messages for part in message.parts
+    ]
+    assert dump(write_messages(back)) == kept
+
+
+@given(
+    st.lists(every_message, max_size=2).map(tuple), st.lists(every_message, max_size=2).map(tuple), every_extra, texts
+)
+def test_turns_come_back_as_they_were(one: Any, other: Any, extra: Any, text: str) -> None:
+    kept = turn(input=one, output=other, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
+    assert again(kept) == kept
+    assert dump(write_turn(again(kept))) == dump(write_turn(kept))
+
+
+def test_every_part_of_the_model_has_a_name() -> None:
+    """`Attempt` is no member of `Part`, being a `Text`, and all the same another part."""
+    parts = {kind.__name__ for part in get_args(Part) for kind in (part, *part.__subclasses__())}
+    assert {kind.__name__ for kind in _KINDS.values()} == parts
+
+
+@settings(max_examples=20)
+@given(every_part)
+def test_half_a_character_is_what_the_client_saw(part: Part) -> None:
+    kept = dump(write_messages([Message("user", (part, Text("a\ud83d\ude00 \ud800")))]))
+    (back,) = read_messages(load(kept))
+    assert back.parts[-1] == Text("a\U0001f600 \ufffd")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"role": "user", "parts": [{"type": "hologram", "text": "x"}]},
+        {"role": "user", "parts": [{"type": "text", "text": "x", "colour": "red"}]},
+        {
+            "role": "user",
+            "parts": [{"type": "result", "call_id": "a", "parts": [{"type": "text", "text": "", "b": 1}]}],
+        },
+        {"role": "user", "parts": [], "mood": "good"},
+    ],
+)
+def test_what_a_later_version_wrote_is_refused(kept: dict[str, Any]) -> None:
+    """Not read without it: the conversation would be another one. What it holds is not said."""
+    with pytest.raises(UnknownForm, match=r"does not know: one that came after it wrote it$"):
+        read_messages([kept])
+
+
+def test_a_later_form_is_refused() -> None:
+    with pytest.raises(
+        UnknownForm, match=rf"^a kept response has form {FORM + 1}, this version .* knows {FORM} at most$"
+    ):
+        read_turn({**write_turn(turn()), "form": FORM + 1})
+    with pytest.raises(UnknownForm):
+        read_turn({**write_turn(turn()), "mood": "good"})
+
+
+@pytest.mark.parametrize("kept", [{"role": "user"}, {"parts": []}, {"role": "user", "parts": [{"type": "text"}]}])
+def test_what_nobody_wrote_is_no_message(kept: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        read_messages([kept])
+
+
+# --- items ----------------------------------------------------------------------------------------------------------
+
+some_items = st.lists(
+    st.builds(
+        lambda kind, role, more: {"type": kind, **role, **more},
+        st.sampled_from(["message", "function_call", "new"]),
+        st.sampled_from([{}, {"role": "user"}, {"role": "assistant"}, {"call_id": "a"}]),
+        st.dictionaries(
+            st.sampled_from(["id", "status", "text"]), st.sampled_from([None, "", "x", [1], {"a": None}]), max_size=3
+        ),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=300)
+@given(some_items, some_items)
+def test_a_difference_is_all_that_there_is_to_say(given_items: Any, made: Any) -> None:
+    told = difference(given_items, made, as_made)
+    assert (told is None) == (given_items == made)
+    assert mended(made, json.loads(json.dumps(told)), as_made) == given_items
+
+
+INPUTS: list[Any] = [
+    "hi",
+    "",
+    [{"role": "user", "content": ""}],
+    [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}],
+    [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": ""}]}],
+    [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y", "detail": "low"}}]}],
+    [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}], "status": None, "colour": None}],
+    [{"role": "assistant", "content": "a", "id": "msg_mine"}, {"role": "assistant", "content": "b", "phase": "x"}],
+    [{"role": "assistant", "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]}],
+    [{"role": "assistant", "content": [{"type": "new"}, {"type": "output_text", "text": "a", "annotations": [1]}]}],
+    [{"role": "assistant", "content": []}, {"role": "user", "content": "x"}],
+    [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "x"}],
+    [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}],
+    [{"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "a"}], "encrypted_content": "e",
+      "content": [{"type": "reasoning_text", "text": "hm"}], "status": "incomplete"}],
+    [{"type": "function_call", "call_id": "a", "name": "f", "arguments": " ", "namespace": "n"},
+     {"type": "function_call_output", "call_id": "a", "output": {"a": [1.5, None]}, "status": "incomplete"},
+     {"type": "custom_tool_call", "call_id": "b", "name": "p", "input": "", "id": "ctc_mine"},
+     {"type": "custom_tool_call_output", "call_id": "b", "output": [{"type": "input_file", "file_id": "f"}]}],
+    [{"type": "item_reference", "id": "msg_0"}, {"type": "web_search_call", "action": None, "id": "ws_1"}],
+    [{"type": None, "role": "user", "content": "a"}, {"type": "brand_new", "x": 1}],
+]  # fmt: skip
+
+
+def listed_again(body: dict[str, Any]) -> None:
+    items = [] if isinstance(body["input"], str) else body["input"]
+    messages = read_items(body["input"])
+    options = WriteOptions(request=ModelRequest("m", messages), created=1, body=body)
+    kept = again(FORM_OF.begun(turn(input=messages), options))
+    assert FORM_OF.listed(kept) == list(input_items(body, IDENT)), items
+    assert kept.input == messages
+    assert FORM_OF.shown(kept)["status"] == "in_progress"
+
+
+@pytest.mark.parametrize("given_input", INPUTS, ids=range(len(INPUTS)))
+def test_input_is_listed_as_it_came(given_input: Any) -> None:
+    listed_again({"input": given_input})
+
+
+@given(st.lists(st.sampled_from([item for items in INPUTS if isinstance(items, list) for item in items]), max_size=6))
+def test_input_is_listed_as_it_came_in_any_order(items: Any) -> None:
+    listed_again({"input": items})
+
+
+CAPTURED = captured_responses_requests()
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.relative_to(SHARED).as_posix())
+def test_captured_input_is_listed_as_it_came(path: Path) -> None:
+    """And without any difference worth its bytes: messages say nearly all of it."""
+    value = json.loads(path.read_bytes())
+    body = value.get("body", value)
+    listed_again(body)
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+SHOWN = {
+    "id": "msg_x", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": None},
+}  # fmt: skip
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "3", "status": "completed"}
+PARTS: list[tuple[Part, ...]] = [
+    (),
+    (Text(" \n"),),
+    (Reasoning("hm"), Text("\n\n"), ToolUse("c1", "f", "{}"), Text("b", {"chat": {"x": 1}})),
+    (Text("a"), Text("b", {"chat": {"x": 1}}), Text("c", {"responses": {"item": {"phase": "y"}}}), Text("d")),
+    (ToolUse("c1", "add", "{}"), Opaque("responses", RESULT), Text("Three."), Opaque("responses", SHOWN)),
+    (
+        Reasoning("s", {"responses": {"summary": True, "encrypted_content": "e"}}),
+        Reasoning("t", {"responses": {"continues": True}}),
+    ),
+    (Text("a"), ToolUse("c1", "f", '{"a"', "function"), ToolUse("c2", "p", "half", "custom", "ns")),
+]
+
+
+def shown_again(reply: ModelReply, **options: Any) -> None:
+    """Whole, or broken off with it: the resource is made again byte for byte."""
+    asked = WriteOptions(
+        request=ModelRequest("m", ()), created=7, body={"metadata": {"a": "b"}, "user": "u"}, **options
+    )
+    begun = FORM_OF.begun(turn(), asked)
+    reply = dataclasses.replace(reply, id=IDENT, extra={**reply.extra, "completed_at": 5})
+    done = again(FORM_OF.finished(begun, reply, asked))
+    assert dump(FORM_OF.shown(done)) == dump(finished(reply, asked))
+    failed = again(FORM_OF.broken_off(begun, reply, asked, "cancelled"))
+    assert dump(FORM_OF.shown(failed)) == dump(broken_off(reply, asked, "cancelled"))
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
+@pytest.mark.parametrize("field", ["reasoning_content", "inline", "drop"])
+@pytest.mark.parametrize("parts", PARTS, ids=range(len(PARTS)))
+def test_an_answer_is_shown_as_it_was(parts: tuple[Part, ...], field: str, reason: str) -> None:
+    shown_again(ModelReply("", "m", 1, (ReplyChoice(parts, reason),)), reasoning_field=field)
+
+
+@settings(max_examples=60)
+@given(rich_replies)
+def test_any_answer_is_shown_as_it_was(reply: ModelReply) -> None:
+    shown_again(reply)
+
+
+@settings(max_examples=60)
+@given(rich_replies)
+def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: ModelReply) -> None:
+    """The messages are those that the items amount to, each part with the fields of every protocol."""
+    asked = WriteOptions(request=ModelRequest("m", ()), created=7)
+    kept = FORM_OF.finished(turn(), reply, asked)
+    items = FORM_OF.shown(kept)["output"]
+    said = ["".join(p.text for p in m.parts if isinstance(p, Text)) for m in kept.output]
+    assert said == [message.text for message in read_items(items)]
+    assert [p.call_id for m in kept.output for p in m.parts if isinstance(p, ToolUse | ToolResult)] == [
+        item["call_id"] for item in items if "call_id" in item
+    ]
+    given_parts = reply.choices[0].parts
+    there = [part for message in kept.output for part in message.parts]
+    for part in given_parts:
+        if not isinstance(part, ToolUse | Opaque) and part.text and part.extra.get("messages"):
+            blank = isinstance(part, Text) and not part.text.strip()
+            assert blank or any(
+                p.extra.get("messages") == part.extra["messages"] for p in there if not isinstance(p, Opaque)
+            )
+
+
+@pytest.mark.parametrize("first", INPUTS, ids=range(len(INPUTS)))
+def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
+    """Turn by turn, or as one input: the same messages, but for the marks of where an item ends."""
+    given_items = list(input_items({"input": first}, IDENT))
+    calls = [{"type": "function_call", "call_id": "z", "name": "f", "arguments": "{}", "id": "fc_1"}]
+    results = [{"type": "function_call_output", "call_id": "z", "output": "x"}, {"role": "assistant", "content": "y"}]
+    turns = [read_items(given_items), read_items(calls), read_items(results), read_items([*results[1:]])]
+    body = {"instructions": "Be brief."}
+    joined = FORM_OF.going_on(body, [m for t in turns[:-1] for m in t], turns[-1])
+    at_once = read_items([*given_items, *calls, *results, *results[1:]])
+    assert joined == (Message("system", (Text("Be brief."),)), *at_once)
+
+
+@settings(max_examples=20)
+@given(json_objects)
+def test_what_another_protocol_kept_is_shown_as_far_as_messages_say_it(fields: Any) -> None:
+    said = (Message("assistant", (Text("a", {"tiny": fields}), ToolUse("c", "f", "{}"))),)
+    kept = turn(id="tiny_1", status="completed", model="m", input=(Message("user", (Text("hi"),)),), output=said)
+    shown = FORM_OF.shown(again(kept))
+    assert (shown["id"], shown["status"], shown["model"], shown["created_at"]) == ("tiny_1", "completed", "m", 1)
+    assert [item["type"] for item in shown["output"]] == ["message", "function_call"]
+    (listed,) = FORM_OF.listed(kept)
+    assert listed["content"] == [{"type": "input_text", "text": "hi"}]
