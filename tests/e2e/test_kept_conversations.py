@@ -1,0 +1,216 @@
+"""What is kept of a conversation is the model's own: nothing of it is lost, older versions' turns go on, and so may another protocol."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.errors import GatewayError
+from proxy.events import Event, Start
+from proxy.model import Message, ModelReply
+from proxy.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
+from proxy.protocols.turn import Turn
+from proxy.protocols.wire import dump
+from proxy.registry import registries
+from proxy.store.encoding import key_of
+from proxy.testing import Answer, Say, Upstream
+from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.test_conversation import LOOK, ask, client, get, texts
+from tests.protocols.tiny import TinyProtocol, TinyWriter
+
+KEPT = Path(__file__).parents[1] / "store" / "kept"
+TINY = "/v1/tiny"
+SIGNED = {"google": {"thought_signature": "c2ln"}}
+
+
+def calling(**fields: Any) -> Answer:
+    """A model server that does tools itself, and says something of its call that it wants to see again."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at":"sky"}'}, **fields}
+    message = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}  # fmt: skip
+    return Answer([dump(body)], headers={"Content-Type": "application/json"}, framing="length")
+
+
+async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> None:
+    """Fields of another protocol, which no item of this one has a place for."""
+    async with Upstream([calling(extra_content=SIGNED), Say("It is blue.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native", "forward_unknown": "all"}))
+        async with client(server) as session:
+            first = await ask(session, input="What colour?", tools=[LOOK])
+            text, call = first["output"]
+            assert "extra_content" not in json.dumps(first)
+            assert await get(session, first["id"]) == first
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+            await ask(session, input=[result], previous_response_id=first["id"], tools=[LOOK])
+    said = upstream.requests[1].json["messages"]
+    assert [message["role"] for message in said] == ["user", "assistant", "tool"]
+    assert said[1]["content"] == text["content"][0]["text"] == "I look."
+    assert said[1]["tool_calls"][0]["extra_content"] == SIGNED
+
+
+async def test_a_response_that_an_earlier_version_kept_goes_on(gateway: Gateway, tmp_path: Path) -> None:
+    kept = json.loads((KEPT / "form-1-response.json").read_bytes())
+    path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
+    async with Upstream([Say("Hello."), Say("Grey.")]) as upstream:
+        config = upstream_config(upstream.url, backend={"images": True}, store={"kind": "sqlite", "path": str(path)})
+        server = await gateway(config)
+        async with client(server) as session:
+            await ask(session, input="hi")  # makes the file
+            with sqlite3.connect(path) as db:
+                row = (key_of(kept["id"], ""), kept["expires"], len(text), text)
+                db.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
+            db.close()
+            assert await get(session, kept["id"]) == kept["resource"]
+            listed = await get(session, f"{kept['id']}/input_items?order=asc&limit=100")
+            assert listed["data"] == kept["input"]
+            call = kept["resource"]["output"][-1]
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+            again = {"type": "item_reference", "id": "msg_mine"}
+            last = await ask(session, input=[again, result], previous_response_id=kept["id"], tools=[LOOK])
+            assert last["output"][0]["content"][0]["text"] == "Grey."
+    said = [(message["role"], str(message["content"])) for message in upstream.requests[1].json["messages"]]
+    talk = [role for role, _ in said if role != "system"]
+    assert talk == ["user", "assistant", "user", "assistant", "user", "user", "assistant", "user"]
+    assert "Let me look." in said[-7][1]
+    assert "blue" in said[-1][1]
+    assert "name=look" in said[-1][1]
+
+
+async def test_what_the_gateways_tools_gave_is_no_response(gateway: Gateway, tmp_path: Path) -> None:
+    kept = json.loads((KEPT / "form-1-tools.json").read_bytes())
+    path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
+    async with Upstream([Say("Hello.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
+        async with client(server) as session:
+            await ask(session, input="hi")
+            with sqlite3.connect(path) as db:
+                row = (key_of(kept["id"], ""), kept["expires"], len(text), text)
+                db.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
+            db.close()
+            assert (await get(session, kept["id"], 404))["error"]["code"] == "not_found"
+            await ask(session, 400, input="hi", previous_response_id=kept["id"])
+
+
+async def test_a_response_that_a_later_version_kept_is_refused(gateway: Gateway, tmp_path: Path) -> None:
+    """The client is told; nothing is guessed."""
+    path = tmp_path / "r.sqlite3"
+    async with Upstream([Say("Hello.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
+        async with client(server) as session:
+            made = await ask(session, input="hi")
+            with sqlite3.connect(path) as db:
+                db.execute("UPDATE turns SET turn = json_set(turn, '$.form', 9)")
+            db.close()
+            error = (await get(session, made["id"], 503))["error"]
+            assert error["code"] == "store_unavailable"
+            assert "has form 9, this version of the gateway knows 2 at most" in error["message"]
+            await ask(session, 503, input="and?", previous_response_id=made["id"])
+
+
+# --- another protocol -----------------------------------------------------------------------------------------------
+
+
+class TinyTurns(TurnForm):
+    """All that a protocol says of its conversations."""
+
+    previous = "after"
+
+    def new_id(self) -> str:
+        return f"tiny_{uuid4().hex}"
+
+    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+        return replace(turn, output=(Message("assistant", reply.choices[0].parts),), status="completed")
+
+    def broken_off(
+        self, turn: Turn, reply: ModelReply, options: WriteOptions, status: Any, error: GatewayError | None = None
+    ) -> Turn:
+        return replace(self.finished(turn, reply, options), status=status)
+
+    def shown(self, turn: Turn) -> dict[str, Any]:
+        return {"turn": turn.id, "text": "".join(message.text for message in turn.output)}
+
+    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+        return [{"who": message.role, "text": message.text} for message in turn.input]
+
+
+class RememberingTiny(TinyProtocol):
+    """Tells its clients how an answer is called."""
+
+    turns = TinyTurns()
+    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.stored:read"),)
+
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        return NamingWriter()
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        return dump({**json.loads(super().write_reply(reply, options)), "turn": reply.id})
+
+
+class NamingWriter(TinyWriter):
+    def _frames(self, event: Event) -> Any:
+        if isinstance(event, Start):
+            yield dump({"turn": event.response_id})
+        yield from super()._frames(event)
+
+
+@pytest.fixture
+async def both() -> AsyncIterator[tuple[TestServer, Upstream]]:
+    """A gateway that serves both, in front of a model that only writes text."""
+    plugins = registries()
+    plugins.clients.register("tiny", RememberingTiny)
+    upstream = Upstream([Say("One."), Say("Two."), Say("Three.")])
+    async with upstream, serving(upstream_config(upstream.url, store={"kind": "memory"}), plugins) as server:
+        yield server, upstream
+
+
+async def say(session: Any, text: str, after: str | None = None, **more: Any) -> Any:
+    body = {"model": "m", "say": [{"who": "user", "text": text}], **({"after": after} if after else {}), **more}
+    async with session.post(TINY, json=body) as response:
+        assert response.status == 200, await response.text()
+        if more.get("stream"):
+            frames = (await response.read()).split(b"\n")
+            return json.loads(next(line[6:] for line in frames if line.startswith(b"data: ")))
+        return await response.json()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_two_protocols_in_one_conversation(both: tuple[TestServer, Upstream], stream: bool) -> None:
+    """Each goes on from what the other kept, and shows it in its own words."""
+    server, upstream = both
+    async with client(server) as session:
+        first = (await say(session, "Count.", stream=stream))["turn"]
+        second = await ask(session, input="On.", previous_response_id=first, instructions="Be brief.")
+        third = await say(session, "And?", after=second["id"])
+        assert third["text"] == "Three."
+        shown = await get(session, first)
+        assert (shown["id"], shown["object"], shown["status"], shown["model"]) == (first, "response", "completed", "m")
+        assert [item["content"][0]["text"] for item in shown["output"]] == ["One."]
+        (listed,) = (await get(session, f"{first}/input_items"))["data"]
+        assert (listed["role"], listed["content"]) == ("user", [{"type": "input_text", "text": "Count."}])
+        async with session.get(f"{TINY}/{second['id']}") as response:
+            assert await response.json() == {"turn": second["id"], "text": "Two."}
+        async with session.get(f"{TINY}/nope") as response:
+            assert response.status == 404
+            assert (await response.json())["error"]["code"] == "not_found"
+    count = [("user", "Count."), ("assistant", "One."), ("user", "On.")]
+    assert texts(upstream.requests[1]) == [("system", "Be brief."), *count]
+    assert texts(upstream.requests[2]) == [*count, ("assistant", "Two."), ("user", "And?")]
+
+
+async def test_what_cannot_be_gone_on_from_is_said_in_its_words(both: tuple[TestServer, Upstream]) -> None:
+    server, upstream = both
+    async with client(server) as session:
+        body = {"model": "m", "say": [{"who": "user", "text": "hi"}], "after": "tiny_nope"}
+        async with session.post(TINY, json=body) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == "previous_response_not_found"
+    assert upstream.requests == []
