@@ -116,7 +116,7 @@ async def _found(
     for ident in islice(turns, MAX_REFERRED):
         turn = await conversations.get(ident, owner)
         if turn is not None:
-            found |= form.items(turn)
+            found |= await offload(len(turn.messages) > OFFLOAD_MESSAGES, form.items, turn)
     return found
 
 

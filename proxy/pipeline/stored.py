@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -19,8 +19,11 @@ from ..errors import ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
 from ..store.base import ResponseStore, StoreUnavailable
+from ..support.offload import OFFLOAD_MESSAGES, offload
 from .delivery import CLIENTS, OWNER
 from .reply import Reply
+
+T = TypeVar("T")
 
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20
@@ -107,7 +110,7 @@ CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 async def read(request: web.Request) -> web.Response:
     """The response as it is now."""
     turn = await _turn(request)
-    return _json(_form(request).shown(turn))
+    return _json(await _made(turn, _form(request).shown))
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -123,7 +126,7 @@ async def delete(request: web.Request) -> web.Response:
 async def list_input(request: web.Request) -> web.Response:
     """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
     turn = await _turn(request)
-    items = list(_form(request).listed(turn))
+    items = list(await _made(turn, _form(request).listed))
     query = request.query
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
@@ -158,10 +161,10 @@ async def cancel(request: web.Request) -> web.Response:
     reply = conversations.running.get((turn.id, turn.owner))
     form = _form(request)
     if turn.status != "in_progress" or reply is None:
-        return _json(form.shown(turn))
+        return _json(await _made(turn, form.shown))
     conversations.cancelled.add(turn.id)
     await reply.close()
-    return _json(form.shown(replace(turn, status="cancelled")))
+    return _json(await _made(replace(turn, status="cancelled"), form.shown))
 
 
 def away(error: StoreUnavailable) -> Unavailable:
@@ -185,6 +188,11 @@ def _form(request: web.Request) -> TurnForm:
     form = request.app[CLIENTS].of(request.path, request.headers).turns
     assert form is not None  # only who has turns has these routes
     return form
+
+
+async def _made(turn: Turn, make: Callable[[Turn], T]) -> T:
+    """What is shown of a turn; of a long one it is made in a thread."""
+    return await offload(len(turn.messages) > OFFLOAD_MESSAGES, make, turn)
 
 
 def _json(value: Mapping[str, Any]) -> web.Response:

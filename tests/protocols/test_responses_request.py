@@ -28,7 +28,8 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.items import input_items, read_items, write_items
+from proxy.protocols.responses.items import read_items, write_items
+from proxy.protocols.responses.kept_items import input_items
 from proxy.protocols.responses.request import read_messages
 from tests.protocols.published import SHARED, captured_responses_requests, validator
 from tests.protocols.responses_wires import RESPONSES, request

@@ -24,8 +24,8 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses.items import input_items, read_items
-from proxy.protocols.responses.kept_items import as_made, difference, mended
+from proxy.protocols.responses.items import read_items
+from proxy.protocols.responses.kept_items import as_made, difference, input_items, mended
 from proxy.protocols.responses.reply import broken_off, finished
 from proxy.protocols.responses.turns import ResponsesTurns
 from proxy.protocols.stored_form import (

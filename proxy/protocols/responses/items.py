@@ -43,7 +43,6 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..wire import dump, whole
-from .ids import PREFIXES, derived_id
 
 PROTOCOL: Final = "responses"
 
@@ -444,46 +443,3 @@ def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | N
     if status is not None:
         item["status"] = status
     return item
-
-
-# --- as they are listed ---------------------------------------------------------------------------------------------
-
-
-def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
-    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id` and
-    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
-    return tuple(listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
-
-
-def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
-    """An item as it is listed at this place."""
-    kind = item["type"]
-    shown = {key: value for key, value in item.items() if value is not None}
-    if kind == "item_reference":
-        return shown
-    shown["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
-    if kind == "message":
-        shown["content"] = _listed_content(item.get("content"), item["role"])
-    elif kind in ("function_call_output", "custom_tool_call_output"):
-        output = item["output"]
-        if not isinstance(output, str | list):
-            shown["output"] = dump(output).decode()
-    elif kind == "reasoning":
-        shown.setdefault("summary", [])
-        return shown
-    if kind in PREFIXES:
-        shown.setdefault("status", "completed")
-    return shown
-
-
-def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str) -> list[Mapping[str, Any]]:
-    if isinstance(content, str):
-        content = [{"type": "output_text" if role == "assistant" else "input_text", "text": content}]
-    return [
-        {"annotations": [], "logprobs": [], **part}
-        if part["type"] == "output_text"
-        else {"detail": "auto", **part}
-        if part["type"] == "input_image"
-        else part
-        for part in content or ()
-    ]

@@ -1,4 +1,4 @@
-"""Items made of kept messages: those that the client saw, field for field.
+"""Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that the client saw, field for field.
 
 The law of this module: `mended(made, difference(given, made))` is `given`, for any two lists of items. So nothing has to be known of the many ways in which
 items can say the same (`items.py` lists them): what messages say is made of them, and what they do not say (most often an id that the client
@@ -7,13 +7,15 @@ gave) is the difference, which is kept beside them. Equal as JSON: the order of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse
 from ..base import WriteOptions
-from .items import PROTOCOL, Reading, read_call, write_result
+from ..wire import dump
+from .ids import PREFIXES, derived_id
+from .items import PROTOCOL, Reading, own_items, read_call, whole_items, write_result
 from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]
@@ -22,6 +24,49 @@ AtPlace = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 
 _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
 """What was shown is made as nobody asked for anything in particular."""
+
+
+# --- items of a request ---------------------------------------------------------------------------------------------
+
+
+def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
+    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id` and
+    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
+    return tuple(listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
+
+
+def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
+    """An item as it is listed at this place."""
+    kind = item["type"]
+    shown = {key: value for key, value in item.items() if value is not None}
+    if kind == "item_reference":
+        return shown
+    shown["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
+    if kind == "message":
+        shown["content"] = _listed_content(item.get("content"), item["role"])
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        output = item["output"]
+        if not isinstance(output, str | list):
+            shown["output"] = dump(output).decode()
+    elif kind == "reasoning":
+        shown.setdefault("summary", [])
+        return shown
+    if kind in PREFIXES:
+        shown.setdefault("status", "completed")
+    return shown
+
+
+def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        content = [{"type": "output_text" if role == "assistant" else "input_text", "text": content}]
+    return [
+        {"annotations": [], "logprobs": [], **part}
+        if part["type"] == "output_text"
+        else {"detail": "auto", **part}
+        if part["type"] == "input_image"
+        else part
+        for part in content or ()
+    ]
 
 
 # --- messages of an answer ------------------------------------------------------------------------------------------

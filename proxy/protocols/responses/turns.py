@@ -15,8 +15,8 @@ from ...model import Message, ModelReply, ModelRequest, Text, fields_of, scoped
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn
 from .ids import new_response_id, response_of
-from .items import PROTOCOL, input_items, joined, listed, own_items, read_items, whole_items, write_items
-from .kept_items import AtPlace, answered, as_made, difference, made_output, mended
+from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
+from .kept_items import AtPlace, answered, as_made, difference, input_items, listed, made_output, mended
 from .reply import Origins, broken_off, finished
 from .resource import RESOURCE_KEYS, resource
 
