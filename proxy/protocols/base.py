@@ -104,12 +104,12 @@ class ProseReader(StreamReader, Protocol):
 
 
 class TurnForm(Protocol):
-    """How a protocol whose clients leave their history to the server (R12) names the turns of a conversation, and shows them. What has a value here need not be
-    said by who inherits.
+    """How a protocol whose clients leave their history to the server (R12) names the turns of a conversation, and shows
+    them. What has a value here need not be said by who inherits.
 
-    A turn is kept in the model's words (`proxy.protocols.turn`), so whoever goes on from it may speak another protocol. What the protocol shows of a turn
-    and messages do not say it keeps in the turn's `extra`. `body` is always a client's parsed JSON, an item one entry of what it
-    said or got.
+    A turn is kept in the model's words (`proxy.protocols.turn`), so whoever goes on from it may speak another protocol.
+    What the protocol shows of a turn and messages do not say it keeps in the turn's `extra`. `body` is always a
+    client's parsed JSON, an item one entry of what it said or got.
     """
 
     previous: str
@@ -140,7 +140,8 @@ class TurnForm(Protocol):
     def put_in(
         self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
-        """`body` with items in the place of references, but for those that were `said` before; and what it says itself then."""
+        """`body` with items in the place of references, but for those that were `said` before; and what it says itself
+        then."""
         raise NotImplementedError  # whose requests have references
 
     def new_id(self) -> str:

@@ -1,14 +1,17 @@
-"""The form in which messages and turns are kept: JSON that comes back as the same values, in this version and in every one that follows.
+"""The form in which messages and turns are kept: JSON that comes back as the same values, in this version and in every
+one that follows.
 
 Rules:
 
-1. A message is written part by part, each with all that the model holds of it, whatever protocol it came from (docs/adr/0029). What has its default value is
-   left out. Reading gives equal values, and writing those the same bytes; only half a character is U+FFFD, as the client saw it, and a tuple inside
-   of an `extra` or a payload is a list.
-2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the former one, and adds a turn of it to
-   `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the protocol lists them.
-3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a conversation that goes on
-   without it would be another one.
+1. A message is written part by part, each with all that the model holds of it, whatever protocol it came from
+   (docs/adr/0029). What has its default value is left out. Reading gives equal values, and writing those the same
+   bytes; only half a character is U+FFFD, as the client saw it, and a tuple inside of an `extra` or a payload is a
+   list.
+2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the
+   former one, and adds a turn of it to `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the
+   protocol lists them.
+3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a
+   conversation that goes on without it would be another one.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ _KINDS: Final[Mapping[str, type[Part]]] = {
 
 
 class UnknownForm(ValueError):
-    """What is kept is of a version of the gateway that came after this one. The message says nothing of what it holds."""
+    """What is kept is of a version of the gateway that came after this one. The message says nothing of what it
+    holds."""
 
 
 def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
@@ -66,7 +70,8 @@ def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for what it never wrote."""
+    """The messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for what it never
+    wrote."""
     return tuple(
         [
             Message(message["role"], tuple([_read_part(part) for part in message["parts"]]))

@@ -1,7 +1,7 @@
 """A turn of a conversation, as it is kept between requests (R12): what was said in it, in the model's words.
 
-What a protocol has to show besides when it is asked for the turn again stands in `extra`, under its name, like everything that a protocol says beside;
-the form in which all of it is written down is `stored_form.py`.
+What a protocol has to show besides when it is asked for the turn again stands in `extra`, under its name, like
+everything that a protocol says beside; the form in which all of it is written down is `stored_form.py`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Literal
 from ..model import EMPTY, Extra, Message
 
 TurnStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
-"""How far the answer came. `kept`: there is none; what was said is kept for another turn (`proxy.pipeline.tool_memory`)."""
+"""How far the answer came. `kept`: there is none; what was said is kept for another turn
+(`proxy.pipeline.tool_memory`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One request and its answer.
 
-    `owner` is whose it is (a hash of the API key, empty without keys), `ancestors` are the ids of the turns before, oldest first. `input` is what this request
-    alone says, without what each request says anew (instructions); `output` what the client was answered, results of the tools included that the gateway
-    ran and showed. `model` is the name that the client asked for. `created` and `expires` are Unix seconds.
+    `owner` is whose it is (a hash of the API key, empty without keys), `ancestors` are the ids of the turns before,
+    oldest first. `input` is what this request alone says, without what each request says anew (instructions); `output`
+    what the client was answered, results of the tools included that the gateway ran and showed. `model` is the name
+    that the client asked for. `created` and `expires` are Unix seconds.
     """
 
     id: str

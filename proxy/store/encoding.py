@@ -2,8 +2,8 @@
 
 Rules:
 
-1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`, and so is how those of earlier versions are read. Half a character comes back as
-   U+FFFD, as the client saw it.
+1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`, and so is how those of earlier versions are
+   read. Half a character comes back as U+FFFD, as the client saw it.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
 3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and whatever a
    client sends as an id (any length, any characters) is a valid look-up that finds nothing.
@@ -45,8 +45,8 @@ async def decoded(text: bytes) -> Turn:
 
 
 def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
-    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot. `long`: whether it is written in pieces, if that
-    is known."""
+    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot. `long`:
+    whether it is written in pieces, if that is known."""
     kept = write_turn(turn)
     text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
     if len(text) > limit:
@@ -59,7 +59,8 @@ def _is_long(turn: Turn) -> bool:
 
 
 def decode(text: bytes) -> Turn:
-    """The turn in what `encode` gave, in this version or an earlier one. Raises `StoreUnavailable` if it was damaged since, or if a later version wrote it."""
+    """The turn in what `encode` gave, in this version or an earlier one. Raises `StoreUnavailable` if it was damaged
+    since, or if a later version wrote it."""
     try:
         return read_turn(load(text))
     except UnknownForm as error:

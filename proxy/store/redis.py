@@ -27,8 +27,8 @@ TIMEOUT_S: Final = 2.0
 PRUNED_AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
-"""Of the keys, and part of each: gateways with different layouts on one server do not see each other's turns. What a key holds says its form itself
-(`proxy.protocols.stored_form`), so it may change under the same layout."""
+"""Of the keys, and part of each: gateways with different layouts on one server do not see each other's turns. What a
+key holds says its form itself (`proxy.protocols.stored_form`), so it may change under the same layout."""
 
 _TRIM: Final = """
 local gone = 0

@@ -9,8 +9,9 @@ Rules of this module:
 3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power cut
    may lose the last turns and never damages the file.
 4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
-5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another program
-   are refused untouched. A turn says its form itself (`proxy.protocols.stored_form`): old ones stay as they are, and are read.
+5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another
+   program are refused untouched. A turn says its form itself (`proxy.protocols.stored_form`): old ones stay as they
+   are, and are read.
 
 Why, and what it costs: docs/adr/0005.
 """

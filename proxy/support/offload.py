@@ -51,7 +51,8 @@ def is_large(request: ModelRequest) -> bool:
 
 
 def is_long(value: object) -> bool:
-    """Whether JSON of this value, which may hold messages, has more than about `OFFLOAD_BYTES`. Looks no further than that."""
+    """Whether JSON of this value, which may hold messages, has more than about `OFFLOAD_BYTES`. Looks no further than
+    that."""
     left = OFFLOAD_BYTES
     todo = [value]
     while todo:

@@ -1,4 +1,5 @@
-"""What is kept of a conversation is the model's own: nothing of it is lost, older versions' turns go on, and so may another protocol."""
+"""What is kept of a conversation is the model's own: nothing of it is lost, older versions' turns go on, and so may
+another protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What was kept by every version so far is read by this one. In `tests/store/kept/` is a turn of each form, as it stood in a store."""
+"""What was kept by every version so far is read by this one. In `tests/store/kept/` is a turn of each form, as it stood
+in a store."""
 
 from __future__ import annotations
 

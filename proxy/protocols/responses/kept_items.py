@@ -1,8 +1,10 @@
-"""Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that the client saw, field for field.
+"""Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that
+the client saw, field for field.
 
-The law of this module: `mended(made, difference(given, made))` is `given`, for any two lists of items. So nothing has to be known of the many ways in which
-items can say the same (`items.py` lists them): what messages say is made of them, and what they do not say (most often an id that the client
-gave) is the difference, which is kept beside them. Equal as JSON: the order of an item's fields is ours.
+The law of this module: `mended(made, difference(given, made))` is `given`, for any two lists of items. So nothing has
+to be known of the many ways in which items can say the same (`items.py` lists them): what messages say is made of them,
+and what they do not say (most often an id that the client gave) is the difference, which is kept beside them. Equal as
+JSON: the order of an item's fields is ours.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
 
 
 def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
-    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id` and
-    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
+    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id`
+    and `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
     return tuple(listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
 
 
@@ -73,8 +75,8 @@ def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str
 
 
 def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
-    """The messages that the output of an answer amounts to. `origins` are for each item the parts that it shows: from them comes what the item does not say,
-    the fields of other protocols; without any it is read from the item alone."""
+    """The messages that the output of an answer amounts to. `origins` are for each item the parts that it shows: from
+    them comes what the item does not say, the fields of other protocols; without any it is read from the item alone."""
     reading = Reading()
     for item, parts in zip(shown, origins, strict=True):
         match parts:
@@ -111,8 +113,8 @@ def _flat(messages: Sequence[Message]) -> Iterator[Part]:
 def difference(given: Items, made: Items, at_place: AtPlace) -> Mapping[str, Any] | None:
     """What has to be kept to make `given` of `made` again; None if they are equal, each as it is `at_place`.
 
-    `fields`: by place, the fields that an item has beside or otherwise; one that is null it has not. `items`: by place, those that were not made. Where it is
-    not as simple as that, `all` of them.
+    `fields`: by place, the fields that an item has beside or otherwise; one that is null it has not. `items`: by place,
+    those that were not made. Where it is not as simple as that, `all` of them.
     """
     fields: dict[str, Mapping[str, Any]] = {}
     items: dict[str, Mapping[str, Any]] = {}

@@ -117,7 +117,8 @@ def output_items(
     origins: Origins | None = None,
 ) -> list[dict[str, Any]]:
     """The items of an answer that ended for `reason`. None: it did not end, so whitespace is not all there is, and a last call
-    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`. `origins` takes those of the items."""
+    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`. `origins` takes those of
+    the items."""
     shown = list(_shown(parts, options, over=reason is not None))
     if cut and shown and isinstance(last_shown := shown[-1][0], ToolUse):
         cut = False  # a call is ended with its block, and what stands before it when it begins
@@ -233,8 +234,8 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
 
 
 def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None = None) -> dict[str, Any]:
-    """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete. `origins` takes those
-    of its output."""
+    """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete.
+    `origins` takes those of its output."""
     ident = response_id(reply.id)
     choice = reply.choices[0] if reply.choices else ReplyChoice(())
     called = any(isinstance(part, ToolUse) and is_whole(part, choice.reason) for part in choice.parts)
@@ -264,7 +265,8 @@ def broken_off(
     error: GatewayError | None = None,
     origins: Origins | None = None,
 ) -> dict[str, Any]:
-    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`). `origins` takes those of its output."""
+    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`). `origins` takes those
+    of its output."""
     ident = response_id(reply.id)
     parts = reply.choices[0].parts if reply.choices else ()
     output = output_items(parts, options, ident, cut=True, origins=origins)

@@ -1,7 +1,8 @@
 """Conversations over Responses that the gateway remembers: what the middleware `conversation` asks of the protocol.
 
-A turn is kept as messages (`proxy.protocols.turn`). Its items are made of them whenever somebody asks for them, and are those that the client saw: what messages
-do not say of an item stands beside them in the turn's `extra`, `kept_items.py` says how, and so does what stands around the output (`resource`).
+A turn is kept as messages (`proxy.protocols.turn`). Its items are made of them whenever somebody asks for them, and are
+those that the client saw: what messages do not say of an item stands beside them in the turn's `extra`, `kept_items.py`
+says how, and so does what stands around the output (`resource`).
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class ResponsesTurns(TurnForm):
 
 
 def turn_of_items(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what versions kept that knew items only: those of the input as they are listed, and the resource. Raises `KeyError` or `TypeError` if it is
-    none."""
+    """The turn in what versions kept that knew items only: those of the input as they are listed, and the resource.
+    Raises `KeyError` or `TypeError` if it is none."""
     ident, shown = kept["id"], kept["resource"]
     turn = Turn(
         id=ident,
