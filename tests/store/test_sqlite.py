@@ -235,7 +235,8 @@ async def test_a_process_that_is_killed_while_it_writes(path: Path, clock: Clock
             number, status = (await asyncio.to_thread(process.stdout.readline)).split()
             said[name] = int(number), status
         process.kill()
-        rest, _ = await asyncio.to_thread(process.communicate)
+        rest = await asyncio.to_thread(process.stdout.read)  # `communicate` passes over what `readline` has read ahead
+        await asyncio.to_thread(process.communicate)
         for line in rest.splitlines(keepends=True):
             if line.endswith("\n"):
                 number, status = line.split()
