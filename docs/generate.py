@@ -20,14 +20,11 @@ from proxy.cli import main
 from proxy.config import GatewayConfig
 from proxy.configuration.config_schema import default_of, fields_of, schema
 from proxy.errors import CODES
-from proxy.judging.coercion import COERCIONS
-from proxy.judging.judge import PARSE_FAILURES, REPAIRS
-from proxy.judging.recognised import REASONS
-from proxy.observability.telemetry import FIELDS, OUTCOMES, REFUSED, Metrics
-from proxy.pipeline.unopened import OUTCOMES as UNOPENED
+from proxy.observability.telemetry import FIELDS, REFUSED, Metrics
+from proxy.pipeline.middleware import Middleware
 from proxy.ratelimit.base import Kind
-from proxy.registry import CLIENT_PROTOCOLS
-from proxy.servertools.calls import CallState
+from proxy.record import AccessField
+from proxy.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
 from proxy.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,17 +201,13 @@ def telemetry() -> str:
     values: Mapping[str, Iterable[str]] = {
         "endpoint": CLIENT_PROTOCOLS,
         "stream": ("true", "false"),
-        "outcome": OUTCOMES.values(),
         "cause": REFUSED,
-        "reason": PARSE_FAILURES,
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
-        "toolwire_tool_call_repairs_total": REPAIRS,
-        "toolwire_tool_call_coercions_total": COERCIONS,
-        "toolwire_tool_calls_unrecognised_total": REASONS,
-        "toolwire_unopened_reasoning_total": UNOPENED,
         "direction": ("input", "output"),
-        "state": [state.value for state in CallState],
     }
+    metrics, fields = Metrics(), middleware_fields()
+    metrics.declare(fields.values())
+    known_values = {field.counter.name: field.counter.values for field in fields.values() if field.counter is not None}
     out = [
         NOTE,
         "# Metrics and the access line\n",
@@ -224,10 +217,10 @@ def telemetry() -> str:
         "| name | type | labels | meaning |",
         "| --- | --- | --- | --- |",
     ]
-    for family in Metrics().families:
+    for family in metrics.families:
         labels = []
         for label in family.labels:
-            known = ", ".join(f"`{value}`" for value in values.get(family.name) or values.get(label, ()))
+            known = ", ".join(f"`{value}`" for value in known_values.get(family.name) or values.get(label, ()))
             labels.append(f"`{label}`: {known}" if known else f"`{label}`")
         kind = type(family).__name__.lower()
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
@@ -239,8 +232,16 @@ def telemetry() -> str:
         "| field | meaning |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),
+        *(f"| `{field.name}` | {_cell(field.meaning)} |" for field in fields.values()),
     ]
     return "\n".join(out) + "\n"
+
+
+def middleware_fields() -> dict[str, AccessField]:
+    """What the built-in middlewares count and note, by name."""
+    middlewares = registries().middlewares
+    kinds: list[type[Middleware]] = [middlewares.get(name) for name in MIDDLEWARES]
+    return {field.name: field for kind in kinds for field in kind.access_fields}
 
 
 def command_line() -> str:

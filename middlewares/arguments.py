@@ -23,6 +23,7 @@ from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.formats.rendering import by_prompt_name, prompt_name
 from proxy.judging.coercion import coerce
+from proxy.judging.counted import CALL_FIELDS
 from proxy.judging.custom import custom_input, free_text
 from proxy.judging.ids import CallIds
 from proxy.judging.json_calls import settle_arguments
@@ -33,6 +34,7 @@ from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump
+from proxy.record import AccessField
 from proxy.scan.repair import parses
 from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
 
@@ -97,6 +99,10 @@ class Arguments(Middleware):
     """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
 
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        *CALL_FIELDS,
+        AccessField("choice_missed", "A demanded call was not made."),
+    )
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""

@@ -30,6 +30,7 @@ from proxy.model import ModelRequest
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
+from proxy.record import AccessField
 from proxy.support.cache import BoundedCache
 
 EVENT_BYTES: Final = 200
@@ -70,6 +71,9 @@ class Cache(Middleware):
     """Gives known answers again, and remembers new ones."""
 
     Options: ClassVar[type] = CacheOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("cache", "What the middleware `cache` had: `hit` or `miss`."),
+    )
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

@@ -19,20 +19,23 @@ import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from aiohttp import web
 
+from proxy.config import GatewayConfig
 from proxy.errors import ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Folding, Kind, Start
 from proxy.model import Message, ModelReply
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
-from proxy.pipeline.stored import CONVERSATIONS, Conversations, away
+from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
+from proxy.record import AccessField
 from proxy.store.base import StoreUnavailable
+from proxy.store.opening import described
 from proxy.support.offload import OFFLOAD_MESSAGES, is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
@@ -45,6 +48,14 @@ class Conversation(Middleware):
     """Loads what a request goes on from, and keeps what comes of it."""
 
     for_turns = True
+    access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
+
+    @classmethod
+    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+        """Where conversations are stored, in words."""
+        if not used:
+            return "conversations are not stored: no chain has `conversation`"
+        return described(config.store, config.server.workers)
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]

@@ -23,7 +23,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
@@ -33,13 +33,13 @@ from proxy.formats.rendering import result_text
 from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.middleware import Handler, Middleware, Place
 from proxy.pipeline.model_turns import LoopState, ModelTurn
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches
-from proxy.pipeline.stored import CONVERSATIONS, Conversations
+from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
-from proxy.record import ObservedTool
+from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
 from proxy.servertools.source import CallState, Tools
 
@@ -53,6 +53,28 @@ Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
 
 class Execution(Middleware):
     """Offers and runs server-side tools."""
+
+    runs_server_tools = True
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField(
+            "executions",
+            "Calls of server-side tools that were run.",
+            CounterSpec(
+                "toolwire_tool_executions_total",
+                "States that server-side executions entered",
+                "state",
+                tuple(state.value for state in CallState),
+            ),
+        ),
+        AccessField("failed_executions", "Of those: they gave no result."),
+        AccessField("tool_loop", "`limit` if a limit of `tool_loop` ended the answer."),
+        STORE_FAILURES,
+    )
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """See `Middleware.idle`. It would keep streams out of the fast path."""
+        return place.config.tools.folder is None
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import ClassVar
 
 import orjson
 from aiohttp import web
@@ -24,6 +25,7 @@ from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump_in_pieces
+from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
 from proxy.targets.attempts import Attempts
 from proxy.targets.enforcing import Relaxation
@@ -33,6 +35,25 @@ from proxy.targets.wire_attempts import WireAttempts
 
 class Forwarding(Middleware):
     """Asks a server of the route. Must be the last of the chain: it never calls the next handler."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("attempts", "How many times a backend was asked, if more than once."),
+        AccessField(
+            "retries",
+            "Of those, how many followed a failure.",
+            CounterSpec("toolwire_retries_total", "Further tries, by what the one before failed with", "code"),
+        ),
+        AccessField("retry_wait_ms", "Time spent waiting between them."),
+        AccessField(
+            "unconstrained",
+            "Tries without the constraint on calls, which the backend refuses.",
+            CounterSpec(
+                "toolwire_unconstrained_total",
+                "Tries without the constraint on calls, which the server refuses",
+                "backend",
+            ),
+        ),
+    )
 
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

@@ -10,12 +10,13 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from proxy.errors import ClientFault, quote
 from proxy.model import Message, ModelRequest, Text, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
+from proxy.record import AccessField
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")
 
@@ -29,6 +30,15 @@ _Key = tuple[str, str]
 
 class LoopDetection(Middleware):
     """Tells the model that it repeats itself, or refuses the request."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("loops", "The client's model makes the same call turn after turn (`loop_detect`)."),
+    )
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """See `Middleware.idle`."""
+        return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""

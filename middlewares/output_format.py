@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from proxy.errors import ModelFault
 from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
+from proxy.record import AccessField
 from proxy.scan.repair import read_json
 from proxy.schemas.schema import SchemaProblem, compile_schema
 
@@ -26,6 +27,10 @@ WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES
 
 class OutputFormat(Middleware):
     """Checks the final text of answers for which a form was asked."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("format_misses", "The final text did not have the form that was asked for."),
+    )
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""

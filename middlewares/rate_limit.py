@@ -20,7 +20,7 @@ from proxy.errors import GatewayError, ModelFault
 from proxy.events import Delta, Event, Fault, Finish
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.heads import ADDED_HEADERS
-from proxy.pipeline.middleware import Handler, Middleware
+from proxy.pipeline.middleware import Handler, Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.ratelimit.admission import ADMISSION, Admission
 from proxy.ratelimit.base import Bound, changes, gives_back
@@ -32,6 +32,11 @@ class RateLimit(Middleware):
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         self._admission: Admission | None = None
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """See `Middleware.idle`."""
+        return not place.limited
 
     async def start(self, app: web.Application) -> None:
         self._admission = app.get(ADMISSION)

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from proxy.backends.usage import added
 from proxy.config import RouteOptions
@@ -29,10 +29,11 @@ from proxy.errors import GatewayError, ModelFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Ask, Middleware
+from proxy.pipeline.middleware import Ask, Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches, Following, Stage
 from proxy.protocols.wire import dump
+from proxy.record import AccessField, CounterSpec
 
 LOG: Final = logging.getLogger("toolwire.reask")
 
@@ -64,6 +65,30 @@ def _limits(options: RouteOptions) -> _Limits:
 
 class Reask(Middleware):
     """Asks again; see the module."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField(
+            "reasks",
+            "Answers that the client did not get because the model was asked again (`reask`).",
+            CounterSpec("toolwire_reasks_total", "Answers that were thrown away and asked for again"),
+        ),
+    )
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """See `Middleware.idle` (R9.8, R23.4)."""
+        return place.route.options.reask == 0
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """See `Middleware.asked_for_by`."""
+        options = place.route.options
+        return "reask" if options.reask or (options.reask is None and options.choice_miss == "reask") else None
+
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.needs`. For near misses alone nobody is needed."""
+        return {} if cls.asked_for_by(place) is None else {"arguments": "which says what a bad answer is"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
         """See `Middleware.review`."""

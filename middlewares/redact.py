@@ -22,6 +22,7 @@ from proxy.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, T
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
+from proxy.record import AccessField
 from proxy.support.offload import is_large, offload
 from proxy.support.patterns import Patterns, Replacing, replaced
 
@@ -83,6 +84,9 @@ class Redact(Middleware):
     """Replaces what must not be seen on the other side."""
 
     Options: ClassVar[type] = RedactOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("redacted", "Places that the middleware `redact` covered."),
+    )
 
     def __init__(self, options: RedactOptions | None = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

@@ -22,6 +22,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
+from proxy.record import AccessField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,10 @@ class ToolFilter(Middleware):
     """Takes tools out of requests, and calls of them out of answers."""
 
     Options: ClassVar[type] = ToolFilterOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("tools_denied", "Tools that the middleware `tool_filter` took away."),
+        AccessField("calls_denied", "Calls of such tools."),
+    )
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client demands

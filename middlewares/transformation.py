@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import ClassVar
 
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import prompt_name
+from proxy.judging.counted import CALL_FIELDS
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
@@ -28,13 +30,39 @@ from proxy.pipeline.reply import Reply
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.undoing import UndoStage
-from proxy.pipeline.unopened import Unopened
+from proxy.pipeline.unopened import OUTCOMES, Unopened
+from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import ToolSchema, ToolSchemas
 from proxy.targets.attempts import Attempts
 
 
 class Transformation(Middleware):
     """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("format", "The format in which calls were looked for in the answer's text."),
+        AccessField(
+            "form",
+            "The forms in which calls were read although they were not taught (`recognise`): families of formats; `bare`, `fence`: JSON or"
+            " Python.",
+        ),
+        *CALL_FIELDS,
+        AccessField(
+            "scanned_bytes",
+            "Text that was searched for calls.",
+            CounterSpec("toolwire_scanner_bytes_total", "Text that was searched for calls"),
+        ),
+        AccessField(
+            "unopened_reasoning",
+            "Answers that began inside of thinking which nothing opened, or were taken for such (`reasoning.preopened`).",
+            CounterSpec(
+                "toolwire_unopened_reasoning_total",
+                "Answers that began inside of thinking which nothing opened",
+                "kind",
+                OUTCOMES,
+            ),
+        ),
+    )
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""

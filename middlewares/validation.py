@@ -28,6 +28,7 @@ from proxy.formats.toolset import note, note_of
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
+from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
 from proxy.support.cache import BoundedCache
 from proxy.support.offload import is_large, offload
@@ -67,6 +68,15 @@ class Validation(Middleware):
     """Refuses requests that cannot be served as they are, before anything is done for them."""
 
     Options: ClassVar[type] = ValidationOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField(
+            "echoed_calls",
+            "Earlier calls in the request: `tool_calls` of assistant messages, `function_call` items.",
+            CounterSpec("toolwire_echoed_calls_total", "Earlier calls in requests"),
+        ),
+        AccessField("moved_results", "Results that did not stand after their call."),
+        AccessField("ignored_items", "Items and parts that the model server has no form for."),
+    )
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
         Usage,
     )
     from .pipeline.exchange import EXCHANGE, Exchange
-    from .pipeline.middleware import Handler, Middleware
+    from .pipeline.middleware import Handler, Middleware, Place
     from .pipeline.reply import Reply
+    from .record import AccessField, CounterSpec
     from .scanner import open_scanner
     from .schemas.schema import validate_tool_name, validate_tool_schema
     from .testing import run_chain
@@ -62,7 +63,7 @@ _HOME = {
         "unfold",
     ),
     "pipeline.exchange": ("EXCHANGE", "Exchange"),
-    "pipeline.middleware": ("Handler", "Middleware"),
+    "pipeline.middleware": ("Handler", "Middleware", "Place"),
     "model": (
         "FinishReason",
         "Image",
@@ -82,6 +83,7 @@ _HOME = {
         "Usage",
     ),
     "pipeline.reply": ("Reply",),
+    "record": ("AccessField", "CounterSpec"),
     "scanner": ("open_scanner",),
     "schemas.schema": ("validate_tool_name", "validate_tool_schema"),
     "configuration.settings": ("load",),
@@ -91,11 +93,13 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "EXCHANGE",
+    "AccessField",
     "BackendFault",
     "BlockKind",
     "Call",
     "ClientFault",
     "Close",
+    "CounterSpec",
     "Delta",
     "Event",
     "Exchange",
@@ -115,6 +119,7 @@ __all__ = [
     "ModelRequest",
     "Open",
     "Part",
+    "Place",
     "Reasoning",
     "Refusal",
     "Reply",

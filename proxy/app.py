@@ -19,7 +19,7 @@ from ._version import __version__
 from .backends.base import Backend
 from .backends.http import HttpBackend
 from .config import GatewayConfig, MiddlewareConfig
-from .configuration.checks import chain_of, effective_routes, has_limits
+from .configuration.checks import effective_routes, has_limits
 from .configuration.settings import load, read_section
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
@@ -42,6 +42,7 @@ from .ratelimit.opening import counting, make_ledger
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
 from .servertools.folder import ToolFolder
+from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
 from .startup.warming import warm_up
@@ -100,11 +101,14 @@ def create_app(
         if isinstance(backend, HttpBackend):
             backend.hop(own)
     targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
+    for entry in (*config.chain, *(entry for route in config.routes for entry in route.chain or ())):
+        middleware = kind_of(entry, plugins)
+        metrics.declare(() if middleware is None else middleware.access_fields)
     chains = Chains(plugins, metrics)
     routes = []
     server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
     for route in effective_routes(config):
-        chain = chain_of(route, config, limited=limited)
+        chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
         routes.append(
             Route(
@@ -115,7 +119,7 @@ def create_app(
                 limits=config.limits,
                 chains={client.name: compose(runners, client) for client in clients.sides},
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
-                server_tools=server_tools if any(entry.use == "execution" for entry in chain) else None,
+                server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
             )
         )
     router = Router(routes)

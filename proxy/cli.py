@@ -166,10 +166,10 @@ def check(file: str | None, schema: bool) -> None:
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    from .configuration.checks import describe
     from .configuration.settings import examine
     from .registry import registries
     from .server.circles import leading_back
+    from .startup.description import describe
     from .startup.names import name_mistakes
 
     with _reported():

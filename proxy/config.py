@@ -28,6 +28,9 @@ DEFAULT_CHAIN: tuple[str, ...] = (
 )
 """Outermost first. See docs/explanation for why this order."""
 
+ON_DEMAND: tuple[str, ...] = ("rate_limit",)
+"""Outermost in every chain that does not name them, where they have something to do."""
+
 
 def doc(text: str, **kwargs: Any) -> Any:
     """A dataclass field with its documentation. Takes what `dataclasses.field` takes."""

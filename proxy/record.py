@@ -25,6 +25,31 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
+@dataclass(frozen=True, slots=True)
+class CounterSpec:
+    """A counter on the metrics page: its name, which ends with `_total`, what it counts, and its only label, if it has one, with the values
+    that are known of it. Label values are few: never a tool, a model or a key."""
+
+    name: str
+    meaning: str
+    label: str | None = None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessField:
+    """A field of the access line, which somebody counts or notes (`AccessRecord`): its name and what it means.
+
+    `counter`: what is counted is added to it as well. If that has a label, under the `value` given here; without one under what
+    `AccessRecord.label` says.
+    """
+
+    name: str
+    meaning: str
+    counter: CounterSpec | None = None
+    value: str | None = None
+
+
 class Counts(dict[str, int]):
     """Numbers by name; 0 for what was not counted."""
 
@@ -78,7 +103,8 @@ class AccessRecord:
         self.counts[name] += by
 
     def label(self, name: str, label: str) -> None:
-        """Say more about what was counted as `name`, for the metrics. There is a fixed list of labels."""
+        """Say more about what was counted as `name`, for the metrics. It counts if the field has
+        a counter (`AccessField`)."""
         self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
 
     @property

@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
 from .backends.base import Backend
-from .config import BackendConfig, LimitsConfig
+from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
 from .formats.base import ToolFormat
 from .protocols.base import ClientSide, ServerSide
 from .protocols.sides import ClientSides
@@ -29,26 +29,13 @@ T = TypeVar("T")
 BackendFactory = Callable[[str, BackendConfig, LimitsConfig], Backend]
 """Makes a backend from its name, its section of the configuration and the limits. Must not open anything."""
 
+OPTIONAL: Final = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
+"""Built-in middlewares that are not in the default chain."""
+
 MIDDLEWARES: Final[Mapping[str, str]] = {
-    "rate_limit": "middlewares.rate_limit:RateLimit",
-    "validation": "middlewares.validation:Validation",
-    "conversation": "middlewares.conversation:Conversation",
-    "loop_detection": "middlewares.loop_detection:LoopDetection",
-    "execution": "middlewares.execution:Execution",
-    "output_format": "middlewares.output_format:OutputFormat",
-    "reask": "middlewares.reask:Reask",
-    "arguments": "middlewares.arguments:Arguments",
-    "transformation": "middlewares.transformation:Transformation",
-    "injection": "middlewares.injection:Injection",
-    "forwarding": "middlewares.forwarding:Forwarding",
-    # Not in the default chain.
-    "cache": "middlewares.cache:Cache",
-    "model_alias": "middlewares.model_alias:ModelAlias",
-    "prompt_guard": "middlewares.prompt_guard:PromptGuard",
-    "redact": "middlewares.redact:Redact",
-    "request_log": "middlewares.request_log:RequestLog",
-    "tool_filter": "middlewares.tool_filter:ToolFilter",
+    name: f"middlewares.{name}:{name.title().replace('_', '')}" for name in (*ON_DEMAND, *DEFAULT_CHAIN, *OPTIONAL)
 }
+"""A built-in middleware stands in the module of its name, and its class has that name."""
 
 FORMATS: Final[Mapping[str, str]] = {
     "sentinel": "proxy.formats.sentinel:FORMAT",

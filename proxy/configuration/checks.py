@@ -1,6 +1,6 @@
 """What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
 
-Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins: `proxy.startup.names`.
+Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins, and what they say: `proxy.startup`.
 
 Sources: R5.4 (templates), R17.2 (messages), R17.8 (keys).
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,18 +19,13 @@ from ..backends.mock import read_script
 from ..config import (
     CorsConfig,
     GatewayConfig,
-    MiddlewareConfig,
     PromptConfig,
-    RateLimit,
     RouteConfig,
     RouteOptions,
-    TargetConfig,
 )
-from ..formats.families import format_for
-from ..ingress.auth import ApiKey, Keys, key_mistakes, owner_of, read_keys
+from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
 from ..prompting.prompt import check_template
-from ..registry import SERVER_PROTOCOLS, Registries
-from ..store.opening import described
+from ..registry import SERVER_PROTOCOLS
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
 from .mistakes import Mistakes
@@ -44,119 +38,12 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
 
-REASK: Final = "reask"
-"""The middleware that asks the model again."""
-
-JUDGE: Final = "arguments"
-"""The middleware that says when."""
-
-KEEPING: Final = "conversation"
-"""The middleware that stores conversations."""
-
-LIMITING: Final = "rate_limit"
-"""The middleware that holds requests against the limits."""
-
-CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
-"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
-
 
 def check_values(config: GatewayConfig) -> None:
     """Raise `ConfigError` with every mistake that can be seen without importing a plug-in."""
     problems = list(value_mistakes(config, Mistakes()))
     if problems:
         raise ConfigError(*problems)
-
-
-def describe(config: GatewayConfig, plugins: Registries | None = None) -> str:
-    """What a configuration amounts to, for people: where it listens, the routes and their chains. No key is in it. With `plugins`
-    also what a route's format needs of its servers."""
-    server = config.server
-    workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
-    keys = Keys.load(config.auth)
-    limited = has_limits(config, keys)
-    needed = "keys needed" if keys else "no key needed"
-    lines = [f"listens on {server.host} port {server.port}, {workers}, {needed}"]
-    lines += _limits(config, keys) if limited else ()
-    lines.append(conversations(config))
-    for name, backend in config.backends.items():
-        url = urlsplit(backend.url or "")
-        address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
-        lines.append(f"backend {name}: {backend.kind}{address}, preset {backend.preset}")
-    for route in effective_routes(config):
-        names = ", ".join((route.model, *route.aliases))
-        renamed = f" as {route.upstream_model}" if route.upstream_model else ""
-        lines.append(f"route {names} -> {_servers(route)}{renamed}: {route.options.mode}, {route.options.format}")
-        if plugins is not None:
-            lines += _hidden_markers(route, config, plugins)
-        for who, limit in (("together", route.rate_limit), ("each key", route.rate_limit_per_key)):
-            if amounts := _amounts(limit):
-                lines.append(f"  {who}: {amounts}")
-        chain = chain_of(route, config, limited=limited)
-        lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
-    return "\n".join(lines)
-
-
-def conversations(config: GatewayConfig) -> str:
-    """Where conversations are stored, in words."""
-    chains = [config.chain if route.chain is None else route.chain for route in effective_routes(config)]
-    if not any(entry.use == KEEPING for chain in chains for entry in chain):
-        return f"conversations are not stored: no chain has `{KEEPING}`"
-    return described(config.store, config.server.workers)
-
-
-def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registries) -> Iterator[str]:
-    """That a llama.cpp server leaves out what the route's format looks for."""
-    options = route.options
-    name: str | None = options.format
-    if options.format == "auto":
-        name = (route.upstream_model and format_for(route.upstream_model)) or format_for(route.model)
-    if options.mode == "native" or name is None:
-        return
-    found = plugins.formats.get(name)
-    if not (found.special_tokens and CONTROL_TOKEN.search(found.instructions)):
-        return
-    used = {entry.backend for entry in (*route.backends, *route.fallback)} | {route.backend}
-    for backend in used & config.backends.keys():
-        if config.backends[backend].preset == "llamacpp":
-            yield f"  {name} is written in control tokens: llama.cpp ({backend}) shows them only if started with --special"
-
-
-def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
-    limits = config.rate_limits
-    if limits.store == "redis" or (limits.store == "auto" and limits.url is not None):
-        counted = f"in Redis, {limits.on_store_failure} while it is away"
-    else:
-        counted = "shared by the workers" if config.server.workers > 1 else "in memory"
-    yield f"limits are counted {counted}"
-    if limits.in_flight:
-        yield f"  all clients: {limits.in_flight} in flight"
-    if amounts := _amounts(limits.per_key):
-        yield f"  each key: {amounts}" if keys else f"  all clients together: {amounts}"
-    for key in keys:
-        if own := _amounts(key.limit):
-            yield f"  key {key.name or key.owner[:8]}: {own}"
-
-
-def _amounts(limit: RateLimit) -> str:
-    words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
-    given = {word: getattr(limit, name) for name, word in words.items()}
-    return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in given.items() if amount is not None)
-
-
-def _servers(route: RouteConfig) -> str:
-    """The servers of a route, in words."""
-    if not route.backends:
-        shown = route.backend
-    else:
-        weights = route.balance != "round_robin" and any(entry.weight != 1 for entry in route.backends)
-        shown = ", ".join(_server(entry, f" x{entry.weight:g}" if weights else "") for entry in route.backends)
-        by = f" by {route.sticky_by}" if route.balance == "sticky" else ""
-        shown = f"{route.balance}{by} ({shown})" if len(route.backends) > 1 else shown
-    return " else ".join([shown, *(_server(entry) for entry in route.fallback)])
-
-
-def _server(entry: TargetConfig, weight: str = "") -> str:
-    return f"{entry.backend}{weight}{f' as {entry.upstream_model}' if entry.upstream_model else ''}"
 
 
 def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
@@ -174,31 +61,6 @@ def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
     return bool(config.rate_limits.in_flight) or any(
         limit.requests_per_min or limit.tokens_per_min or limit.concurrent for limit in limits
     )
-
-
-def chain_of(route: RouteConfig, config: GatewayConfig, *, limited: bool) -> tuple[MiddlewareConfig, ...]:
-    """The chain of a route. Where use is `limited`, no chain goes without `rate_limit`: it comes first unless it has a place.
-
-    Built-ins that have nothing to do under this configuration are left out: each would cost a little, and `execution` would keep
-    streams out of the fast path.
-    """
-    idle = set()
-    if config.tools.folder is None:
-        idle.add("execution")
-    if not route.options.loop_detect.repeats and config.limits.calls_per_conversation is None:
-        idle.add("loop_detection")
-    if not asks_again(route.options):
-        idle.add(REASK)
-    given = config.chain if route.chain is None else route.chain
-    chain = tuple(entry for entry in given if entry.use not in idle)
-    if limited and all(entry.use != LIMITING for entry in chain):
-        return (MiddlewareConfig(use=LIMITING), *chain)
-    return chain
-
-
-def asks_again(options: RouteOptions) -> bool:
-    """Whether the model may be asked again after a bad answer (R9.8, R23.4)."""
-    return options.reask != 0
 
 
 def is_loopback(host: str) -> bool:
@@ -269,8 +131,6 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         yield "chain: must not be empty"
     if not config.routes and len(config.backends) > 1 and "default" not in config.backends:
         yield "routes: needed when there are several backends and none is called 'default'"
-    if not config.routes and not known.below("chain"):
-        yield from _judged(config.defaults, config.chain, "defaults")
     taken: dict[str, str] = {}
     for index, route in enumerate(config.routes):
         path = f"routes[{index}]"
@@ -278,8 +138,6 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             yield from _servers_of(config, route, path)
         if route.chain is not None and not route.chain:
             yield f"{path}.chain: must not be empty"
-        if not known.below("chain" if route.chain is None else f"{path}.chain"):
-            yield from _judged(route.options, config.chain if route.chain is None else route.chain, f"{path}.options")
         names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
         for where, name in names.items():
             if not name:
@@ -287,13 +145,6 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             elif name in taken:
                 yield f"{where}: {name!r} is already taken by {taken[name]}"
             taken.setdefault(name, where)
-
-
-def _judged(options: RouteOptions, chain: tuple[MiddlewareConfig, ...], path: str) -> Iterator[str]:
-    uses = [entry.use for entry in chain]
-    wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
-    if wanted and not (REASK in uses and JUDGE in uses[uses.index(REASK) :]):
-        yield f"{path}.reask: needs `{REASK}` in the chain, and behind it `{JUDGE}`, which says what a bad answer is"
 
 
 def _tries(options: RouteOptions, path: str) -> Iterator[str]:

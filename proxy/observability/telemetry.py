@@ -1,15 +1,20 @@
 """What the gateway says about itself: one access record per request, and counters for Prometheus.
 
-Rules: label sets are bounded (no tool names, no keys, no bodies); one `Metrics` per application; nothing is written at import. Source of the fields: R18.1, of the metrics: R18.2.
+Here stands what the gateway itself counts and notes; what a middleware counts it says itself (`Middleware.access_fields`).
+
+Rules: label sets are bounded (no tool names, no keys, no bodies); one `Metrics` per application; nothing is written at import. Source of
+the fields: R18.1, of the metrics: R18.2.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
-from ..record import AccessRecord
+from ..record import AccessField, AccessRecord, CounterSpec
+from ..support.conversion import ConfigError
 from .logs import log_fields
 from .metrics import Counter, Family, Gauge, Histogram, SharedCounters
 
@@ -17,16 +22,6 @@ ACCESS: Final = logging.getLogger("toolwire.access")
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5)
-
-OUTCOMES: Final = {
-    "calls": "emitted",
-    "dropped_parallel": "dropped_parallel",
-    "deduped": "deduped",
-    "truncated_calls": "truncated",
-    "unknown_names": "unknown_name",
-    "schema_warnings": "schema_warning",
-}
-"""Counter of the record -> `outcome` label of `tool_calls_total`."""
 
 REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", "write_stall")
 """Values of the label `cause` of `clients_refused_total`."""
@@ -48,54 +43,15 @@ FIELDS: Final = {
     "route": "The route's `model`.",
     "trace_id": "Of OpenTelemetry, if that is on.",
     "backend": "The target: the name of the backend that was asked last.",
-    "format": "The format in which calls were looked for in the answer's text.",
-    "form": "The forms in which calls were read although they were not taught (`recognise`): families of formats; `bare`, `fence`: JSON or Python.",
     "tools": "Number of tools on offer.",
     "tool_names": "Their names, at most 32.",
     "input_tokens": "Absent when an answer went through unread.",
     "output_tokens": "The same.",
     "usage_source": "`backend` or `estimate`.",
-    "calls": "Calls that were found; all but those of server-side tools reached the client.",
-    "recognised": "Of those: in a form that was not taught (`recognise`).",
-    "repaired": "Of those: mended.",
-    "coerced": "Of those: arguments of a wrong type were mended (`coerce`).",
-    "unclosed_repaired": "Of those: the closing tag was missing.",
-    "object_arguments": "Of those: an object stood where a string is taught.",
-    "parse_failures": "Blocks that were no calls.",
-    "unrecognised": "Texts that named a tool on offer in a form that was not taught, and were no calls.",
-    "excess_calls": "Blocks beyond `limits.calls_per_response`.",
-    "unknown_names": "Calls of tools that were not on offer.",
-    "schema_warnings": "Calls of tools that are not strict whose arguments do not fit.",
-    "strict_failures": "Calls that a strict tool made an error.",
-    "dropped_parallel": "Calls that vanished because `parallel_tool_calls` was off.",
-    "deduped": "Calls that vanished because they repeated another one (`dedupe_calls`).",
-    "truncated_calls": "Calls that were cut off; under `argument_streaming: incremental` they were begun and not ended.",
-    "withdrawn_calls": "Calls that were begun and turned out malformed, so that the answer failed.",
-    "choice_missed": "A demanded call was not made.",
-    "echoed_calls": "Earlier calls in the request: `tool_calls` of assistant messages, `function_call` items.",
-    "moved_results": "Results that did not stand after their call.",
-    "format_misses": "The final text did not have the form that was asked for.",
-    "ignored_items": "Items and parts that the model server has no form for.",
-    "scanned_bytes": "Text that was searched for calls.",
-    "loops": "The client's model makes the same call turn after turn (`loop_detect`).",
-    "executions": "Calls of server-side tools that were run.",
-    "failed_executions": "Of those: they gave no result.",
-    "tool_loop": "`limit` if a limit of `tool_loop` ended the answer.",
-    "cache": "What the middleware `cache` had: `hit` or `miss`.",
-    "redacted": "Places that the middleware `redact` covered.",
-    "tools_denied": "Tools that the middleware `tool_filter` took away.",
-    "calls_denied": "Calls of such tools.",
-    "store_failures": "A response could not be kept.",
-    "attempts": "How many times a backend was asked, if more than once.",
-    "retries": "Of those, how many followed a failure.",
-    "retry_wait_ms": "Time spent waiting between them.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
-    "unconstrained": "Tries without the constraint on calls, which the backend refuses.",
-    "unopened_reasoning": "Answers that began inside of thinking which nothing opened, or were taken for such (`reasoning.preopened`).",
-    "near_misses": "Blocks and calls that the model meant as calls, and that were none.",
-    "reasks": "Answers that the client did not get because the model was asked again (`reask`).",
 }
-"""The access line, and what its fields mean (R18.1). What has no value, and a count of zero, is left out."""
+"""The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count of zero, is left
+out."""
 
 _TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
 
@@ -104,7 +60,7 @@ class Metrics:
     """What a gateway counts (R18.2), as part of `cells`; default: in the memory of this process.
 
     One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where the
-    old one stopped. Labels have few values: never a tool, a model or a key.
+    old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a model or a key.
     """
 
     def __init__(self, cells: SharedCounters | None = None) -> None:
@@ -119,19 +75,6 @@ class Metrics:
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
         self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
-        self.calls = Counter("toolwire_tool_calls_total", "Tool calls by outcome", "outcome")
-        self.echoed_calls = Counter("toolwire_echoed_calls_total", "Earlier calls in requests")
-        self.parse_failures = Counter("toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason")
-        self.recognised = Counter("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form")
-        self.unrecognised = Counter(
-            "toolwire_tool_calls_unrecognised_total", "What named a tool in such a form, and was no call", "reason"
-        )
-        self.repairs = Counter("toolwire_tool_call_repairs_total", "Repaired calls", "kind")
-        self.coercions = Counter("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind")
-        self.near_misses = Counter("toolwire_near_misses_total", "What was meant as a call and was none")
-        self.reasks = Counter("toolwire_reasks_total", "Answers that were thrown away and asked for again")
-        self.strict_failures = Counter("toolwire_strict_failures_total", "Strict failures", "code")
-        self.scanner_bytes = Counter("toolwire_scanner_bytes_total", "Text that was searched for calls")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
         self.backend_up = Gauge(
             "toolwire_backend_up",
@@ -139,17 +82,7 @@ class Metrics:
             "backend",
             merge="last",
         )
-        self.retries = Counter("toolwire_retries_total", "Further tries, by what the one before failed with", "code")
-        self.unconstrained = Counter(
-            "toolwire_unconstrained_total", "Tries without the constraint on calls, which the server refuses", "backend"
-        )
-        self.unopened_reasoning = Counter(
-            "toolwire_unopened_reasoning_total", "Answers that began inside of thinking which nothing opened", "kind"
-        )
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
-        self.tool_executions = Counter(
-            "toolwire_tool_executions_total", "States that server-side executions entered", "state"
-        )
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
@@ -157,23 +90,27 @@ class Metrics:
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
-        self.by_label: Final = {
-            "parse_failures": self.parse_failures,
-            "recognised": self.recognised,
-            "unrecognised": self.unrecognised,
-            "repaired": self.repairs,
-            "coerced": self.coercions,
-            "strict_failures": self.strict_failures,
-            "executions": self.tool_executions,
-            "retries": self.retries,
-            "unconstrained": self.unconstrained,
-            "unopened_reasoning": self.unopened_reasoning,
-        }
-        """Counter of the record -> the family that counts its labels."""
         self.cells = cells or SharedCounters()
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
             family.bind(self.cells)
+        self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {}
+        self._labelled: dict[str, Counter] = {}
+
+    def declare(self, fields: Iterable[AccessField]) -> None:
+        """Count these fields from now on, those that have a counter. What is known already stays as it is. Raises `ConfigError` if two say
+        different things of one counter."""
+        for field in fields:
+            spec = field.counter
+            if spec is None:
+                continue
+            counter = self._counter(spec)
+            if spec.label is None:
+                self._counted[field.name] = (counter, ())
+            elif field.value is not None:
+                self._counted[field.name] = (counter, (field.value,))
+            else:
+                self._labelled[field.name] = counter
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics page of all workers, and its content type, for this `Accept` header."""
@@ -192,14 +129,13 @@ class Metrics:
         if record.stream and first_byte is not None:
             self.first_token.observe(endpoint, first_byte)
         if record.counts:
-            self._count_calls(record)
+            self._count(record)
         for error, backend in record.failures:
             self.backend_errors.inc(backend, error.code)
         notes = record.notes
         for direction, key in _TOKENS:
             if tokens := notes.get(key):
                 self.tokens.inc(direction, by=tokens)
-        self.scanner_bytes.inc(by=record.counts.get("scanned_bytes", 0))
         fields: dict[str, Any] = {
             "request_id": request_id,
             "endpoint": endpoint,
@@ -222,22 +158,32 @@ class Metrics:
         fields.update(record.fields)
         log_fields(ACCESS, "exchange", fields)
 
-    def _count_calls(self, record: AccessRecord) -> None:
-        counts = record.counts
-        for name, outcome in OUTCOMES.items():
-            if number := counts.get(name):
-                self.calls.inc(outcome, by=number)
-        for name, total in (
-            ("echoed_calls", self.echoed_calls),
-            ("near_misses", self.near_misses),
-            ("reasks", self.reasks),
-        ):
-            if number := counts.get(name):
-                total.inc(by=number)
+    def _count(self, record: AccessRecord) -> None:
+        """Add what was counted to the counters of the fields that have one."""
+        for name, number in record.counts.items():
+            counted = self._counted.get(name)
+            if counted is not None and number:
+                counter, values = counted
+                counter.inc(*values, by=number)
         for (name, label), number in record.labelled.items():
-            family = self.by_label.get(name)
-            if family is not None:
-                family.inc(label, by=number)
+            by_label = self._labelled.get(name)
+            if by_label is not None:
+                by_label.inc(label, by=number)
+
+    def _counter(self, spec: CounterSpec) -> Counter:
+        """The counter of which this is said. Raises `ConfigError` if something else was said of its name."""
+        known = next((family for family in self.families if family.name == spec.name), None)
+        labels = () if spec.label is None else (spec.label,)
+        if known is None:
+            counter = Counter(spec.name, spec.meaning, *labels)
+            counter.bind(self.cells)
+            self.families = (*self.families, counter)
+            return counter
+        if not isinstance(known, Counter) or (known.documentation, known.labels) != (spec.meaning, labels):
+            raise ConfigError(
+                f"two middlewares say different things of the counter {spec.name}: give one of them another name"
+            )
+        return known
 
 
 def _ms(seconds: float) -> float:

@@ -10,6 +10,8 @@ Rules:
    event by event.
 4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
 5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
+6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `asked_for_by`, `told`,
+   `runs_server_tools`): nothing else knows one by its name.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from .routing import Handler as Handler
 from .stages import collected
 
 if TYPE_CHECKING:
-    from ..config import MiddlewareConfig
+    from ..config import GatewayConfig, MiddlewareConfig, RouteConfig
     from ..protocols.base import ClientSide
+    from ..record import AccessField
 
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
@@ -50,6 +53,17 @@ class NoOptions:
     """Options of a middleware that has none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited` says whether any
+    use is limited."""
+
+    config: GatewayConfig
+    route: RouteConfig
+    limited: bool
+    options: Any
+
+
 class Middleware:
     """Base class with typed hooks; define only those you need.
 
@@ -57,12 +71,17 @@ class Middleware:
     their conversations to the server (`ClientSide.turns`), beside what `serves` says. `Options` is a frozen dataclass;
     the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
     `self.options`. There is one instance per entry of a chain and it serves many requests at once.
+
+    `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters on the metrics page.
+    `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
     wants: ClassVar[Kind] = Kind.NONE
     for_turns: ClassVar[bool] = False
     Options: ClassVar[type] = NoOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = ()
+    runs_server_tools: ClassVar[bool] = False
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         self.options: Any = options if options is not None else self.Options()
@@ -74,6 +93,29 @@ class Middleware:
     def defines(cls, hook: str) -> bool:
         """Whether the class has a hook of its own of that name."""
         return getattr(cls, hook) is not getattr(Middleware, hook)
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """Whether it has nothing to do there: then the chain goes without it."""
+        return False
+
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares that must stand further in, each with what it does for this one: `{"arguments": "which checks the calls"}`. A
+        chain without them is a mistake."""
+        return {}
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default chain: a chain without
+        it is a mistake then."""
+        return None
+
+    @classmethod
+    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the default chain, also
+        where no chain uses them, and of all that are used."""
+        return None
 
     def serves(self, protocol: str) -> bool:
         """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are put
@@ -163,6 +205,7 @@ class MiddlewareRunner:
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
+        self.runs_server_tools = kind.runs_server_tools
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, client: ClientSide) -> bool:

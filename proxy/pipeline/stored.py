@@ -19,6 +19,7 @@ from aiohttp import web
 from ..errors import ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
+from ..record import AccessField
 from ..store.base import ResponseStore, StoreUnavailable
 from ..support.offload import OFFLOAD_MESSAGES, offload
 from .delivery import CLIENTS, OWNER
@@ -29,6 +30,8 @@ T = TypeVar("T")
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20
 
+
+STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
 PRUNE_S: Final = 60.0
 """How often expired turns are removed, at most."""

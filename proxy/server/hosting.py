@@ -21,12 +21,14 @@ from aiohttp import web
 from aiohttp.http import HttpVersion11
 
 from ..config import GatewayConfig
-from ..configuration.checks import check_values, conversations
+from ..configuration.checks import check_values
 from ..errors import GatewayError
 from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
 from ..pipeline.delivery import CLIENTS
+from ..registry import registries
+from ..startup.chains import told
 from ..support.conversion import ConfigError
 from ..targets.health import HEALTH
 from .circles import leading_back
@@ -126,8 +128,8 @@ class Host:
             return f"{type(error).__name__}: {error}"
         before, self._current = self._current, generation
         apply_logging(self.config, config)
-        if (now := conversations(config)) != conversations(self.config):
-            LOG.info("%s", now)
+        for line in sorted(set(told(config, registries())) - set(told(self.config, registries()))):
+            LOG.info("%s", line)
         self.config = config
         self.server.configure(config.server, config.limits)
         self._replaced[before] = asyncio.get_running_loop().create_task(self._end(before))

@@ -7,8 +7,9 @@ import os
 from typing import Final
 
 from ..config import GatewayConfig
-from ..configuration.checks import conversations
 from ..fastparse import IMPLEMENTATION
+from ..registry import registries
+from ..startup.chains import told
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -17,7 +18,8 @@ def tell(config: GatewayConfig) -> None:
     """Log it."""
     if IMPLEMENTATION == "python":
         LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))
-    LOG.info("%s", conversations(config))
+    for line in told(config, registries()):
+        LOG.info("%s", line)
 
 
 SLOW: Final = "the compiled scanner is not in use: the one in Python looks for calls, and costs many times the CPU. "

@@ -13,12 +13,12 @@ from yarl import URL
 from ..backends.identity import ENGINES, Identity, Served
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, preset_of
 from ..config import RouteOptions
-from ..configuration.checks import CONTROL_TOKEN
 from ..errors import quote
 from ..formats import auto
 from ..formats.base import ToolFormat
 from ..pipeline.routing import Route
 from ..targets.targets import Target
+from .description import CONTROL_TOKEN
 
 SHOWN: Final = 4
 """So many models, and routes, are named."""

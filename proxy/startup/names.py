@@ -21,6 +21,7 @@ from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
 from ..targets.targets import Target, targets_of
+from .chains import chain_mistakes
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """What `telemetry` needs."""
@@ -57,6 +58,7 @@ def name_mistakes(
                 plugins.formats.get(route.options.format)
     for where, entry in _entries(config):
         _middleware(entry, plugins, where, problems, make=make_middlewares)
+    problems += chain_mistakes(config, plugins, known)
     for index, pattern in enumerate(config.capture.secrets):
         try:
             re.compile(pattern)

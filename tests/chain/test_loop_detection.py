@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.checks import describe
 from proxy.configuration.settings import load
+from proxy.registry import registries
+from proxy.startup.description import describe
 from proxy.testing import WireAnswer, run_chain
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -98,8 +99,8 @@ async def test_a_cap_on_calls_in_a_conversation(most: int, fine: bool) -> None:
 
 def test_what_is_off_is_not_in_the_chain() -> None:
     backends = {"backends": {"m": {"kind": "mock"}}}
-    plain = describe(load(None, env={}, overrides=backends))
+    plain = describe(load(None, env={}, overrides=backends), registries())
     assert "loop_detection" not in plain
     assert "execution" not in plain
     capped = load(None, env={}, overrides={**backends, "limits": {"calls_per_conversation": 9}})
-    assert "conversation > loop_detection > output_format" in describe(capped)
+    assert "conversation > loop_detection > output_format" in describe(capped, registries())

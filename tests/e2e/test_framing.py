@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.checks import describe
 from proxy.registry import registries
+from proxy.startup.description import describe
 from proxy.testing import Say, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
 

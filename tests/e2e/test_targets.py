@@ -12,7 +12,9 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
-from proxy.configuration.checks import describe
+from proxy.registry import registries
+from proxy.startup.description import describe
+from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
@@ -252,9 +254,9 @@ async def test_a_client_that_goes_ends_what_the_fallback_does(gateway: Gateway) 
 def test_check_shows_the_servers() -> None:
     names = dict.fromkeys(("a", "b", "c"), "http://127.0.0.1:1")
     shares = [{"backend": "a", "weight": 3}, {"backend": "b", "upstream_model": "x"}]
-    shown = describe(config(names, backends=shares, fallback=["c"], upstream_model="y"))
+    shown = describe(config(names, backends=shares, fallback=["c"], upstream_model="y"), registries())
     assert "route m -> weighted (a x3, b x1 as x) else c as y" in shown
-    shown = describe(config(names, backends=["a", "b"], balance="sticky", sticky_by="X-Session"))
+    shown = describe(config(names, backends=["a", "b"], balance="sticky", sticky_by="X-Session"), registries())
     assert "route m -> sticky by X-Session (a, b): prompt" in shown
 
 
@@ -274,11 +276,15 @@ def test_check_shows_the_servers() -> None:
         ),
         ({"backend": "a", "options": {"reask": 4}}, "routes[0].options.reask: expected one of 0, 1, 2, 3"),
         ({"backend": "a", "options": {"reask": 1}, "chain": ["forwarding"]}, "routes[0].options.reask: needs `reask`"),
+        (
+            {"backend": "a", "options": {"choice_miss": "reask"}, "chain": ["arguments", "reask", "forwarding"]},
+            "routes[0].chain[1]: `reask` needs `arguments` further in, which says what a bad answer is",
+        ),
     ],
 )
 def test_mistakes_are_named(route: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config({"a": "http://127.0.0.1:1", "b": "http://127.0.0.1:2"}, **route)
+        check_names(config({"a": "http://127.0.0.1:1", "b": "http://127.0.0.1:2"}, **route), registries())
     assert problem in str(caught.value)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from proxy.config import RateLimit, RateLimitsConfig
-from proxy.configuration.checks import describe
 from proxy.ratelimit.base import LedgerUnavailable
 from proxy.ratelimit.failover import FailoverLedger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.opening import counting, make_ledger
 from proxy.ratelimit.sqlite import SqliteLedger
 from proxy.registry import registries
+from proxy.startup.description import describe
 from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import read_config
@@ -90,7 +90,8 @@ def test_check_shows_what_is_limited() -> None:
             auth={"keys": ["k", {"key": "hunter2", "name": "bob", "tokens_per_min": 0, "concurrent": 3}]},
             rate_limits={"per_key": {"requests_per_min": 60, "tokens_per_min": 5}, "in_flight": 9},
             routes=[{"model": "small", "rate_limit": {"concurrent": 4}, "rate_limit_per_key": {"tokens_per_min": 7}}],
-        )
+        ),
+        registries(),
     ).splitlines()
     assert shown[1:5] == [
         "limits are counted shared by the workers",
@@ -104,7 +105,7 @@ def test_check_shows_what_is_limited() -> None:
 
 
 def test_check_shows_nothing_where_nothing_is_limited() -> None:
-    assert "limit" not in describe(config(auth={"keys": [{"key": "k", "requests_per_min": 0}]}))
+    assert "limit" not in describe(config(auth={"keys": [{"key": "k", "requests_per_min": 0}]}), registries())
 
 
 def test_where_the_counts_are(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from proxy.errors import BackendFault
+from proxy.judging.counted import CALL_FIELDS
 from proxy.observability.exposition import page
 from proxy.observability.metrics import (
     CELLS,
@@ -238,6 +239,7 @@ def test_a_full_disk_says_so_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_an_exchange_adds() -> None:
     metrics, record = Metrics(), AccessRecord()
+    metrics.declare(CALL_FIELDS)
     record.status, record.stream = 200, True
     record.count("calls", 2)
     record.count("repaired")

@@ -26,11 +26,12 @@ from proxy.config import (
     MiddlewareConfig,
     RouteOptions,
 )
-from proxy.configuration.checks import describe, effective_routes, is_loopback
+from proxy.configuration.checks import effective_routes, is_loopback
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import has_backends, load, read_section, zero_config
 from proxy.prompting.prompt import DEFAULT_TEMPLATE
 from proxy.registry import Registries, Registry, registries
+from proxy.startup.description import describe
 from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError, to_mapping
 from proxy.support.plainyaml import parse_yaml
@@ -394,7 +395,7 @@ def test_a_secret_is_never_quoted(loaded: Loader) -> None:
     text = "backends: {m: {url: 'ftp://u:hunter2@x', headers: {A: [hunter2]}}}\nauth: {keys: {a: hunter2}}"
     assert "hunter2" not in "\n".join(problems(lambda: loaded(text)))
     config = loaded("backends: {m: {url: 'http://u:hunter2@x:1/v1', api_key: hunter2}}\nauth: {keys: [hunter2]}")
-    assert "hunter2" not in describe(config)
+    assert "hunter2" not in describe(config, registries())
 
 
 # --- names and options ----------------------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.checks import conversations, describe
 from proxy.configuration.settings import load
+from proxy.registry import registries
 from proxy.server import starting
+from proxy.startup.chains import told
+from proxy.startup.description import describe
 
 BACKEND = {"backends": {"mock": {"kind": "mock"}}}
 
@@ -53,13 +55,13 @@ def test_where_conversations_are_stored(
     settings = config(**sections)
     caplog.set_level(logging.INFO, "toolwire.serving")
     starting.tell(settings)
-    assert caplog.messages[-1] == conversations(settings) == said
-    assert said in describe(settings).splitlines()
+    assert [caplog.messages[-1]] == told(settings, registries()) == [said]
+    assert said in describe(settings, registries()).splitlines()
 
 
 def test_the_file_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/toolwire")
-    assert "/var/lib/toolwire/responses.sqlite3" in conversations(config())
+    assert "/var/lib/toolwire/responses.sqlite3" in told(config(), registries())[0]
 
 
 @pytest.mark.parametrize(("switched", "said"), [("", "apt-get install gcc"), ("1", "unset it")])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from middlewares.transformation import Transformation
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
@@ -604,6 +605,7 @@ def test_it_is_counted() -> None:
     known.whole("Hm.\n</think>\n\nHello!")
     known.stream("Hm.\n</think>\n\nHello!")
     metrics = Metrics()
+    metrics.declare(Transformation.access_fields)
     metrics.finish(known.record, endpoint="chat", request_id="x")
     page = metrics.page()[0].decode()
     assert known.record.counts["unopened_reasoning"] == 2

@@ -1,0 +1,101 @@
+"""What a configuration amounts to, for people: `toolwire check`, and what is said at the start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from ..config import GatewayConfig, RateLimit, RouteConfig, TargetConfig
+from ..configuration.checks import effective_routes, has_limits
+from ..formats.families import format_for
+from ..ingress.auth import Keys
+from ..registry import Registries
+from .chains import chain_of, told
+
+CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
+"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
+
+
+def describe(config: GatewayConfig, plugins: Registries) -> str:
+    """What a configuration without mistakes amounts to: where it listens, the routes and their chains, and what a route's format needs of
+    its servers. No key is in it."""
+    server = config.server
+    workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
+    keys = Keys.load(config.auth)
+    limited = has_limits(config, keys)
+    needed = "keys needed" if keys else "no key needed"
+    lines = [f"listens on {server.host} port {server.port}, {workers}, {needed}"]
+    lines += _limits(config, keys) if limited else ()
+    lines += told(config, plugins)
+    for name, backend in config.backends.items():
+        url = urlsplit(backend.url or "")
+        address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
+        lines.append(f"backend {name}: {backend.kind}{address}, preset {backend.preset}")
+    for route in effective_routes(config):
+        names = ", ".join((route.model, *route.aliases))
+        renamed = f" as {route.upstream_model}" if route.upstream_model else ""
+        lines.append(f"route {names} -> {_servers(route)}{renamed}: {route.options.mode}, {route.options.format}")
+        lines += _hidden_markers(route, config, plugins)
+        for who, limit in (("together", route.rate_limit), ("each key", route.rate_limit_per_key)):
+            if amounts := _amounts(limit):
+                lines.append(f"  {who}: {amounts}")
+        chain = chain_of(route, config, plugins, limited=limited)
+        lines.append("  " + " > ".join(e.use + (" (skip)" if e.on_failure == "skip" else "") for e in chain))
+    return "\n".join(lines)
+
+
+def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registries) -> Iterator[str]:
+    """That a llama.cpp server leaves out what the route's format looks for."""
+    options = route.options
+    name: str | None = options.format
+    if options.format == "auto":
+        name = (route.upstream_model and format_for(route.upstream_model)) or format_for(route.model)
+    if options.mode == "native" or name is None:
+        return
+    found = plugins.formats.get(name)
+    if not (found.special_tokens and CONTROL_TOKEN.search(found.instructions)):
+        return
+    used = {entry.backend for entry in (*route.backends, *route.fallback)} | {route.backend}
+    for backend in used & config.backends.keys():
+        if config.backends[backend].preset == "llamacpp":
+            yield f"  {name} is written in control tokens: llama.cpp ({backend}) shows them only if started with --special"
+
+
+def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
+    limits = config.rate_limits
+    if limits.store == "redis" or (limits.store == "auto" and limits.url is not None):
+        counted = f"in Redis, {limits.on_store_failure} while it is away"
+    else:
+        counted = "shared by the workers" if config.server.workers > 1 else "in memory"
+    yield f"limits are counted {counted}"
+    if limits.in_flight:
+        yield f"  all clients: {limits.in_flight} in flight"
+    if amounts := _amounts(limits.per_key):
+        yield f"  each key: {amounts}" if keys else f"  all clients together: {amounts}"
+    for key in keys:
+        if own := _amounts(key.limit):
+            yield f"  key {key.name or key.owner[:8]}: {own}"
+
+
+def _amounts(limit: RateLimit) -> str:
+    words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
+    given = {word: getattr(limit, name) for name, word in words.items()}
+    return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in given.items() if amount is not None)
+
+
+def _servers(route: RouteConfig) -> str:
+    """The servers of a route, in words."""
+    if not route.backends:
+        shown = route.backend
+    else:
+        weights = route.balance != "round_robin" and any(entry.weight != 1 for entry in route.backends)
+        shown = ", ".join(_server(entry, f" x{entry.weight:g}" if weights else "") for entry in route.backends)
+        by = f" by {route.sticky_by}" if route.balance == "sticky" else ""
+        shown = f"{route.balance}{by} ({shown})" if len(route.backends) > 1 else shown
+    return " else ".join([shown, *(_server(entry) for entry in route.fallback)])
+
+
+def _server(entry: TargetConfig, weight: str = "") -> str:
+    return f"{entry.backend}{weight}{f' as {entry.upstream_model}' if entry.upstream_model else ''}"
