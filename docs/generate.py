@@ -1,6 +1,6 @@
 """Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the drawings of `docs/drawings.py`.
 
-Run `python -m docs.generate` in the root of the repository after a change to `proxy/config.py`, `proxy/errors.py` or
+Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
 `proxy/cli.py`, or where a test says so. Tests compare the files with what this makes.
 """
 
@@ -17,7 +17,7 @@ import click
 
 from docs.drawings import redrawn
 from proxy.cli import main
-from proxy.config import GatewayConfig
+from proxy.config import MOVED_OPTIONS, GatewayConfig
 from proxy.configuration.config_schema import default_of, fields_of, schema
 from proxy.errors import CODES
 from proxy.observability.telemetry import FIELDS, REFUSED, Metrics
@@ -43,11 +43,11 @@ ADVICE: Mapping[str, str] = {
     "invalid_tool_choice": "Use `auto`, `none`, `required`, or name a tool that is in `tools` of the same request.",
     "invalid_tool_call_id": "Send each assistant message with its `tool_calls` before the results, with the same ids.",
     "invalid_message_order": "Put tool messages right after the assistant message whose calls they answer.",
-    "unsupported_parameter": "Leave the field out, or set `unsupported: ignore` for the route.",
+    "unsupported_parameter": "Leave the field out, or set `requests.unsupported: ignore` for the route.",
     "unsupported_content": "Leave the part out, use a backend that takes it, or set `images: drop` for the backend.",
     "context_length_exceeded": "Shorten the conversation or offer fewer tools.",
     "previous_response_not_found": "Send the whole conversation as `input`.",
-    "duplicate_tool_name": "Rename the client's tool, or set `tool_conflict` for the route.",
+    "duplicate_tool_name": "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",
     "tool_loop_detected": "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
     "too_many_tool_calls": "Begin a new conversation.",
     "backend_loop": "Point the backend's `url` at a model server. Gateways in a row are fine, in a ring they are not.",
@@ -66,10 +66,10 @@ ADVICE: Mapping[str, str] = {
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "rate_limit_exceeded": "Wait as long as `Retry-After` says. The message names the limit; the operator sets it (`rate_limits`).",
     "client_closed_request": "Nothing: nobody is there to read it. Many of these hint at a client's short time limit.",
-    "malformed_tool_arguments": "Ask again; with `strict: true` only on tools that need it, or `constrain` on the route.",
+    "malformed_tool_arguments": "Ask again; with `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
     "invalid_tool_arguments": "Ask again; simpler schemas and constrained decoding help small models.",
     "unknown_tool_call": "Ask again; check that earlier calls in the conversation use tools that are still offered.",
-    "tool_choice_not_satisfied": "Ask again, use constrained decoding, or set `choice_miss: pass` for the route.",
+    "tool_choice_not_satisfied": "Ask again, use constrained decoding, or set `bad_answers.choice_miss: pass` for the route.",
     "internal_error": "Look for the request id in the log, and report it.",
     "upstream_error": "Look at the model server's log; ask again.",
     "upstream_auth": "Set `api_key` of the backend.",
@@ -127,6 +127,14 @@ def configuration() -> str:
             out.append(f"\nAs a variable: `{_variable(join(path, example))}`.\n")
         else:
             out.append("")
+    out += [
+        "## Former keys\n",
+        "Of `defaults` and of `options` of a route. They mean the same, in files, variables and flags; a warning at the start says what they are now.",
+        "Both in one file are a mistake.\n",
+        "| formerly | now |",
+        "| --- | --- |",
+        *(f"| `{former}` | `{now}` |" for former, now in MOVED_OPTIONS.items()),
+    ]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -186,7 +186,7 @@ class Arguments(Middleware):
         named = replace(use, name=tool.name, namespace=tool.namespace)
         if use.kind == "custom":
             return self._with_use(call, named)
-        safe = repair and exchange.route.options.repair == "safe"
+        safe = repair and exchange.route.options.calls.repair == "safe"
         try:
             arguments, repaired = settle_arguments(use.arguments, repair=safe)
             named = _as_offered(named, tool, arguments)
@@ -222,7 +222,7 @@ class Arguments(Middleware):
         """The call with its arguments mended, if they do not fit the schema of a tool that is not strict (R23.3); else itself. What was
         given out while it came stays."""
         given_out = call.source == ""
-        if given_out or tool.strict is True or exchange.route.options.coerce == "off":
+        if given_out or tool.strict is True or exchange.route.options.calls.coerce == "off":
             return call
         try:
             mended = coerce(call.use.arguments, answer.schema(tool))
@@ -250,7 +250,7 @@ class Arguments(Middleware):
             return
         exchange.record.count("choice_missed")
         wanted = f"the tool {quote(choice.name)}" if choice.mode == "named" else "a tool"
-        if exchange.route.options.choice_miss == "error":
+        if exchange.route.options.bad_answers.choice_miss == "error":
             raise ModelFault(
                 f"The model did not call {wanted}, as `tool_choice` demands.", code="tool_choice_not_satisfied"
             )

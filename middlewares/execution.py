@@ -4,7 +4,7 @@ Rules:
 
 1. The client sees one answer: one `Start`, one `Finish`, blocks numbered once, the texts of all rounds in their order with an empty
    line between, the usage of all rounds together. Calls of server-side tools and their results are not part of it, unless
-   `expose_server_tools` is set and its protocol has a place for results.
+   `tool_loop.expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
 3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for its own end,
    because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is over.
@@ -110,7 +110,7 @@ def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> Mode
         choice = ToolChoice("auto")  # the default without tools, and now there are some
     if not tools.specs or choice.mode == "none" or request.sampling.n > 1:
         return request
-    policy = exchange.route.options.tool_conflict
+    policy = exchange.route.options.tool_loop.tool_conflict
     merged = tools.specs
     if request.tools:
         key = (_with_tools, tools, policy)
@@ -132,7 +132,7 @@ def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
             f"The tool {quote(name)} has the name of a tool of the gateway.",
             code="duplicate_tool_name",
             param=f"tools[{mine[name]}]",
-            hint="Rename it, or set `tool_conflict` for the route.",
+            hint="Rename it, or set `tool_loop.tool_conflict` for the route.",
         )
     clients = (
         t for t in request.tools if policy == "client_wins" or t.kind == "hosted" or t.namespace or t.name not in both
@@ -162,7 +162,7 @@ class Loop:
         self._first = first
         self._ask = ask
         self._limits = options.tool_loop
-        self._show = exchange.protocol.show_result if options.expose_server_tools else None
+        self._show = exchange.protocol.show_result if options.tool_loop.expose_server_tools else None
         self._exposes = self._show is not None
         self._keeps = not self._exposes and keeps(exchange, conversations)
         self._names = frozenset(tool.name for tool in asked.tools if tool.server)

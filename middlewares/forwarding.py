@@ -63,7 +63,7 @@ class Forwarding(Middleware):
         exchange = request[EXCHANGE]
         _refuse_lost_turns(exchange)
         route = exchange.route
-        source_wanted = route.options.usage_source
+        source_wanted = route.options.usage.source
         own = source_wanted != "estimate" and _passes(exchange)
         asked = sent = exchange.request  # who is further out gets his own back before the last try
 
@@ -102,14 +102,14 @@ class Forwarding(Middleware):
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
         if not own and source_wanted != "backend":
-            counter = Counter(self._estimator(route.options.encoding), sent, always=source_wanted == "estimate")
+            counter = Counter(self._estimator(route.options.usage.encoding), sent, always=source_wanted == "estimate")
             reply.watch(counter.see, unless=counter.has_nothing_to_do)
             reply.finish(counter.fill, unless=counter.has_nothing_to_do)
         return reply
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
-        forward = exchange.route.options.forward_unknown
+        forward = exchange.route.options.requests.forward_unknown
         try:
             return adapt(sent, takes, forward_unknown=forward, wire=backend.protocol)
         except ClientFault:

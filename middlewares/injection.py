@@ -84,7 +84,7 @@ class Injection(Middleware):
         self._templates: dict[str, str] = {}
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `constrain: required` cannot be met."""
+        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required` cannot be met."""
         route = exchange.route
         if route.options.mode == "native":
             return request
@@ -94,7 +94,7 @@ class Injection(Middleware):
             self._constrains(request, route) and self._noted(request, route, tool_format) is None
         )
         prepare = self._prepare
-        flatten = route.options.flatten if route.options.flatten != "auto" else "sentinel"
+        flatten = route.options.prompt.flatten if route.options.prompt.flatten != "auto" else "sentinel"
         form = _form_in_words(exchange, request)
         if form is not None:
             request = replace(request, response_format=None)
@@ -113,7 +113,7 @@ class Injection(Middleware):
         escapes: Escapes,
     ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
-        recognised = recognised_markers(route.options.recognise)
+        recognised = recognised_markers(route.options.calls.recognise)
         if request.tools:
             taught = self._taught(request, route, tool_format, flatten, recognised)
             text, reminded, offer = taught.text, taught.reminder, taught.offer
@@ -177,7 +177,7 @@ class Injection(Middleware):
     @staticmethod
     def _constrains(request: ModelRequest, route: Route) -> bool:
         """Whether the answer is to be constrained where that is possible."""
-        options = route.options
+        options = route.options.decoding
         if request.tool_choice.forces:
             return options.constrain != "off"
         # A client that knows the server and constrains the answer itself means it.
@@ -201,12 +201,12 @@ class Injection(Middleware):
         if noted is None:
             noted = _Constrained(route, self._made_constraint(request, route, tool_format))
             note(request.tools, self._about_constraint(request, route, tool_format), noted)
-        if noted.constraint is None and request.tool_choice.forces and route.options.constrain == "required":
+        if noted.constraint is None and request.tool_choice.forces and route.options.decoding.constrain == "required":
             raise ClientFault(
                 f"This route cannot enforce `tool_choice` for the format {tool_format.name!r} and these tools.",
                 code="unsupported_parameter",
                 param="tool_choice",
-                hint="Use `auto`, or set `constrain: auto` for the route.",
+                hint="Use `auto`, or set `decoding.constrain: auto` for the route.",
             )
         return noted.constraint
 
@@ -234,7 +234,7 @@ class Injection(Middleware):
             )
         if grammar is None and tags is None:
             return None
-        binding = forced and route.options.constrain == "required"
+        binding = forced and route.options.decoding.constrain == "required"
         return Constraint(grammar or "", tuple(map(as_taught, tools)), tags, not forced, binding)
 
     @staticmethod

@@ -71,7 +71,7 @@ class FinalText:
         if flaw is None:
             return
         exchange.record.count("format_misses")
-        if exchange.route.options.format_miss == "error":
+        if exchange.route.options.bad_answers.format_miss == "error":
             raise ModelFault(
                 f"The model's answer does not have the form that was asked for: {flaw}",
                 code="output_format_not_satisfied",

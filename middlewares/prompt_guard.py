@@ -51,7 +51,7 @@ class PromptGuard(Middleware):
             if characters > limits.characters:
                 raise _too_large(exchange, f"{characters} characters", limits.characters)
         if limits.tokens is not None:
-            tokens = await self._estimator(exchange.route.options.encoding).count_request(request)
+            tokens = await self._estimator(exchange.route.options.usage.encoding).count_request(request)
             if tokens > limits.tokens:
                 raise _too_large(exchange, f"about {tokens} tokens", limits.tokens)
         return request

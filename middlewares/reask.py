@@ -1,6 +1,6 @@
 """Asking the model again after an answer that cannot be given out (R9.8, R9.9), or that tried to call and did not (R23.4).
 
-Stands directly outside of `arguments`; a chain whose route has `reask: 0` goes without it. A strict failure, the lack of a demanded
+Stands directly outside of `arguments`; a chain whose route has `bad_answers.reask: 0` goes without it. A strict failure, the lack of a demanded
 call, or a near miss becomes two further messages: what the model wrote, and why it was not accepted. Every attempt's usage is added up.
 
 Where a failure is possible that is to be asked for again (a strict tool, a demanded call) the answer is held back until it is judged
@@ -24,7 +24,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from proxy.backends.usage import added
-from proxy.config import RouteOptions
+from proxy.config import BadAnswersConfig
 from proxy.errors import GatewayError, ModelFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
@@ -56,7 +56,7 @@ class _Limits:
 _DEFAULT: Final = _Limits(1, 0, 0)
 
 
-def _limits(options: RouteOptions) -> _Limits:
+def _limits(options: BadAnswersConfig) -> _Limits:
     """Those of a route."""
     if options.reask is not None:
         return _Limits(options.reask, options.reask, options.reask)
@@ -69,7 +69,7 @@ class Reask(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "reasks",
-            "Answers that the client did not get because the model was asked again (`reask`).",
+            "Answers that the client did not get because the model was asked again (`bad_answers.reask`).",
             CounterSpec("toolwire_reasks_total", "Answers that were thrown away and asked for again"),
         ),
     )
@@ -77,13 +77,14 @@ class Reask(Middleware):
     @classmethod
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle` (R9.8, R23.4)."""
-        return place.route.options.reask == 0
+        return place.route.options.bad_answers.reask == 0
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
         """See `Middleware.asked_for_by`."""
-        options = place.route.options
-        return "reask" if options.reask or (options.reask is None and options.choice_miss == "reask") else None
+        options = place.route.options.bad_answers
+        wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
+        return "bad_answers.reask" if wanted else None
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
@@ -95,7 +96,7 @@ class Reask(Middleware):
         asked = exchange.request
         if not asked.tools or asked.tool_choice.mode == "none":
             return
-        limits = _limits(exchange.route.options)
+        limits = _limits(exchange.route.options.bad_answers)
         trial = _Trial(exchange, asked)
         if (limits.strict or limits.choice) and _may_fail(asked):
             trial.hold(reply)

@@ -4,7 +4,7 @@ Declares a scanner on every reply to a request into which tools were injected. W
 an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup around everything that
 is said, that is no part of the answer. One in another protocol is written anew in any case: there reasoning is found in the text all
 the same, so that it goes to the place that the client's protocol has for it (R7.8). Under `mode: native` nothing is taught, and calls
-that the server left in the text are found unless `recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
+that the server left in the text are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
 the client reads a stream: in a whole answer nothing is gained by it.
 
 An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed wherever a scanner is
@@ -43,7 +43,7 @@ class Transformation(Middleware):
         AccessField("format", "The format in which calls were looked for in the answer's text."),
         AccessField(
             "form",
-            "The forms in which calls were read although they were not taught (`recognise`): families of formats; `bare`, `fence`: JSON or"
+            "The forms in which calls were read although they were not taught (`calls.recognise`): families of formats; `bare`, `fence`: JSON or"
             " Python.",
         ),
         *CALL_FIELDS,
@@ -78,7 +78,7 @@ class Transformation(Middleware):
                 record.count,
                 label=record.label,
                 near=exchange.nearly,
-                incremental=options.argument_streaming == "incremental" and exchange.received.stream,
+                incremental=options.calls.argument_streaming == "incremental" and exchange.received.stream,
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
@@ -103,7 +103,7 @@ def _left_to_server(exchange: Exchange) -> OfferedTools | None:
     """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities belong to the
     model's own tokens: an answer with them stays as it is."""
     options, request = exchange.route.options, exchange.request
-    tools = request.callable_tools if options.mode == "native" and options.recognise != "taught" else ()
+    tools = request.callable_tools if options.mode == "native" and options.calls.recognise != "taught" else ()
     if not tools or exchange.received.extra.get("logprobs"):
         return None
     tool_format = not_taught(exchange.route.format_for(request.model))

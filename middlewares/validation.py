@@ -87,7 +87,7 @@ class Validation(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
         paths = Paths(exchange.body)
         options = exchange.route.options
-        if options.unsupported == "error":
+        if options.requests.unsupported == "error":
             _check_supported(exchange, request)
         if request.sampling.n > MAX_CHOICES and not _passes_unchanged(exchange, request):
             raise ClientFault(
@@ -98,7 +98,7 @@ class Validation(Middleware):
         if request.tools:
             exchange.state[ToolSchemas] = await self._check_tools(exchange, request, paths)
         _check_choice(exchange, request, paths)
-        if options.validation == "strict":
+        if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
         if is_large(request):
             await offload(True, _check_messages, exchange, request, paths)
@@ -122,7 +122,7 @@ class Validation(Middleware):
             LOG.warning("request %s: %d tools, more than limits.tools_warn", exchange.id, count)
         if options.mode == "prompt" and (hosted := [tool.name for tool in request.tools if tool.kind == "hosted"]):
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
-        key = (self, options.tool_names, options.validation, exchange.protocol.name)
+        key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: ToolSchemas | None = note_of(request.tools, key)
         return noted if noted is not None else note(request.tools, key, await self._verdict(exchange, request, paths))
 
@@ -132,7 +132,7 @@ class Validation(Middleware):
         text = orjson.dumps(
             (
                 [(tool.name, tool.kind, tool.namespace, tool.strict, tool.parameters) for tool in request.tools],
-                (options.tool_names, options.validation, exchange.protocol.name),
+                (options.requests.tool_names, options.requests.validation, exchange.protocol.name),
             )
         )
         key = blake2b(text, digest_size=16).digest()
@@ -152,14 +152,16 @@ class Validation(Middleware):
         for index, tool in enumerate(request.tools):
             if tool.kind == "hosted":
                 continue
-            _check_name(tool, paths.tool(tool, index, "name"), longest, relaxed=options.tool_names == "relaxed")
+            _check_name(
+                tool, paths.tool(tool, index, "name"), longest, relaxed=options.requests.tool_names == "relaxed"
+            )
             first = seen.setdefault((tool.namespace, tool.name), index)
             if first != index:
                 raise _tool_fault(f"Two tools have the name {quote(tool.name)}.", paths.tool(tool, index, "name"))
             if tool.kind == "custom":
                 continue
             param = paths.tool(tool, index, "parameters")
-            if tool.parameters is None and options.validation == "strict":
+            if tool.parameters is None and options.requests.validation == "strict":
                 raise _tool_fault(f"The tool {quote(tool.name)} has no `parameters`.", param)
             compiles = self._schemas.compiles
             try:
@@ -238,7 +240,7 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
-    takes, forward = _may_be_asked(exchange, request), exchange.route.options.forward_unknown
+    takes, forward = _may_be_asked(exchange, request), exchange.route.options.requests.forward_unknown
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     for name, asks in _ANSWER_CHANGING.items():
@@ -261,7 +263,7 @@ def _unsupported(name: str, instead: str) -> ClientFault:
         f"This route cannot honour '{name}': it gives {instead}.",
         code="unsupported_parameter",
         param=name,
-        hint="Leave it out, or set `unsupported: ignore` for the route.",
+        hint="Leave it out, or set `requests.unsupported: ignore` for the route.",
     )
 
 
@@ -291,7 +293,7 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths)
             _check_result(part, called, index, paths)
             if called[part.call_id] != asked:
                 moved += 1
-                if exchange.route.options.validation == "strict":
+                if exchange.route.options.requests.validation == "strict":
                     raise ClientFault(
                         f"The result for {quote(part.call_id)} does not stand right after its call.",
                         code="invalid_message_order",

@@ -149,9 +149,10 @@ def serve(
         "auth.keys": [api_key] if api_key else None,
     }
     read = partial(load, file, overrides=overrides)
+    moved: list[str] = []
     with _reported():
-        config = read()
-    sys.exit(run(config, load=read))
+        config = read(warn=moved.append)
+    sys.exit(run(config, load=read, warnings=moved))
 
 
 @main.command()
@@ -181,6 +182,8 @@ def check(file: str | None, schema: bool) -> None:
     else:
         click.echo(f"{file}: valid")
         click.echo(describe(config, registries()))
+    for line in mistakes.moved:
+        click.echo(f"Warning: {line}", err=True)
     if config.tools.folder is not None and not mistakes.below("tools"):
         _list_tools(config.tools, as_json=False)
     sys.exit(1 if mistakes.lines else 0)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from .config import LimitsConfig, ReasoningConfig, RouteOptions
+from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
@@ -48,22 +48,22 @@ def open_scanner(
 
     `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict, with
     an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but that nothing is read
-    but `format`. Calls in other forms are read as `options.recognise` says where tools are known. `count` is called with the name of each counter, see `Judge`.
+    but `format`. Calls in other forms are read as `options.calls.recognise` says where tools are known. `count` is called with the name of each counter, see `Judge`.
     `scanner` is the twin to use; default: the one that `proxy.fastparse` chose.
     Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
     """
     chosen = registries().formats.get(format) if isinstance(format, str) else format
-    options = options or RouteOptions(recognise="taught")
+    options = options or RouteOptions(calls=CallsConfig(recognise="taught"))
     limits = limits or LimitsConfig()
     choice = choice or ToolChoice()
     specs = None if tools is None else tuple(read_tool(tool) for tool in tools)
     grammar = chosen.grammar
     if specs is not None and ModelRequest("", (), specs, choice).callable_tools:
-        grammar = recognising(grammar, options.recognise)
+        grammar = recognising(grammar, options.calls.recognise)
     elif specs is not None:
         grammar = chosen.framing or replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
     judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
-    incremental = options.argument_streaming == "incremental"
+    incremental = options.calls.argument_streaming == "incremental"
     return build_scanner(grammar, judge, options, limits, incremental=incremental, scanner=scanner)
 
 
@@ -89,7 +89,7 @@ def build_scanner(
         grammar,
         judge,
         block_bytes=limits.block_bytes,
-        trim_edges=trim and options.trim == "edge",
+        trim_edges=trim and options.calls.trim == "edge",
         reasoning=tags if inside is None else tuple(dict.fromkeys((inside, *tags))),
         preopened=bool(reasoning.preopened) or inside is not None,
         scan_calls=reasoning.scan_calls or grammar.calls_in_reasoning,

@@ -9,7 +9,8 @@ Rules of this module:
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
    `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
    counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
-4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
+4. A key at a former place means what it meant (`proxy.configuration.moved`), and a warning says where it belongs.
+5. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
 
 Source: R17.2.
 """
@@ -17,9 +18,10 @@ Source: R17.2.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,8 +30,11 @@ from ..support.conversion import ConfigError, EnvText, Rules, from_mapping, join
 from ..support.plainyaml import parse_yaml, read_yaml
 from .checks import value_mistakes
 from .mistakes import Mistakes
+from .moved import Moved
 
 T = TypeVar("T")
+
+LOG: Final = logging.getLogger("toolwire.configuration")
 
 PREFIX: Final = "TOOLWIRE_"
 SHORTHAND: Final[Mapping[type, str]] = {
@@ -49,16 +54,21 @@ def load(
     path: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    *,
+    warn: Callable[[str], object] | None = None,
 ) -> GatewayConfig:
     """The configuration in the YAML file at `path`; None means no file.
 
     `env` is the environment (default: the process's). `overrides` maps key paths such as `server.port` to values that
-    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`.
+    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`. `warn` is told of what
+    is no mistake, but should be changed; default: the log.
 
     Raises `ConfigError` with every mistake.
     """
     config, mistakes = examine(path, env, overrides)
     mistakes.check()
+    for line in mistakes.moved:
+        (warn or LOG.warning)(line)
     return config
 
 
@@ -76,15 +86,23 @@ def examine(
     tree = _expand(tree, env, mistakes)
     if path is not None:
         _anchor(tree, Path(path).resolve().parent)
-    for name, segments in _variables(env):
+    moved = Moved(mistakes)
+    tree = moved.value(tree)
+    variables = [(name, moved.place(segments, name, env, PREFIX)) for name, segments in _variables(env)]
+    # General ones before those that override a part of them.
+    for name, segments in sorted(variables, key=lambda item: (len(item[1]), item[0])):
         with mistakes.noted():
-            _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
+            value = _variable(name, env[name], section=len(segments) == 1)
+            _place(tree, segments, moved.value(value, segments), name)
     for key, value in (overrides or {}).items():
         if value is not None:
+            segments = moved.place(key.split("."), key, overrides or {})
             with mistakes.noted():
-                _place(tree, key.split("."), value, key)
-    config = _convert(tree, mistakes)
-    mistakes.add(value_mistakes(config, mistakes))
+                _place(tree, segments, moved.value(value, segments), key)
+    config, found = _convert(tree)
+    mistakes.add(map(moved.told, found))
+    mistakes.add(map(moved.told, value_mistakes(config, mistakes)))
+    mistakes.moved = moved.lines
     return config, mistakes
 
 
@@ -175,12 +193,10 @@ def _anchor(node: Any, folder: Path) -> None:
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The variables that are settings, general ones before those that override a part of them."""
+    """The variables that are settings."""
     top = {f.name for f in dataclasses.fields(GatewayConfig)}
     found = [(name, name.removeprefix(PREFIX).lower().split("__")) for name in env if name.startswith(PREFIX)]
-    yield from sorted(
-        (item for item in found if len(item[1]) > 1 or item[1][0] in top), key=lambda item: (len(item[1]), item[0])
-    )
+    yield from (item for item in found if len(item[1]) > 1 or item[1][0] in top)
 
 
 def _variable(name: str, text: str, *, section: bool) -> Any:
@@ -235,8 +251,8 @@ def _slot(node: Any, segment: str, source: str) -> str | int:
 # --- from the tree to the configuration -----------------------------------------------------------------------------
 
 
-def _convert(tree: Mapping[str, Any], mistakes: Mistakes) -> GatewayConfig:
-    """The tree as `GatewayConfig`. Options of a route start from `defaults`, its backend from the only one there is."""
+def _convert(tree: Mapping[str, Any]) -> tuple[GatewayConfig, list[str]]:
+    """The tree as `GatewayConfig`, and the mistakes. Options of a route start from `defaults`, its backend from the only one there is."""
     found: list[str] = []
     defaults = from_mapping(
         RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
@@ -246,5 +262,4 @@ def _convert(tree: Mapping[str, Any], mistakes: Mistakes) -> GatewayConfig:
     # A route starts from here, so that it overrides single keys.
     bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
     config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=found))
-    mistakes.add(found)
-    return config
+    return config, found

@@ -1,4 +1,4 @@
-"""`flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the format teaches.
+"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the format teaches.
 
 A model imitates what it is shown, so where calls are shown like this they are read like this, too (R5.7).
 """

@@ -68,8 +68,8 @@ def settled(written: Written, tool: ToolSpec | None, options: RouteOptions, *, s
     try:
         found = written.arguments.settle(
             None if tool is None else prompt_parameters(tool),
-            repair=options.repair == "safe" and not strict,
-            objects=options.sentinel_arguments != "string",
+            repair=options.calls.repair == "safe" and not strict,
+            objects=options.calls.sentinel_arguments != "string",
         )
         return found._replace(text=custom_input(found.text)) if custom else found
     except ValueError:

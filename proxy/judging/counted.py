@@ -22,7 +22,7 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "recognised",
-        "Of those: in a form that was not taught (`recognise`).",
+        "Of those: in a form that was not taught (`calls.recognise`).",
         CounterSpec("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form"),
     ),
     AccessField(
@@ -32,7 +32,7 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "coerced",
-        "Of those: arguments of a wrong type were mended (`coerce`).",
+        "Of those: arguments of a wrong type were mended (`calls.coerce`).",
         CounterSpec("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind", tuple(COERCIONS)),
     ),
     AccessField("unclosed_repaired", "Of those: the closing tag was missing."),
@@ -76,11 +76,11 @@ CALL_FIELDS: Final = (
         "dropped_parallel",
     ),
     AccessField(
-        "deduped", "Calls that vanished because they repeated another one (`dedupe_calls`).", OUTCOMES, "deduped"
+        "deduped", "Calls that vanished because they repeated another one (`calls.dedupe_calls`).", OUTCOMES, "deduped"
     ),
     AccessField(
         "truncated_calls",
-        "Calls that were cut off; under `argument_streaming: incremental` they were begun and not ended.",
+        "Calls that were cut off; under `calls.argument_streaming: incremental` they were begun and not ended.",
         OUTCOMES,
         "truncated",
     ),

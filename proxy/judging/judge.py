@@ -53,9 +53,9 @@ _UNTYPED: Final = ParameterTypes(None)
 
 
 def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> ModelFault | str:
-    """What a strict failure becomes under `options.strict_failure` (R9.6): the error that ends the answer, or the text
+    """What a strict failure becomes under `options.bad_answers.strict_failure` (R9.6): the error that ends the answer, or the text
     that stands in the place of the call."""
-    if options.strict_failure == "assistant_message":
+    if options.bad_answers.strict_failure == "assistant_message":
         return f"[tool call rejected: {code}: {detail}]"
     return ModelFault(detail, code=code)
 
@@ -116,7 +116,7 @@ class Judge:
     ) -> None:
         self.recognises = True
         self.strict = True in [tool.strict for tool in tools or ()]
-        self.unwrap = options.sentinel_arguments != "string"
+        self.unwrap = options.calls.sentinel_arguments != "string"
         self._tools = tools
         self._choice = choice
         self._names: Names | None = None
@@ -165,7 +165,7 @@ class Judge:
         """See `proxy.scan._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
         options = self._options
         most = self._limits.calls_per_response if self._parallel else 1
-        if options.dedupe_calls or self._made + self._live >= most:
+        if options.calls.dedupe_calls or self._made + self._live >= most:
             return None
         try:
             written, tool, strict = self._named(begun(shape, pieces))
@@ -215,7 +215,7 @@ class Judge:
 
     def _read_as_untaught(self, shape: Shape, body: str) -> Verdict | None:
         """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody had taught it."""
-        if shape.opener or self._live or self._options.recognise == "taught":
+        if shape.opener or self._live or self._options.calls.recognise == "taught":
             return None
         printed = replace(shape, family=BARE, untaught=True)
         verdict = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
@@ -259,7 +259,7 @@ class Judge:
         """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""
         wanted: list[Candidate] = []
         for call in calls:
-            if self._options.dedupe_calls:
+            if self._options.calls.dedupe_calls:
                 key = (call.name, call.arguments if call.is_custom else compact_json(call.arguments))
                 if key in self._seen:
                     self._count("deduped")
@@ -282,13 +282,13 @@ class Judge:
     def _read(self, block: Block) -> Sequence[Candidate]:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
         options = self._options
-        if not block.closed and options.unclosed != "repair":
+        if not block.closed and options.calls.unclosed != "repair":
             detail = "The closing tag of the model's tool call is missing."
             rejected = self._unreadable(detail, "unclosed", block.shape, block.body)
-            rejected.strict = options.unclosed == "error"
+            rejected.strict = options.calls.unclosed == "error"
             raise rejected
         try:
-            found = assemble(block, repair=options.repair == "safe")
+            found = assemble(block, repair=options.calls.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
             raise self._unreadable(detail, "unreadable", block.shape, block.body) from None

@@ -250,7 +250,7 @@ class Delivery:
             record.note("key", key.name)
         if route.targets.unsettled:
             await route.targets.settle()
-        if route.options.unknown_model == "error":
+        if route.options.requests.unknown_model == "error":
             route.require(model)
         read = self._protocol.read_request
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)

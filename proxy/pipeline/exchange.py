@@ -142,7 +142,7 @@ class Exchange:
             created=self.created,
             body=self.body,
             reasoning_field=options.reasoning.field,
-            named_stop=options.named_stop,
+            named_stop=options.calls.named_stop,
             reasoning_tags=options.reasoning.tags or ("<think>", "</think>"),
             responses=options.responses,
         )

@@ -79,7 +79,11 @@ class Route:
 
     def require(self, model: str) -> None:
         """Raise `ClientFault` `model_not_found` for a model that no server lists, where the options want that."""
-        if self.options.unknown_model != "error" or self.config.upstream_model is not None or model in self.names:
+        if (
+            self.options.requests.unknown_model != "error"
+            or self.config.upstream_model is not None
+            or model in self.names
+        ):
             return
         listed = self.targets.listed()
         if listed is None or model in listed:

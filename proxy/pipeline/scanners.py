@@ -62,7 +62,7 @@ class ScannerFactory:
         schemas: Schemas | None = None,
     ) -> None:
         grammar = offer.format.grammar
-        self.grammar = recognising(grammar, options.recognise) if offer.tools else without_calls(grammar)
+        self.grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
         self.options = options
         self._offer = offer
         self._limits = limits

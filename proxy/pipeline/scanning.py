@@ -156,7 +156,7 @@ class ScanStage(Stage):
     def _wanted(self, found: list[Event]) -> list[Event]:
         if found and isinstance(found[-1], Fault):
             self._over = True
-        elif self._options.stop_after_call and not self._offer.parallel:
+        elif self._options.calls.stop_after_call and not self._offer.parallel:
             for index, event in enumerate(found):
                 if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
                     self._calls.add(event.block)

@@ -11,7 +11,7 @@ text:
 
 One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model.
 If the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not
-already written as text by the route's format take the form of `flatten: bracket`, so none is lost. Reasoning of
+already written as text by the route's format take the form of `prompt.flatten: bracket`, so none is lost. Reasoning of
 earlier turns is left out. Nothing a message says is escaped: a text model has no markup that could be protected.
 """
 

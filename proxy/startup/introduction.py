@@ -82,7 +82,7 @@ def _calls(route: Route, target: Target, *, named: bool) -> str:
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
     if options.mode == "native":
-        others = "" if options.recognise == "taught" else ", and those that it leaves in its text"
+        others = "" if options.calls.recognise == "taught" else ", and those that it leaves in its text"
         return f"{where} are the server's own (`mode: native`){others}."
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
@@ -102,10 +102,10 @@ def _default(target: Target) -> str | None:
 
 def _enforced(route: Route, tool_format: ToolFormat) -> str:
     feature = route.targets.capabilities.constrain
-    options = route.options
+    options = route.options.decoding
     under_auto = options.constrain_auto == "on" or (options.constrain_auto is None and feature in PROVEN)
     if options.constrain == "off":
-        return "not enforced (`constrain: off`)"
+        return "not enforced (`decoding.constrain: off`)"
     if feature == "none":
         return "not enforced: of this server no feature for that is known"
     if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:

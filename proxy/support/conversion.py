@@ -76,12 +76,13 @@ class Rules:
 PLAIN: Final = Rules()
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The tail of a message about an unknown word: the nearest known one, or all of them."""
+def suggestion(word: str, known: Iterable[str], elsewhere: Mapping[str, str] = types.MappingProxyType({})) -> str:
+    """The tail of a message about an unknown word: the nearest known one, or all of them. `elsewhere` are words that are known in other
+    places, with how they are to be written."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, [*names, *elsewhere], n=1, cutoff=0.6)
     if near:
-        return f", did you mean {near[0]!r}?"
+        return f", did you mean {elsewhere.get(near[0], near[0])!r}?"
     return f"; known: {', '.join(names)}" if names else ""
 
 
@@ -351,7 +352,7 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
     for key, item in mapping.items():
         where = join(path, key)
         if key not in known:
-            problems.append(f"{where}: unknown key{suggestion(key, known)}{_source(item)}")
+            problems.append(f"{where}: unknown key{suggestion(key, known, _inside(hints, known))}{_source(item)}")
         elif item is None and _is_section(hints[key]):
             continue  # a heading with nothing below it
         else:
@@ -374,6 +375,18 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
         return kind(**given) if base is None else dataclasses.replace(base, **given)
     except (TypeError, ValueError) as error:  # a plug-in's own check in __post_init__
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _inside(hints: Mapping[str, Any], known: Iterable[str]) -> dict[str, str]:
+    """The keys of the sections of a section, with their paths."""
+    names = set(known)
+    sections = {name: hints[name] for name in sorted(names) if dataclasses.is_dataclass(hints[name])}
+    return {
+        f.name: f"{section}.{f.name}"
+        for section, kind in sections.items()
+        for f in dataclasses.fields(kind)
+        if f.name not in names
+    }
 
 
 def _is_section(kind: Any) -> bool:

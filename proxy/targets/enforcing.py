@@ -1,7 +1,7 @@
 """Constraints that a server refuses: the request is asked again without, and the server is not bothered with that constraint for a while.
 
 An old llama.cpp reads less of the notation than a new one, and every server has a size at which it gives up. A call that nobody enforces is
-better than no answer, unless the route says otherwise (`constrain: required`).
+better than no answer, unless the route says otherwise (`decoding.constrain: required`).
 
 Rules:
 
@@ -109,7 +109,7 @@ class Relaxation:
                 f"The model server refused the grammar with which this route enforces `tool_choice`: {fault.message}",
                 code="unsupported_parameter",
                 param="tool_choice",
-                hint="Use `auto`, or set `constrain: auto` for the route.",
+                hint="Use `auto`, or set `decoding.constrain: auto` for the route.",
             ) from fault
         self._without.add(member)
         self._said[member] = fault.message

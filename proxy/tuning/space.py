@@ -115,11 +115,11 @@ def _constraints(choice: str, capabilities: Capabilities) -> Sequence[Level]:
     if capabilities.constrain == "none":
         return ()
     if choice == "required":
-        return (Level("constraint", "-"), Level("constraint", "unconstrained", {"constrain": "off"}))
+        return (Level("constraint", "-"), Level("constraint", "unconstrained", {"decoding.constrain": "off"}))
     return (
         Level("constraint", "-"),
-        Level("constraint", "constrained", {"constrain_auto": "on"}),
-        Level("constraint", "unconstrained", {"constrain_auto": "off"}),
+        Level("constraint", "constrained", {"decoding.constrain_auto": "on"}),
+        Level("constraint", "unconstrained", {"decoding.constrain_auto": "off"}),
     )
 
 

@@ -12,7 +12,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from middlewares.forwarding import Forwarding
 from proxy.backends.usage import count_bytes
-from proxy.config import LimitsConfig, RouteConfig, RouteOptions
+from proxy.config import LimitsConfig, RouteConfig
 from proxy.errors import ClientFault, GatewayError
 from proxy.events import Delta, Finish, fold
 from proxy.formats import sentinel
@@ -25,6 +25,7 @@ from proxy.record import AccessRecord
 from proxy.targets.targets import Targets
 from proxy.testing import Say, ScriptedBackend, Upstream
 from tests.backends.conftest import Connect
+from tests.options import route_options
 
 CHAT = ChatProtocol()
 
@@ -43,7 +44,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
     received = CHAT.read_request(body, raw)
     route = Route(
         config=RouteConfig(upstream_model=upstream_model),
-        options=RouteOptions(**options),
+        options=route_options(**options),
         targets=Targets.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),

@@ -157,7 +157,7 @@ def test_a_counter_means_one_thing(plugins: Registries) -> None:
         ({"tools": {"folder": "."}}, {"loop_detection"}),
         ({"limits": {"calls_per_conversation": 3}}, {"execution"}),
         ({"defaults": {"loop_detect": {"repeats": 2}}}, {"execution"}),
-        ({"defaults": {"reask": 0}}, {"execution", "loop_detection", "reask"}),
+        ({"defaults": {"bad_answers": {"reask": 0}}}, {"execution", "loop_detection", "reask"}),
     ],
 )
 def test_built_in_ones_without_work_are_left_out(sections: dict[str, Any], idle: set[str], plugins: Registries) -> None:

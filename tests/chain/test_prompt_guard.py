@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from middlewares.prompt_guard import PromptGuardOptions
-from proxy.config import MiddlewareConfig, RouteOptions
+from proxy.config import MiddlewareConfig
 from proxy.testing import WireAnswer, run_chain
+from tests.options import route_options
 
 TOOL = {"type": "function", "name": "look", "description": "x" * 500}
 
@@ -21,7 +22,7 @@ async def guarded(body: dict[str, Any], path: str = "/v1/chat/completions", **op
     guard = MiddlewareConfig(use="prompt_guard", options=options)
     chain = ["validation", "conversation", guard, "transformation", "injection"]
     # An encoding that nobody has, so that tokens are four bytes each wherever the test runs.
-    return await run_chain(chain, body, path=path, replies=["ok"], options=RouteOptions(encoding="none"))
+    return await run_chain(chain, body, path=path, replies=["ok"], options=route_options(encoding="none"))
 
 
 def refusal(answer: WireAnswer) -> tuple[int, str, str]:

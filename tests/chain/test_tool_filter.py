@@ -11,6 +11,7 @@ from middlewares.tool_filter import ToolFilterOptions
 from proxy.config import MiddlewareConfig, RouteOptions
 from proxy.testing import WireAnswer, run_chain
 from tests.e2e.conftest import read_config
+from tests.options import route_options
 
 NAMES = ("read_file", "read_mail", "delete_file")
 TOOLS = [{"type": "function", "function": {"name": name}} for name in NAMES]
@@ -121,7 +122,7 @@ DENIED = [
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_a_denied_tool_is_never_called(stream, reply, path):
     body = ASK if "chat" in path else {"input": "hi", "tools": FLAT}
-    options = RouteOptions(argument_streaming="incremental") if isinstance(reply, str) else NATIVE
+    options = route_options(argument_streaming="incremental") if isinstance(reply, str) else NATIVE
     answer = await filtered({**body, "stream": stream}, READERS, reply, options, path)
     shown = answer.body.decode()
     assert answer.status == 200

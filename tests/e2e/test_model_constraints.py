@@ -19,7 +19,6 @@ from proxy.config import (
     MiddlewareConfig,
     ReasoningConfig,
     RouteConfig,
-    RouteOptions,
     ServerConfig,
     StoreConfig,
 )
@@ -36,6 +35,7 @@ from proxy.scanner import reasoning_tags
 from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
 from tests.formats.sampler import Acceptor, Grammar
 from tests.formats.toolsets import CODING, OFFICE
+from tests.options import route_options
 
 pytestmark = with_model
 
@@ -122,7 +122,7 @@ async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI
             model=name + end,
             upstream_model=engine.model,
             backend="engine",
-            options=RouteOptions(format=name, **options),
+            options=route_options(format=name, **options),
         )
         for name in ("sentinel", "bare_json")
         for end, options in (("", {}), (FREE, {"constrain_auto": "off"}))

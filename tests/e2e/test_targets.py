@@ -274,10 +274,20 @@ def test_check_shows_the_servers() -> None:
             {"backend": "a", "options": {"retry": {"attempts": 0}}},
             "routes[0].options.retry.attempts: expected at least 1",
         ),
-        ({"backend": "a", "options": {"reask": 4}}, "routes[0].options.reask: expected one of 0, 1, 2, 3"),
-        ({"backend": "a", "options": {"reask": 1}, "chain": ["forwarding"]}, "routes[0].options.reask: needs `reask`"),
         (
-            {"backend": "a", "options": {"choice_miss": "reask"}, "chain": ["arguments", "reask", "forwarding"]},
+            {"backend": "a", "options": {"bad_answers": {"reask": 4}}},
+            "routes[0].options.bad_answers.reask: expected one of 0, 1, 2, 3",
+        ),
+        (
+            {"backend": "a", "options": {"bad_answers": {"reask": 1}}, "chain": ["forwarding"]},
+            "routes[0].options.bad_answers.reask: needs `reask`",
+        ),
+        (
+            {
+                "backend": "a",
+                "options": {"bad_answers": {"choice_miss": "reask"}},
+                "chain": ["arguments", "reask", "forwarding"],
+            },
             "routes[0].chain[1]: `reask` needs `arguments` further in, which says what a bad answer is",
         ),
     ],

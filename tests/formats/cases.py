@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy.config import LimitsConfig
 from proxy.events import Finish, Start, fold
 from proxy.fastparse import CallScanner
 from proxy.formats.base import ToolFormat, escaping_in_calls
@@ -17,6 +17,7 @@ from proxy.judging.judge import Judge
 from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
+from tests.options import route_options
 
 NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[name]) == list(PATHS).index(name))
 """Every format, under its first name."""
@@ -68,7 +69,7 @@ def scan(tool_format: ToolFormat, tools: Sequence[ToolSpec], pieces: Iterable[st
         tools,
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(repair="off", unclosed="text", recognise="taught"),
+        options=route_options(repair="off", unclosed="text", recognise="taught"),
         limits=LimitsConfig(),
         count=lambda name: None,
     )

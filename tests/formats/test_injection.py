@@ -12,7 +12,7 @@ import pytest
 
 from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
-from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig, RouteOptions
+from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
 from proxy.errors import ClientFault
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
@@ -27,6 +27,7 @@ from proxy.support.offload import OFFLOAD_BYTES
 from proxy.targets.targets import Targets
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Acceptor, Grammar
+from tests.options import route_options
 
 REQUIRED = ToolChoice("required")
 
@@ -47,7 +48,7 @@ def exchange_for(
         raise AssertionError
 
     targets = cast(Targets, Model(feature))
-    route = Route(RouteConfig(), RouteOptions(**options), targets, tool_format, LimitsConfig(), chain)
+    route = Route(RouteConfig(), route_options(**options), targets, tool_format, LimitsConfig(), chain)
     return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
 
 

@@ -19,7 +19,7 @@ import jsonschema
 import orjson
 
 from proxy import fastparse
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import CODES, ClientFault, GatewayError
 from proxy.events import Event, Fault, Finish, Start, check, normalise
 from proxy.formats.base import ToolFormat
@@ -37,6 +37,7 @@ from proxy.scanner import open_scanner
 from proxy.schemas.schema import SchemaProblem, compile_schema
 from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
 from tests.fuzz.tape import Tape, cut, dump
+from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.judges import WordJudge
 from tests.parse.oracle import Settings, valid
@@ -125,7 +126,7 @@ def formats(data: bytes) -> None:
     """A format of the product with the product's judge: twins alike in every step, and any split gives the same."""
     tape = Tape(data)
     at = tape.byte() % len(_formats())
-    options = RouteOptions(
+    options = route_options(
         trim=tape.pick(["edge", "none"]),
         unclosed=tape.pick(["repair", "text", "error"]),
         repair=tape.pick(["safe", "off"]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy.config import LimitsConfig
 from proxy.events import BlockKind, Delta, Event, Fault, Open, normalise
 from proxy.formats import hermes, sentinel
 from proxy.formats.json_tags import JAMBA
@@ -17,6 +17,7 @@ from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan.repair import parses
+from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -62,7 +63,7 @@ def judge() -> Judge:
         TOOLS,
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(recognise="taught"),
+        options=route_options(recognise="taught"),
         limits=LimitsConfig(),
         ids=CallIds(new_id=lambda: f"call_{next(numbers)}"),
     )

@@ -15,10 +15,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy.config import RouteOptions
 from proxy.events import BlockKind, Delta, Event, Fault, Open
 from proxy.model import ToolUse
 from proxy.registry import registries
+from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 
@@ -103,7 +103,7 @@ TOOL = {
 
 
 def read(twin: ModuleType, format: str, pieces: list[str] | list[bytes], streaming: str = "buffered") -> list[Event]:
-    options = RouteOptions(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
     scanner = open_scanner(format, [TOOL], options=options, scanner=twin.CallScanner)
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish()]
 
@@ -256,7 +256,7 @@ def test_the_next_block_ends_one_whose_closer_is_missing(twin: ModuleType, forma
 
 @pytest.mark.parametrize(("unclosed", "wanted"), [("text", 1), ("error", 0)])
 def test_what_is_done_with_a_call_without_its_closer_is_an_option(twin: ModuleType, unclosed: str, wanted: int) -> None:
-    options = RouteOptions(unclosed=unclosed, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(unclosed=unclosed, recognise="taught")  # type: ignore[arg-type]
     counted: list[str] = []
     scanner = open_scanner("hermes", [TOOL], options=options, scanner=twin.CallScanner, count=counted.append)
     events = [*scanner.feed(without_closer("hermes")), *scanner.finish()]

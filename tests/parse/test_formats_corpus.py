@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from proxy import open_scanner
-from proxy.config import ReasoningConfig, RouteOptions
+from proxy.config import ReasoningConfig
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
 from proxy.formats.base import ToolFormat
 from proxy.registry import registries
@@ -18,6 +18,7 @@ from proxy.scan.repair import parses
 from tests.corpus.cases import CLASSES, Case, Part, cases
 from tests.corpus.chunkings import CHUNKINGS, Pieces
 from tests.corpus.formats import ALIKE, CANNOT, FORMATS
+from tests.options import route_options
 
 TITLES = [format.title for format in FORMATS]
 NOT_AUTO = {
@@ -52,7 +53,7 @@ def scan(
 ) -> list[Event]:
     reasoning = ReasoningConfig(preopened=case.preopened, scan_calls=case.scan_calls)
     recognise: Literal["any", "taught"] = "any" if format == "auto" else "taught"
-    options = RouteOptions(reasoning=reasoning, argument_streaming=streaming, recognise=recognise)
+    options = route_options(reasoning=reasoning, argument_streaming=streaming, recognise=recognise)
     tools = [tool.spec() for tool in case.tools]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.scanner.CallScanner", twin.CallScanner)

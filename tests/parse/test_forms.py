@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from proxy import open_scanner
-from proxy.config import ReasoningConfig, RouteOptions
+from proxy.config import ReasoningConfig
 from proxy.events import BlockKind, Delta, Event, Fault, Open
 from proxy.model import ToolSpec
+from tests.options import route_options
 
 BAR = "｜DSML｜"
 M3 = "]<]minimax[>["
@@ -276,7 +277,7 @@ FORMS: dict[str, tuple[str, str, list[Said]]] = {
 
 def scan(twin: ModuleType, format: str, pieces: list[bytes], *, truncated: bool = False, **options: Any) -> list[Event]:
     scanner = open_scanner(
-        format, TOOLS, options=RouteOptions(**({"recognise": "taught"} | options)), scanner=twin.CallScanner
+        format, TOOLS, options=route_options(**({"recognise": "taught"} | options)), scanner=twin.CallScanner
     )
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated)]
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy.config import RouteOptions
 from proxy.errors import GatewayError, ModelFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, normalise
 from proxy.formats import hermes, sentinel
 from proxy.model import ToolUse
 from proxy.registry import registries
 from proxy.scan._grammar import AS_TEXT, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
+from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 
@@ -248,7 +248,7 @@ FORMS = {
 def judged(
     twin: ModuleType, form: str, pieces: list[str] | list[bytes], streaming: str, cut: bool = False
 ) -> list[Event]:
-    options = RouteOptions(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
     scanner = open_scanner(form, [TOOL], options=options, scanner=twin.CallScanner)
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated=cut)]
 

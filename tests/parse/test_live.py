@@ -25,11 +25,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from proxy import open_scanner
-from proxy.config import RouteOptions
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, normalise
 from proxy.model import ToolUse
 from proxy.registry import registries
 from proxy.scan._pyparse import CallScanner
+from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import literals_of
 
@@ -118,7 +118,7 @@ class Found:
 def scan(
     twin: ModuleType, format: str, text: str, streaming: str, size: int, truncated: bool, schema: bool = True
 ) -> list[Event]:
-    options = RouteOptions(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
     tools: Any = TOOLS if schema else ["f", "write"]
     scanner = open_scanner(format, tools, options=options, scanner=twin.CallScanner)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -433,7 +433,7 @@ class Counting:
 @pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])
 def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
     """What is read here is the same code for both scanners; the Python one lets its judge be replaced."""
-    options = RouteOptions(argument_streaming="incremental", recognise="taught")
+    options = route_options(argument_streaming="incremental", recognise="taught")
     scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
     live = scanner._live
     assert live is not None

@@ -16,6 +16,7 @@ from proxy.formats.recognition import Mode
 from proxy.registry import registries
 from proxy.scanner import open_scanner
 from tests.corpus.answers import Answer, no_calls, printed_calls
+from tests.options import route_options
 
 TAUGHT = ("sentinel", "hermes", "bare_json", "fenced_json", "auto", "qwen3_coder", "mistral", "pythonic", "harmony")
 
@@ -32,7 +33,7 @@ def format_of(name: str) -> ToolFormat:
 
 def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = "any") -> Read:
     """The calls, and the visible text."""
-    options = RouteOptions(recognise=mode)
+    options = route_options(recognise=mode)
     scanner = open_scanner(format_of(format), answer.tools, options=options, scanner=twin.CallScanner)
     events: list[Event] = []
     for at in range(0, len(answer.text), size):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import proxy
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import ClientFault
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, fold
 from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
@@ -19,6 +19,7 @@ from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import registries
 from proxy.scanner import read_tool
 from proxy.support.conversion import ConfigError
+from tests.options import route_options
 from tests.parse.texts import PIECES
 
 READ = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
@@ -79,7 +80,7 @@ def test_without_a_callable_tool_blocks_are_text(options: dict[str, Any]) -> Non
 
 def test_options_and_limits_reach_the_scanner() -> None:
     counted: list[str] = []
-    options = RouteOptions(
+    options = route_options(
         trim="none", reasoning=ReasoningConfig(tags=("[T]", "[/T]"), preopened=True, scan_calls=True)
     )
     scanner = proxy.open_scanner(tools=["read_file"], options=options, count=counted.append)

@@ -71,7 +71,7 @@ def test_an_unknown_format_is_a_mistake() -> None:
 
 def test_constraints_are_tried_where_they_can_be_met() -> None:
     def constrained(found: Space) -> set[str]:
-        return {c.levels["format"] for c in found.candidates if c.options.constrain == "off"}
+        return {c.levels["format"] for c in found.candidates if c.options.decoding.constrain == "off"}
 
     assert constrained(space(choice="required")) >= {"sentinel", "hermes", "pythonic"}
     assert constrained(space(choice="required", preset="ollama")) == {"bare_json"}

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from middlewares.arguments import Arguments
-from proxy.config import LimitsConfig, RouteConfig, RouteOptions
+from proxy.config import LimitsConfig, RouteConfig
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
 from proxy.formats.base import ToolFormat
@@ -21,6 +21,7 @@ from proxy.protocols.base import ClientSide
 from proxy.record import AccessRecord
 from proxy.schemas.schema import ToolSchemas, compile_schema
 from proxy.targets.targets import Targets
+from tests.options import route_options
 
 SCHEMA = {
     "type": "object",
@@ -48,7 +49,7 @@ def exchange(
         protocol=cast(ClientSide, None),
         route=Route(
             config=RouteConfig(),
-            options=RouteOptions(**options),
+            options=route_options(**options),
             targets=cast(Targets, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),

@@ -184,7 +184,7 @@ def test_configurations_load(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
             if block.info[:2] == ["yaml", "config"]:
                 file = tmp_path / f"line{block.line}.yaml"
                 file.write_text(block.text, "utf-8")
-                config = load(file, env=dict.fromkeys(VARIABLE.findall(block.text), "x"))
+                config = load(file, env=dict.fromkeys(VARIABLE.findall(block.text), "x"), warn=pytest.fail)
                 check_names(config, registries())
     finally:
         for name in set(sys.modules) - before:

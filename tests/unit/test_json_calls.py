@@ -17,6 +17,7 @@ from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, Found, Grammar
+from tests.options import route_options
 
 STRING = {"type": "string"}
 
@@ -43,7 +44,7 @@ def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] |
         tools or TOOLS,
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(**options),
+        options=route_options(**options),
         limits=LimitsConfig(),
         count=None if counts is None else lambda name: counts.update([name]),
     )

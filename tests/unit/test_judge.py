@@ -22,6 +22,7 @@ from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
 from proxy.scan._grammar import Judge as JudgeProtocol
 from proxy.scan.repair import compact_json
+from tests.options import route_options
 
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR
@@ -61,7 +62,7 @@ class Bench:
             None if any_name else tools or (SOFT,),
             choice=choice or ToolChoice(),
             parallel=parallel,
-            options=RouteOptions(**options),
+            options=route_options(**options),
             limits=LimitsConfig(calls_per_response=most),
             count=lambda name: self.counts.update([name]),
             ids=CallIds(new_id=lambda: f"call_{next(numbers)}"),
@@ -323,7 +324,7 @@ def test_a_strict_failure_as_a_message(body: str, code: str) -> None:
 
 
 def test_strict_failure_is_rendered_in_one_place() -> None:
-    text = strict_failure("invalid_tool_arguments", "why", RouteOptions(strict_failure="assistant_message"))
+    text = strict_failure("invalid_tool_arguments", "why", route_options(strict_failure="assistant_message"))
     assert text == "[tool call rejected: invalid_tool_arguments: why]"
     error = strict_failure("invalid_tool_arguments", "why", RouteOptions())
     assert isinstance(error, ModelFault)

@@ -12,6 +12,7 @@ from proxy.judging.judge import Judge
 from proxy.judging.near import NAME_CHARS, is_near, near_name, tries_to_call
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, Grammar, Shape
+from tests.options import route_options
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
 BOTH = {tool.name: tool for tool in (READ, WRITE)}
@@ -71,7 +72,7 @@ def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **opt
         tools or (READ, WRITE),
         choice=ToolChoice(),
         parallel=True,
-        options=RouteOptions(**options),
+        options=route_options(**options),
         limits=LimitsConfig(),
         near=near.append,
     )

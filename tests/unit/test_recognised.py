@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy.config import LimitsConfig
 from proxy.formats.hermes import GRAMMAR as HERMES
 from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
@@ -19,6 +19,7 @@ from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Shape, Verdict, Why
 from proxy.schemas.schema import ToolSchema, compile_schema
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
+from tests.options import route_options
 
 OBJECT = Shape(
     opener="",
@@ -70,7 +71,7 @@ class Bench:
             None if any_name else tools or (WEATHER, SEARCH, TIME),
             choice=choice,
             parallel=parallel,
-            options=RouteOptions(**options),
+            options=route_options(**options),
             limits=LimitsConfig(calls_per_response=most),
             count=lambda name: self.counts.update([name]),
             label=lambda name, label: self.labels.update([(name, label)]),

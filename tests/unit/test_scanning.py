@@ -17,6 +17,7 @@ from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoi
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import valid_text
+from tests.options import route_options
 from tests.strategies import cuts, streams
 
 START = Start("id", "m", 1)
@@ -28,7 +29,7 @@ def stage(*tools: ToolSpec, choice: ToolChoice | None = None, parallel: bool = T
     choice = choice or ToolChoice()
     allowed = tuple(tool for tool in tools if choice.allowed is None or tool.name in choice.allowed)
     offer = OfferedTools(allowed, choice, parallel, sentinel.FORMAT, tools)
-    return ScanStage(offer, RouteOptions(**options), LimitsConfig(), lambda name: None)
+    return ScanStage(offer, route_options(**options), LimitsConfig(), lambda name: None)
 
 
 def texts(*pieces: str, block: int = 0, choice: int = 0) -> list[Event]:

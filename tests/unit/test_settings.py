@@ -254,7 +254,7 @@ def test_missing_variables_are_named_with_the_key(loaded: Loader) -> None:
 def test_routes_override_single_keys_of_the_defaults(loaded: Loader) -> None:
     config = loaded(
         """
-        defaults: {format: hermes, repair: off, prompt: {placement: user, examples: E}, reasoning: {tags: null}}
+        defaults: {format: hermes, calls: {repair: off}, prompt: {placement: user, examples: E}, reasoning: {tags: null}}
         routes:
           - {model: a}
           - {model: b, options: {format: bare_json, prompt: {placement: prepend}}}
@@ -262,7 +262,7 @@ def test_routes_override_single_keys_of_the_defaults(loaded: Loader) -> None:
         """
     )
     defaults = config.defaults
-    assert (defaults.format, defaults.repair, defaults.reasoning.tags) == ("hermes", "off", None)
+    assert (defaults.format, defaults.calls.repair, defaults.reasoning.tags) == ("hermes", "off", None)
     a, b, c = (route.options for route in config.routes)
     assert a == c == defaults
     prompt = dataclasses.replace(defaults.prompt, placement="prepend")

@@ -28,16 +28,17 @@ from proxy.protocols.responses.writer import ResponsesWriter
 from proxy.record import AccessRecord
 from proxy.testing import chunk, frame
 from tests.chunks import reads
+from tests.options import route_options
 
 FRAME_BYTES = 4096
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),))
 OPTIONS = {
     "default": RouteOptions(),
-    "no trim": RouteOptions(trim="none"),
+    "no trim": route_options(trim="none"),
     "thinking first": RouteOptions(reasoning=ReasoningConfig(preopened=True)),
     "thinking is text": RouteOptions(reasoning=ReasoningConfig(field="inline")),
-    "stop after a call": RouteOptions(stop_after_call=True),
-    "calls as they come": RouteOptions(argument_streaming="incremental"),
+    "stop after a call": route_options(stop_after_call=True),
+    "calls as they come": route_options(argument_streaming="incremental"),
 }
 FORMATS = {
     format.name: format

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from middlewares.transformation import Transformation
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
 from proxy.fastparse import CallScanner
@@ -41,6 +41,7 @@ from proxy.record import AccessRecord
 from proxy.registry import registries
 from proxy.scan._pyparse import CallScanner as Python
 from proxy.scanner import build_scanner
+from tests.options import route_options
 from tests.strategies import cuts
 
 START = Start("id", "m", 1)
@@ -155,7 +156,7 @@ class Known:
     def __init__(self, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> None:
         self.form: ToolFormat = FORMATS.get(form)
         self.tools = tools
-        self.options = RouteOptions(**options)
+        self.options = route_options(**options)
         self.learned = Learned()
         self.record = AccessRecord()
 

@@ -12,7 +12,7 @@ import pytest
 
 from middlewares.validation import Validation
 from proxy.backends.base import Capabilities
-from proxy.config import LimitsConfig, RouteConfig, RouteOptions
+from proxy.config import LimitsConfig, RouteConfig
 from proxy.errors import ClientFault
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.routing import Route
@@ -20,6 +20,7 @@ from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
 from proxy.record import AccessRecord
 from proxy.schemas.schema import ToolSchemas
+from tests.options import route_options
 
 CHAT = ChatProtocol()
 ASK = {"role": "user", "content": "hi"}
@@ -67,7 +68,7 @@ class Case:
         self.protocol = protocol
         self.route = Route(
             config=RouteConfig(),
-            options=RouteOptions(**options),
+            options=route_options(**options),
             targets=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
             format=None,  # type: ignore[arg-type]  # the validation knows no formats
             limits=limits or LimitsConfig(),

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy.config import LimitsConfig
 from proxy.errors import BackendFault
 from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
 from proxy.formats import sentinel
@@ -17,6 +17,7 @@ from proxy.model import Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import Grammar
+from tests.options import route_options
 from tests.strategies import cuts
 
 START = Start("id", "m", 1)
@@ -36,7 +37,7 @@ class Bench:
         offer = OfferedTools((F,), ToolChoice(), parallel, FORMAT, (F,))
         self.stage = ScanStage(
             offer,
-            RouteOptions(**options),
+            route_options(**options),
             LimitsConfig(),
             lambda name: self.counts.update([name]),
             label=lambda name, label: self.counts.update([f"{name}/{label}"]),

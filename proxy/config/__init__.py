@@ -1,0 +1,46 @@
+"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in `proxy.configuration.settings`.
+
+Rules of this package:
+
+1. One dataclass per section of the file; the attribute name is the key in the file. The configuration reference and the
+   shipped JSON Schema are generated from the types, defaults and `doc(...)` texts here, so they cannot drift.
+2. Constructing has no side effects; nothing here reads a file, an environment variable or a clock.
+3. Times are seconds (`_s`), sizes are bytes (`_bytes`), unless the name says otherwise.
+"""
+
+from .backend import BackendConfig as BackendConfig
+from .backend import BreakerConfig as BreakerConfig
+from .backend import Pool as Pool
+from .backend import Timeouts as Timeouts
+from .chain import DEFAULT_CHAIN as DEFAULT_CHAIN
+from .chain import ON_DEMAND as ON_DEMAND
+from .chain import MiddlewareConfig as MiddlewareConfig
+from .chain import default_chain as default_chain
+from .documented import doc as doc
+from .gateway import GatewayConfig as GatewayConfig
+from .keeping import CaptureConfig as CaptureConfig
+from .keeping import StoreConfig as StoreConfig
+from .keeping import TelemetryConfig as TelemetryConfig
+from .keeping import ToolsConfig as ToolsConfig
+from .listening import AuthConfig as AuthConfig
+from .listening import CorsConfig as CorsConfig
+from .listening import KeyConfig as KeyConfig
+from .listening import LimitsConfig as LimitsConfig
+from .listening import RateLimit as RateLimit
+from .listening import RateLimitsConfig as RateLimitsConfig
+from .listening import ServerConfig as ServerConfig
+from .options import MOVED_OPTIONS as MOVED_OPTIONS
+from .options import BadAnswersConfig as BadAnswersConfig
+from .options import CallsConfig as CallsConfig
+from .options import DecodingConfig as DecodingConfig
+from .options import LoopDetectConfig as LoopDetectConfig
+from .options import PromptConfig as PromptConfig
+from .options import ReasoningConfig as ReasoningConfig
+from .options import RequestsConfig as RequestsConfig
+from .options import ResponsesConfig as ResponsesConfig
+from .options import RetryConfig as RetryConfig
+from .options import RouteOptions as RouteOptions
+from .options import ToolLoopConfig as ToolLoopConfig
+from .options import UsageConfig as UsageConfig
+from .route import RouteConfig as RouteConfig
+from .route import TargetConfig as TargetConfig

@@ -1,0 +1,90 @@
+"""Model servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .documented import doc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Time limits towards a backend; null means none."""
+
+    connect_s: float | None = doc("To connect.", default=5.0)
+    first_byte_s: float | None = doc("From the request to the answer's first byte.", default=300.0)
+    idle_s: float | None = doc("Between two reads.", default=300.0)
+    total_s: float | None = doc("For the whole exchange.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Connections to a backend."""
+
+    connections: int = doc("At most so many at once; 0 means no limit.", default=1000)
+    idle_connections: int = doc("Kept open at most while unused.", default=200)
+    idle_s: float = doc("How long an unused connection is kept.", default=30.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerConfig:
+    """When a server that fails is left alone. Each worker learns for itself."""
+
+    failures: int | None = doc(
+        "So many failures in a row, and it gets no requests; 0: never. Default: 5 on routes that have another server, never on "
+        "others.",
+        default=None,
+    )
+    open_s: float = doc("For so long; then one request at a time finds out.", default=15.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """One model server. What is None here comes from the preset."""
+
+    kind: str = doc(
+        "`openai_chat`, `openai_completions`, `openai_responses`, `mock`, or a plug-in's name.", default="openai_chat"
+    )
+    url: str | None = doc("Base URL, with or without `/v1`.", default=None)
+    api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
+    headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
+    preset: str = doc(
+        "What the server takes: `generic`, `openai`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`; `auto`: that of the engine which "
+        "the server says it is, `generic` if it says none.",
+        default="auto",
+    )
+    identify_s: float | None = doc(
+        "So often the server is asked what it is and which models it serves; besides, at the start, and after it failed. null: only then; "
+        "0: never.",
+        default=30.0,
+    )
+    system_role: bool | None = doc("Takes `system` messages; else they move to the first user message.", default=None)
+    developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
+    images: Literal["true", "false", "drop"] | None = doc(
+        "Takes images: `true`, `false` (400), `drop` (replaced by a note). Where neither this nor the preset says, those of requests without"
+        " tools go to the server.",
+        default=None,
+    )
+    merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)
+    stream_usage: bool | None = doc("Takes `stream_options.include_usage`.", default=None)
+    constrain: str | None = doc(
+        "Feature for constrained decoding: `gbnf`, `guided`, `ebnf`, `guided_tag`, `structural_tag`, `json_schema`, `format`, `none`.",
+        default=None,
+    )
+    continuation: bool | None = doc("Goes on from a last assistant message (prefill).", default=None)
+    multiple_choices: bool | None = doc("Takes `n` above 1.", default=None)
+    extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
+    timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
+    pool: Pool = doc("Connection pool.", default_factory=Pool)
+    trust_env: bool = doc("Use the proxy variables of the environment; every request costs more then.", default=False)
+    verify_tls: bool = doc("Check certificates.", default=True)
+    health_path: str | None = doc("Path asked by `/ready`; default: the model list.", default=None)
+    health_check_s: float | None = doc(
+        "Ask so often whether it is up; while it is not, routes with another server leave it out. Default: never.",
+        default=None,
+    )
+    breaker: BreakerConfig = doc("Circuit breaker.", default_factory=BreakerConfig)
+    script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
+    options: Mapping[str, Any] = doc("Options of a plug-in backend.", default_factory=dict)

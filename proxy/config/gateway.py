@@ -1,0 +1,33 @@
+"""The whole file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .backend import BackendConfig
+from .chain import MiddlewareConfig, default_chain
+from .documented import doc
+from .keeping import CaptureConfig, StoreConfig, TelemetryConfig, ToolsConfig
+from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig
+from .options import RouteOptions
+from .route import RouteConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """The whole configuration."""
+
+    server: ServerConfig = doc("Listening.", default_factory=ServerConfig)
+    auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
+    cors: CorsConfig = doc("Web pages.", default_factory=CorsConfig)
+    limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
+    rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
+    store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
+    telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
+    tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
+    capture: CaptureConfig = doc("Recordings for bug reports.", default_factory=CaptureConfig)
+    backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
+    defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
+    chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)
+    routes: tuple[RouteConfig, ...] = doc("Routes; default: every model to the only backend.", default=())
