@@ -121,6 +121,7 @@ class Host:
         log and the result say why, and nothing has changed."""
         try:
             config = await asyncio.to_thread(read)
+            news = [line for line in told(config, registries()) if line not in told(self.config, registries())]
             generation = Generation(self._create(config, self._current.app))
             await generation.start()
         except Exception as error:
@@ -128,7 +129,7 @@ class Host:
             return f"{type(error).__name__}: {error}"
         before, self._current = self._current, generation
         apply_logging(self.config, config)
-        for line in sorted(set(told(config, registries())) - set(told(self.config, registries()))):
+        for line in news:
             LOG.info("%s", line)
         self.config = config
         self.server.configure(config.server, config.limits)

@@ -82,10 +82,12 @@ def test_constraints_are_tried_where_they_can_be_met() -> None:
 def test_options_that_this_version_lacks_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     read = proxy.tuning.space._read
     monkeypatch.setattr(
-        proxy.tuning.space, "_read", lambda overrides: None if "constrain_auto" in overrides else read(overrides)
+        proxy.tuning.space,
+        "_read",
+        lambda overrides: None if "constrain_auto" in overrides.get("decoding", {}) else read(overrides),
     )
     found = space()
-    assert found.missing == ("constrain_auto",)
+    assert found.missing == ("decoding.constrain_auto",)
     assert {c.levels["constraint"] for c in found.candidates} == {"-"}
 
 
@@ -93,8 +95,8 @@ def test_constraints_and_reminders_are_tried_together() -> None:
     found = space(formats=("hermes",))
     assert found.missing == ()
     overrides = [candidate.overrides for candidate in found.candidates]
-    assert {"format": "hermes", "constrain_auto": "on", "prompt": {"reminder": True}} in overrides
-    assert {"format": "hermes", "constrain_auto": "off"} in overrides
+    assert {"format": "hermes", "decoding": {"constrain_auto": "on"}, "prompt": {"reminder": True}} in overrides
+    assert {"format": "hermes", "decoding": {"constrain_auto": "off"}} in overrides
     assert len([c for c in found.candidates if c.levels["format"] == "hermes"]) == len(WORDINGS) * 3 * 2
 
 

@@ -10,8 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 
+import proxy.server.serving
 from proxy.app import CONFIG, create_app
+from proxy.cli import main
 from proxy.config import MOVED_OPTIONS, GatewayConfig, RouteOptions
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import examine, load
@@ -183,3 +186,31 @@ def test_check_tells(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({**BACKENDS, "defaults": {"usage_source": "estimate"}}), "utf-8")
     _, mistakes = examine(file, {})
     assert (mistakes.lines, mistakes.moved) == ([], ["`defaults.usage_source` is now `defaults.usage.source`"])
+
+
+def test_the_command_line_tells_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({**BACKENDS, "defaults": {"usage_source": "estimate"}}), "utf-8")
+    said = "`defaults.usage_source` is now `defaults.usage.source`"
+    checked = CliRunner().invoke(main, ["check", str(file)])
+    assert checked.exit_code == 0
+    assert checked.output.splitlines()[-1] == f"Warning: {said}"
+
+    def serve(config: GatewayConfig, *, load: Callable[[], GatewayConfig], warnings: list[str]) -> int:
+        told.extend(warnings)
+        return 0
+
+    told: list[str] = []
+    monkeypatch.setattr(proxy.server.serving, "serve", serve)
+    assert CliRunner().invoke(main, ["serve", "--config", str(file)]).exit_code == 0
+    assert told == [said]
+
+
+def test_a_start_logs_what_was_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the log was set up as the configuration wants it, also where the start fails then."""
+    seen: list[int] = []
+    monkeypatch.setattr(proxy.server.serving, "_leads_back", lambda config, port: True)
+    monkeypatch.setattr(proxy.server.serving, "set_up_logging", lambda *_: seen.append(len(caplog.records)))
+    assert proxy.server.serving.serve(load(None, env={}, overrides=BACKENDS), warnings=["`a` is now `b`"]) == 1
+    assert seen == [0]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "`a` is now `b`")]

@@ -74,7 +74,7 @@ def pair(
     def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
-        live = OPTIONS[options].argument_streaming == "incremental"
+        live = OPTIONS[options].calls.argument_streaming == "incremental"
         scan = ScanStage(
             offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
         )
