@@ -214,3 +214,12 @@ def test_a_start_logs_what_was_said(caplog: pytest.LogCaptureFixture, monkeypatc
     assert proxy.server.serving.serve(load(None, env={}, overrides=BACKENDS), warnings=["`a` is now `b`"]) == 1
     assert seen == [0]
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "`a` is now `b`")]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("recognize", "calls.recognise"), ("max_iteration", "tool_loop.max_iterations"), ("call", "calls")],
+)
+def test_a_key_that_is_nearly_right_is_named_with_its_section(tmp_path: Path, key: str, meant: str) -> None:
+    (said,) = problems(lambda: read(tmp_path, {"defaults": {key: 1}}))
+    assert said == f"defaults.{key}: unknown key, did you mean {meant!r}?"
