@@ -238,7 +238,7 @@ class Arguments(Middleware):
     def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
         exchange.record.count("strict_failures")
         exchange.record.label("strict_failures", failure.code)
-        outcome = strict_failure(failure.code, failure.detail, exchange.route.options)
+        outcome = strict_failure(failure.code, failure.detail, exchange.route.options.bad_answers)
         if isinstance(outcome, ModelFault):
             raise outcome
         return text_block(call.block, outcome, call.choice)

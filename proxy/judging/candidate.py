@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..config import RouteOptions
+from ..config import CallsConfig
 from ..formats.rendering import by_prompt_name, prompt_parameters
 from ..formats.toolset import note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
@@ -62,14 +62,14 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     return note(tools, (names_on_offer, choice), Names(known, allowed))
 
 
-def settled(written: Written, tool: ToolSpec | None, options: RouteOptions, *, strict: bool) -> Settled:
+def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:
     """The arguments of a call; of a custom tool the text for it. Raises `ValueError`."""
     custom = tool is not None and tool.kind == "custom"
     try:
         found = written.arguments.settle(
             None if tool is None else prompt_parameters(tool),
-            repair=options.calls.repair == "safe" and not strict,
-            objects=options.calls.sentinel_arguments != "string",
+            repair=options.repair == "safe" and not strict,
+            objects=options.sentinel_arguments != "string",
         )
         return found._replace(text=custom_input(found.text)) if custom else found
     except ValueError:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
-from ..config import LimitsConfig, RouteOptions
+from ..config import BadAnswersConfig, LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
 from ..formats.rendering import prompt_parameters
@@ -52,10 +52,10 @@ PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
 _UNTYPED: Final = ParameterTypes(None)
 
 
-def strict_failure(code: FailureCode, detail: str, options: RouteOptions) -> ModelFault | str:
-    """What a strict failure becomes under `options.bad_answers.strict_failure` (R9.6): the error that ends the answer, or the text
+def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) -> ModelFault | str:
+    """What a strict failure becomes under `options.strict_failure` (R9.6): the error that ends the answer, or the text
     that stands in the place of the call."""
-    if options.bad_answers.strict_failure == "assistant_message":
+    if options.strict_failure == "assistant_message":
         return f"[tool call rejected: {code}: {detail}]"
     return ModelFault(detail, code=code)
 
@@ -121,7 +121,8 @@ class Judge:
         self._choice = choice
         self._names: Names | None = None
         self._parallel = parallel
-        self._options = options
+        self._calls = options.calls
+        self._bad_answers = options.bad_answers
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
@@ -131,7 +132,7 @@ class Judge:
         self._live = 0  # calls that were opened, and are not judged yet
         self._seen: set[tuple[str, str]] = set()
         self._parameters = _UNTYPED  # of the call that was opened last
-        self._recogniser = Recogniser(options, schemas or partial(checker, limits=limits))
+        self._recogniser = Recogniser(options.calls, schemas or partial(checker, limits=limits))
 
     def block(self, block: Block) -> Verdict:
         """See `proxy.scan._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
@@ -163,9 +164,9 @@ class Judge:
 
     def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy.scan._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
-        options = self._options
+        options = self._calls
         most = self._limits.calls_per_response if self._parallel else 1
-        if options.calls.dedupe_calls or self._made + self._live >= most:
+        if options.dedupe_calls or self._made + self._live >= most:
             return None
         try:
             written, tool, strict = self._named(begun(shape, pieces))
@@ -215,7 +216,7 @@ class Judge:
 
     def _read_as_untaught(self, shape: Shape, body: str) -> Verdict | None:
         """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody had taught it."""
-        if shape.opener or self._live or self._options.calls.recognise == "taught":
+        if shape.opener or self._live or self._calls.recognise == "taught":
             return None
         printed = replace(shape, family=BARE, untaught=True)
         verdict = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
@@ -232,7 +233,7 @@ class Judge:
             return AS_TEXT
         self._count("strict_failures")
         self._label("strict_failures", rejected.code)
-        outcome = strict_failure(rejected.code, rejected.detail, self._options)
+        outcome = strict_failure(rejected.code, rejected.detail, self._bad_answers)
         return Verdict(replacement=outcome) if isinstance(outcome, str) else Verdict(error=outcome)
 
     def _emit(self, call: Candidate, opened: Found | None) -> Found:
@@ -259,7 +260,7 @@ class Judge:
         """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""
         wanted: list[Candidate] = []
         for call in calls:
-            if self._options.calls.dedupe_calls:
+            if self._calls.dedupe_calls:
                 key = (call.name, call.arguments if call.is_custom else compact_json(call.arguments))
                 if key in self._seen:
                     self._count("deduped")
@@ -281,14 +282,14 @@ class Judge:
 
     def _read(self, block: Block) -> Sequence[Candidate]:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
-        options = self._options
-        if not block.closed and options.calls.unclosed != "repair":
+        options = self._calls
+        if not block.closed and options.unclosed != "repair":
             detail = "The closing tag of the model's tool call is missing."
             rejected = self._unreadable(detail, "unclosed", block.shape, block.body)
-            rejected.strict = options.calls.unclosed == "error"
+            rejected.strict = options.unclosed == "error"
             raise rejected
         try:
-            found = assemble(block, repair=options.calls.repair == "safe")
+            found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
             raise self._unreadable(detail, "unreadable", block.shape, block.body) from None
@@ -340,7 +341,7 @@ class Judge:
         try:
             if strict and found.flaw is not None:
                 raise ValueError(found.flaw)
-            arguments, repaired, unwrapped = settled(written, tool, self._options, strict=strict)
+            arguments, repaired, unwrapped = settled(written, tool, self._calls, strict=strict)
         except ValueError as error:
             unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # who runs it tells the model what is wrong (R15.5)

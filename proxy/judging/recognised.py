@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from ..config import LimitsConfig, RouteOptions
+from ..config import CallsConfig, LimitsConfig
 from ..errors import quote
 from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
@@ -57,7 +57,7 @@ class Unrecognised(ValueError):
 class Recogniser:
     """Finds the calls of one answer in blocks whose form was not taught."""
 
-    def __init__(self, options: RouteOptions, schemas: Schemas) -> None:
+    def __init__(self, options: CallsConfig, schemas: Schemas) -> None:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
@@ -65,10 +65,10 @@ class Recogniser:
     def calls(self, block: Block, names: Names) -> list[Candidate]:
         """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is named."""
         options = self._options
-        if not block.closed and options.calls.unclosed != "repair":
+        if not block.closed and options.unclosed != "repair":
             return []
         try:
-            found = assemble(block, repair=options.calls.repair == "safe")
+            found = assemble(block, repair=options.repair == "safe")
         except ValueError:
             return []
         calls: list[Candidate] = []
@@ -131,7 +131,7 @@ class Recogniser:
         misfit = schema.check(arguments)
         if misfit is None:
             return Coerced(arguments, ())
-        mends = self._options.calls.coerce != "off" and tool.strict is not True
+        mends = self._options.coerce != "off" and tool.strict is not True
         mended = coerce(arguments, schema) if mends else None
         if mended is None or schema.check(mended.text) is not None:
             detail = f"The model's call of {quote(reading.name)} does not fit the tool's schema: {misfit}"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig, RouteOptions
+from proxy.config import BadAnswersConfig, LimitsConfig
 from proxy.errors import ModelFault
 from proxy.formats import fenced_json, hermes, sentinel
 from proxy.judging.ids import CallIds, new_call_id
@@ -324,9 +324,9 @@ def test_a_strict_failure_as_a_message(body: str, code: str) -> None:
 
 
 def test_strict_failure_is_rendered_in_one_place() -> None:
-    text = strict_failure("invalid_tool_arguments", "why", route_options(strict_failure="assistant_message"))
+    text = strict_failure("invalid_tool_arguments", "why", BadAnswersConfig(strict_failure="assistant_message"))
     assert text == "[tool call rejected: invalid_tool_arguments: why]"
-    error = strict_failure("invalid_tool_arguments", "why", RouteOptions())
+    error = strict_failure("invalid_tool_arguments", "why", BadAnswersConfig())
     assert isinstance(error, ModelFault)
     assert (error.code, error.message) == ("invalid_tool_arguments", "why")
 
