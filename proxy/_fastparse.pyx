@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False, cdivision=True
 # cython: binding=True, embedsignature=False
-"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_pyblock.py`,
-`_pyprose.py`, `_pyquoting.py`, `_pyjson.py`, `_pycode.py` and `_pysse.py`, whose counterparts are `_fast*.pxi`: same names, same order, same
-steps. A change to one lands in the other in the same commit.
+"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_py*.py`, whose counterparts are
+`_fast*.pxi`: same names, same order, same steps. A change to one lands in the other in the same commit.
 
 What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
 (for ASCII the string itself, without a copy); a `str` is made once for each piece of text that goes out, and not even
 then if the whole delta goes out as it came.
 """
 
+cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
@@ -22,44 +22,15 @@ import codecs
 from array import array
 from functools import lru_cache
 
-from .scan import _grammar, _plan
-from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, Block, only, too_large, valid_text
-from .scan._plan import plan, printed_heads
 from .events import BlockKind, Close, Delta, Fault, Open
+from .scan import _grammar, _plan, blocks, closers
+from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, only, too_large, valid_text
+from .scan._plan import plan
+from .scan.blocks import ended, opening
+from .scan.closers import CloserSearch
+from .scan.decoding import DeltaDecoder
+from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
-
-cdef extern from "Python.h":
-    ctypedef struct PyMemberDef:
-        Py_ssize_t offset
-    ctypedef struct PyMemberDescrObject:
-        PyMemberDef *d_member
-    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
-    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set: surrogates
-    str PyUnicode_DecodeUTF8Stateful(const char *s, Py_ssize_t size, const char *errors, Py_ssize_t *consumed)
-
-cdef extern from *:
-    """
-    /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
-       first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
-    static const unsigned char *
-    toolwire_find(const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length)
-    {
-        const unsigned char *last = p + size - length;
-        while (p <= last) {
-            p = memchr(p, literal[0], (size_t)(last - p + 1));
-            if (p == NULL)
-                return NULL;
-            if (memcmp(p, literal, (size_t)length) == 0)
-                return p;
-            p++;
-        }
-        return NULL;
-    }
-    """
-    const unsigned char *toolwire_find(
-        const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
-
-ctypedef const unsigned char *Bytes
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
@@ -79,103 +50,45 @@ cdef tuple STATES = _grammar.STATES
 cdef bytes FENCE = _grammar.FENCE.encode()
 cdef object TEXT_KIND = BlockKind.TEXT
 cdef object REASONING_KIND = BlockKind.REASONING
-cdef object CALL_KIND = BlockKind.TOOL_CALL
-cdef str UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+cdef Py_ssize_t TO_CLOSER = blocks.TO_CLOSER
+cdef int CLOSER = closers.CLOSER
+cdef int OPENER = closers.OPENER
 cdef bytes BOM = codecs.BOM_UTF8
 
-# Classes of bytes, as bits.
-cdef enum:
-    SPACE = 1
-    LETTER = 2
-    SCALAR = 4
-    NAMED = 8
-
-cdef unsigned char CLASS[256]
-memset(CLASS, 0, 256)
-for _byte in range(128):
-    if chr(_byte) in _grammar.SPACE:
-        CLASS[_byte] |= SPACE
-    if chr(_byte).isalpha():
-        CLASS[_byte] |= LETTER
-    if chr(_byte).isalnum() or chr(_byte) in "+-.":
-        CLASS[_byte] |= SCALAR
-    if chr(_byte).isalnum() or chr(_byte) in "_.-":
-        CLASS[_byte] |= NAMED
-del _byte
-
-cdef enum:
-    FIRSTS = 16
-    WORDS = 256
-    BRIEF = 32  # bytes: so few are looked at one by one, not once for each byte that markers begin with
-
-if max(_grammar.LITERAL_BYTES, _grammar.WORD_BYTES) > WORDS:
-    raise ImportError("LITERAL_BYTES or WORD_BYTES is larger than the compiled scanner can keep")
-if _grammar.MAX_FIRSTS > FIRSTS:
-    raise ImportError("MAX_FIRSTS is larger than the compiled scanner can keep")
-
-
-cdef inline Bytes bytes_at(bytes data):
-    return <Bytes>PyBytes_AS_STRING(data)
-
-
-cdef inline str text_of(Bytes p, Py_ssize_t size):
-    return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
-
-
-cdef Py_ssize_t slot_of(type cls, str name) except -1:
-    """Where in an object of `cls` the slot of that name is."""
-    return (<PyMemberDescrObject *><PyObject *>cls.__dict__[name]).d_member.offset
-
-
-cdef Py_ssize_t BLOCK_SLOT = slot_of(Delta, "block")
-cdef Py_ssize_t TEXT_SLOT = slot_of(Delta, "text")
-cdef Py_ssize_t EXTRA_SLOT = slot_of(Delta, "extra")
-
-
-cdef inline void fill(object event, Py_ssize_t offset, object value) noexcept:
-    Py_INCREF(value)
-    (<PyObject **>(<char *><PyObject *>event + offset))[0] = <PyObject *>value
-
-
-cdef inline object new_delta(object block, str text):
-    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest."""
-    event = PyType_GenericAlloc(<PyTypeObject *>Delta, 0)
-    fill(event, BLOCK_SLOT, block)
-    fill(event, TEXT_SLOT, text)
-    fill(event, EXTRA_SLOT, None)
-    return event
-
-
-cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:
-    cdef Py_ssize_t before = PyByteArray_GET_SIZE(to)
-    if size > 0:
-        PyByteArray_Resize(to, before + size)
-        memcpy(PyByteArray_AS_STRING(to) + before, p, size)
-    return 0
-
-
+include "scan/_fastbytes.pxi"
 include "scan/_fastjson.pxi"
 include "scan/_fastcode.pxi"
 include "scan/_fastplan.pxi"
 include "scan/_fastquoting.pxi"
+include "scan/_fastbuffer.pxi"
+include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
+include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
 
 
-cdef class CallScanner(BlockScanner):
+cdef class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
     `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
     a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
     whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a blank with
-    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between
-    them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
-    inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the judge
+    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6).
+    `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks, unchanged, and is left out if it is
+    only whitespace. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put
+    into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are given out as they come, where the judge
     lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
+
+    cdef object _grammar, _judge, _reasoning, _live, _decoder
+    cdef bint _scan_calls, _in_block, _done, _half
+    cdef Py_ssize_t _block_bytes
+    cdef Buffer _buffer
+    cdef Output _output
+    cdef Prose _prose
+    cdef BlockReader _block
 
     def __init__(
         self,
@@ -191,107 +104,297 @@ cdef class CallScanner(BlockScanner):
         long long first_block=0,
         bint incremental=False,
     ):
-        BlockScanner.__init__(
-            self,
-            grammar,
-            judge,
-            block_bytes,
-            trim_edges,
-            reasoning,
-            preopened,
-            scan_calls,
-            choice,
-            first_block,
-        )
-        if incremental:
-            self._live = LiveCalls(judge, self)
+        cdef _Plan found = plan_of(grammar, reasoning, scan_calls)
+        self._grammar = grammar
+        self._judge = judge
+        self._reasoning = reasoning
+        self._scan_calls = scan_calls
+        self._block_bytes = block_bytes
+        self._in_block = self._done = self._half = False
+
+        self._live = LiveCalls(judge, self) if incremental else None
+        self._decoder = None  # made when it is needed
+        self._buffer = Buffer()
+        self._output = Output(trim_edges, choice, first_block)
+        self._prose = Prose(self._buffer, self._output, found, preopened and len(reasoning) > 0)
+        self._block = BlockReader(self._buffer, judge, self._live)
+        self._read_as(found)
+
+    @property
+    def state(self):
+        """Name of the state, one of `STATES`."""
+        return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
+
+    @property
+    def held(self):
+        """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
+        return self._output.waiting() + (self._buffer.raw + self._prose.held).decode()
+
+    @property
+    def next_block(self):
+        """The number that the next block will get."""
+        return self._output.next_block
+
+    @property
+    def block(self):
+        """The open block of text or reasoning, None if none is open."""
+        return self._output.open
+
+    @property
+    def steps(self):
+        """Characters or bytes looked at so far: at most four times the input, seven where untaught shapes are looked
+        for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
+        return self._buffer.steps
+
+    def feed(self, data):
+        """Take the next piece of the answer and give what is certain now.
+
+        Bytes are UTF-8 and may be cut inside a character; what is invalid becomes U+FFFD. Text may hold surrogate
+        halves: a pair cut by deltas is joined, a lone half becomes U+FFFD. Never raises for any text. After a `Fault`
+        or `finish` everything is ignored.
+        """
+        cdef Py_ssize_t size
+        cdef Bytes p
+        cdef str text
+        cdef list out
+        if self._done:
+            return []
+        p = NULL
+        if type(data) is str and not self._half:
+            text = <str>data
+            p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        if p == NULL:
+            text = self._decode(data)
+            p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        if size == 0:
+            return []
+        if not self._in_block and PyBytes_GET_SIZE(self._prose.held) == 0 and self._prose.is_plain(p, size):
+            self._buffer.steps += size
+            self._prose.pass_plain(p, size)
+            if self._output.flows():  # most deltas
+                text = self._output.say_more(p, size, text)
+                return [] if text is None else [new_delta(self._output.open, text)]
+            self._output.events = out = []
+            self._output.say(p, size, text)
+        else:
+            self._output.events = out = []
+            if PyBytes_GET_SIZE(self._prose.held) != 0:
+                self._read(text.encode())
+            else:
+                self._buffer.begin_with(text, p, size)
+                self._run(0)
+        self._output.flush()
+        return out
+
+    def pass_on(self, str text not None):
+        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it takes
+        `feed` to tell. `text` is not empty and holds no surrogates."""
+        cdef bytearray said = bytearray()
+        cdef Py_ssize_t size
+        cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        return said.decode() if self._pass_on(p, size, said) else None
+
+    cdef bint _pass_on(self, Bytes p, Py_ssize_t size, bytearray said) except -1:
+        if self._done or self._in_block or self._half or PyBytes_GET_SIZE(self._prose.held) > 0:
+            return False
+        if not self._output.flows() or not self._prose.is_plain(p, size) or not self._output.pass_on(p, size, said):
+            return False
+        self._buffer.steps += size
+        self._prose.pass_plain(p, size)
+        return True
+
+    def finish(self, bint truncated=False):
+        """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
+        unfinished block (R6.8, C18) and closes what is open."""
+        cdef list out = []
+        cdef bytes held
+        if self._done:
+            return out
+        self._output.events = out
+        if self._half:
+            self._read(self._decoder.finish().encode())
+        while self._in_block and not self._done:
+            self._buffer.begin(b"")
+            self._buffer.gather()
+            self._run(self._end(truncated))
+        if not self._done:
+            held = self._prose.held
+            self._output.say(bytes_at(held), PyBytes_GET_SIZE(held), None)
+            self._prose.held = b""
+            self._output.finish("truncated" if truncated else "complete")
+            self._done = True
+        return out
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    cdef str _decode(self, data):
+        cdef str text
+        PyErr_Clear()
+        if self._decoder is None:
+            self._decoder = DeltaDecoder()
+        text = self._decoder.decode(data)
+        self._half = self._decoder.half
+        return text
+
+    cdef int _read_as(self, _Plan found) except -1:
+        self._prose.read_as(found)
+        self._output.limit = max(self._block_bytes, found.longest)
+        return self._block.read_as(found, self._output.limit)
+
+    cdef int _read(self, bytes data) except -1:
+        data = self._prose.held + data
+        self._prose.held = b""
+        self._buffer.begin(data)
+        return self._run(0)
+
+    cdef int _run(self, Py_ssize_t pos) except -1:
+        while pos < self._buffer.size and not self._done:
+            pos = self._step(pos)
+        if self._in_block:
+            self._buffer.keep()
+        self._prose.end_delta(self._buffer.start if self._in_block else -1)
+        return self._buffer.end_delta()
+
+    cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
+        if self._in_block:
+            return self._settled(self._block.read(pos))
+        pos = self._prose.read(pos)
+        return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
+
+    cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
+        self._in_block = True
+        if not opener.untaught:
+            self._output.fresh = self._output.fresh and self._prose.plan.quotes
+            if opener.inner:
+                self._output.join_section()
+        return self._settled(self._block.open(opener, at))
+
+    cdef Py_ssize_t _end(self, bint truncated) except -1:
+        return self._settled(self._block.end(truncated))
+
+    # --- what becomes of a block --------------------------------------------------------------------------------------
+
+    cdef inline Py_ssize_t _settled(self, Py_ssize_t upto) except -1:
+        cdef int outcome = self._block.outcome
+        if outcome == OPEN:
+            return upto
+        return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
+
+    cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
+        cdef BlockReader block = self._block
+        verdict = self._verdict(upto)
+        self._in_block = False
+        if block.untaught:
+            if not (verdict.calls or verdict.drop):
+                return self._read_again(upto)
+            if block.inner:
+                self._output.join_section()
+        self._output.fresh = False
+        self._settle(verdict, upto)
+        return upto
+
+    cdef object _verdict(self, Py_ssize_t upto):
+        cdef BlockReader block = self._block
+        cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
+        cdef bytes raw
+        if block.outcome == FRAMING:
+            return DROPPED
+        shape = block.shape.shape
+        raw = self._buffer.slice(self._buffer.start, upto)
+        if block.outcome != WHOLE_BLOCK:
+            return self._judge.unfinished(shape, raw[start:].decode(), block.why)
+        if self._live is not None and self._live.opened is not None:
+            return self._live.judged(shape, raw, start, block.body_end, block.closed, block.broken)
+        return self._judge.block(ended(shape, raw, start, block.body_end, block.pieces, block.closed, block.broken))
+
+    cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
+        cdef bytes opener = self._block.opener
+        self._in_block = False
+        if self._live is not None and self._live.opened is not None:
+            self._settle(AS_TEXT, self._buffer.start)
+            return self._buffer.size
+        if self._prose.plan.quotes:
+            return self._read_again(at)
+        self._output.fresh = False
+        self._prose.pass_opener(opener)
+        self._output.say(bytes_at(opener), PyBytes_GET_SIZE(opener), None)
+        return self._buffer.start + PyBytes_GET_SIZE(opener)
+
+    cdef Py_ssize_t _read_again(self, Py_ssize_t at) except -1:
+        cdef Py_ssize_t start = self._buffer.start
+        if self._block.untaught:
+            self._prose.quiet = max(self._prose.quiet, at, start + 1)
+        else:
+            self._prose.refuse(self._block.opener)
+        return start
 
     cdef int _settle(self, verdict, Py_ssize_t end) except -1:
-        cdef Py_ssize_t size = end - self._start
-        cdef Bytes raw = self._p + self._start
-        self._state = self._prose
+        cdef Output output = self._output
+        cdef Py_ssize_t size = end - self._buffer.start
+        cdef Bytes raw = self._buffer.p + self._buffer.start
         if self._live is not None and self._live.opened is not None:
             self._settle_live(verdict)
         elif verdict.error is not None:
             self._stop_with(verdict.error)
         elif verdict.calls or verdict.drop:
-            self._edge()
-            self._after = True
-            self._give_calls(verdict.calls, text_of(raw, size))
+            self._prose.edge()
+            output.after = True
+            output.give_calls(verdict.calls, text_of(raw, size))
             if verdict.calls:
                 self._choose()
         else:
-            self._pass_text(raw, size)
+            self._prose.pass_text(raw, size)
             if verdict.replacement is None:
-                self._say(raw, size, None)
+                output.say(raw, size, None)
             else:
-                self._say_text(verdict.replacement)
+                output.say_text(verdict.replacement)
         return 0
-
-    cdef int _give_calls(self, tuple calls, str source) except -1:
-        for call in calls:
-            block = self._open_call(call, source if call.source is None else call.source)
-            if call.arguments:
-                self._out.append(Delta(block, call.arguments))
-            self._out.append(Close(block))
-        return 0
-
-    cdef object _open_call(self, call, source):
-        block = self._number()
-        self._out.append(
-            Open(
-                block,
-                CALL_KIND,
-                name=call.name,
-                call_id=call.call_id,
-                choice=self._choice,
-                call_kind=call.kind,
-                namespace=call.namespace,
-                extra={"live": True} if source is None else {"source": source},
-            )
-        )
-        return block
 
     cdef int _stop_with(self, error) except -1:
-        self._pending.clear()
-        self._close()
-        self._out.append(Fault(error))
-        self._state = DONE
+        self._output.give_up()
+        self._output.events.append(Fault(error))
+        self._in_block = False
+        self._done = True
         return 0
 
     cdef int _choose(self) except -1:
-        chosen = only(self._grammar, self._shape.shape.family)
+        chosen = only(self._grammar, self._block.shape.shape.family)
         if chosen is not self._grammar:
             self._grammar = chosen
-            self._read_as(chosen)
-            self._enter(self._prose)
+            self._read_as(plan_of(chosen, self._reasoning, self._scan_calls))
+            self._prose.enter_again()
         return 0
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
+    def span(self, Py_ssize_t start, Py_ssize_t stop):
+        """What stands at these offsets of the block."""
+        return self._buffer.span(start, stop)
+
     def live_open(self, call):
         """See `proxy.scan.live.Host`."""
-        self._edge()
-        return self._open_call(call, None)
+        self._prose.edge()
+        return self._output.open_call(call, None)
 
     def live_say(self, block, str text):
         """See `proxy.scan.live.Host`."""
-        self._out.append(new_delta(block, text))
+        self._output.events.append(new_delta(block, text))
 
     def live_close(self, block, status):
         """See `proxy.scan.live.Host`."""
-        self._out.append(Close(block, status))
+        self._output.events.append(Close(block, status))
 
     cdef int _settle_live(self, verdict) except -1:
         error, more = self._live.settle(verdict)
         if error is not None:
             return self._stop_with(error)
-        self._give_calls(more, "")
-        self._edge()
-        self._after = True
+        self._output.give_calls(more, "")
+        self._prose.edge()
+        self._output.after = True
         return self._choose()
 
 
 include "scan/_fastsse.pxi"
+include "scan/_fastframe.pxi"
 include "scan/_fastchunk.pxi"
 include "scan/_fastguard.pxi"

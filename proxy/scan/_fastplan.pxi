@@ -31,21 +31,15 @@ cdef enum:
 cdef class _Shape:
     cdef object shape  # as the judge knows it
     cdef bytes closer, quote
-    cdef tuple heads, stops, names, parameters
-    cdef str whole
-    cdef bint fence, framed, objects
+    cdef tuple stops
+    cdef bint keyed, framed
 
     def __cinit__(self, shape):
         self.shape = shape
         self.closer = shape.closer.encode()
         self.quote = shape.quote.encode()
-        self.heads = tuple([f'{{"{key}"'.encode() for key in shape.first_keys])
-        self.whole = shape.whole
-        self.fence = shape.fence
+        self.keyed = bool(shape.first_keys)
         self.framed = shape.framed
-        self.names = tuple([name.encode() for name in shape.names])
-        self.parameters = tuple([name.encode() for name in shape.parameters])
-        self.objects = shape.arguments == "object"
 
 
 cdef class _Step:

@@ -357,8 +357,10 @@ def _merged(stops: Sequence[Stop]) -> Stop:
 
 
 @lru_cache(maxsize=256)  # a pure function, asked for each byte of a first key
-def printed_heads(shape: Shape, names: tuple[str, ...]) -> frozenset[bytes]:
-    """With what an untaught call begins that has no markers, a list's bracket aside."""
-    keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in shape.first_keys for quote in (b'"', b"'")]
+def heads(shape: Shape, names: tuple[str, ...]) -> frozenset[bytes]:
+    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside. Only what nobody taught may be
+    quoted as Python does it."""
+    quotes = (b'"', b"'") if shape.untaught else (b'"',)
+    keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in shape.first_keys for quote in quotes]
     calls = [b"%b%b(" % (wrapper, name.encode("utf-8", "replace")) for name in names for wrapper in _WRAPPERS]
     return frozenset((*keys, *calls))

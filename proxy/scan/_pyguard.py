@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import orjson
 
-from ._pychunk import find_text, is_text
+from ._pyframe import find_text, is_text
 
 
 class SecretGuard:

@@ -8,14 +8,18 @@ Rules of this module:
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at most
    three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a mention is
    held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an untaught block that was none
-   no other one begins before the place where that was seen. The beginning of a literal that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
-   it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
-   syntax error.)
+   no other one begins before the place where that was seen. The beginning of a literal that was none is looked at once more. (That cannot
+   repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind it looks into the same bytes, its
+   strings are where the first block's were not, and there a closer would have been a syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
    block (R6.6). A block is kept back up to `block_bytes`.
+5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in this list:
+   `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`); `Prose`, text outside blocks, said to the output
+   (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in
+   `_pyjson.py`, other syntax in `_pycode.py`) and the search in a broken one (`_pyclosers.py`). None of them calls back: each says what it
+   found, and what follows from that is said here.
 
-Here calls are given out: whole, once the judge has seen their block, or while they come (R6.13). Text outside blocks is read in
-`_pyprose.py` (what is quoted in `_pyquoting.py`), blocks in `_pyblock.py`, JSON followed in `_pyjson.py`, other syntax in `_pycode.py`; framing is in `_pysse.py`.
+Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that reads with.
 """
 
 from __future__ import annotations
@@ -23,25 +27,43 @@ from __future__ import annotations
 from typing import Literal
 
 from ..errors import GatewayError
-from ..events import BlockKind, Close, Delta, Fault, Open
-from ._grammar import BLOCK_BYTES, DONE, Found, Grammar, Judge, Verdict, only, valid_text
-from ._pyblock import BlockScanner
+from ..events import Close, Delta, Event, Fault
+from ._grammar import (
+    AS_TEXT,
+    BLOCK_BYTES,
+    DONE,
+    DROPPED,
+    STATES,
+    Found,
+    Grammar,
+    Judge,
+    Verdict,
+    only,
+    valid_text,
+)
+from ._plan import Opener, Plan, plan
+from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
+from ._pybuffer import Buffer
+from ._pyoutput import Output
+from ._pyprose import Prose
 from ._pysse import SseFramer
+from .blocks import ended
+from .decoding import DeltaDecoder
 from .live import LiveCalls
 
 __all__ = ["CallScanner", "SseFramer"]
 
 
-class CallScanner(BlockScanner):
+class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
     `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
     a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
     whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a blank with
-    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between
-    them becomes REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins
-    inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the judge
+    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6).
+    `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks, unchanged, and is left out if it is
+    only whitespace. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put
+    into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are given out as they come, where the judge
     lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
@@ -61,96 +83,270 @@ class CallScanner(BlockScanner):
         first_block: int = 0,
         incremental: bool = False,
     ) -> None:
-        super().__init__(
-            grammar,
-            judge,
-            block_bytes,
-            trim_edges,
-            reasoning,
-            preopened,
-            scan_calls,
-            choice,
-            first_block,
-        )
-        if incremental:
-            self._live = LiveCalls(judge, self)
+        self._grammar = grammar
+        self._judge = judge
+        self._reasoning = reasoning
+        self._scan_calls = scan_calls
+        self._block_bytes = block_bytes
+        self._in_block = False
+        self._done = False
+
+        found = plan(grammar, reasoning, scan_calls)
+        self._live = LiveCalls(judge, self) if incremental else None
+        self._decoder = DeltaDecoder()
+        self._buffer = Buffer()
+        self._output = Output(trim_edges, choice, first_block)
+        self._prose = Prose(self._buffer, self._output, found, preopened and bool(reasoning))
+        self._block = BlockReader(self._buffer, judge, found, self._live)
+        self._read_as(found)
+
+    @property
+    def state(self) -> str:
+        """Name of the state, one of `STATES`."""
+        return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
+
+    @property
+    def held(self) -> str:
+        """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
+        return self._output.waiting + (self._buffer.raw + self._prose.held).decode()
+
+    @property
+    def next_block(self) -> int:
+        """The number that the next block will get."""
+        return self._output.next_block
+
+    @property
+    def block(self) -> int | None:
+        """The open block of text or reasoning, None if none is open."""
+        return self._output.open if self._output.open >= 0 else None
+
+    @property
+    def steps(self) -> int:
+        """Characters or bytes looked at so far: at most four times the input, seven where untaught shapes are looked
+        for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
+        return self._buffer.steps
+
+    def feed(self, data: str | bytes) -> list[Event]:
+        """Take the next piece of the answer and give what is certain now.
+
+        Bytes are UTF-8 and may be cut inside a character; what is invalid becomes U+FFFD. Text may hold surrogate
+        halves: a pair cut by deltas is joined, a lone half becomes U+FFFD. Never raises for any text. After a `Fault`
+        or `finish` everything is ignored.
+        """
+        out: list[Event] = []
+        if self._done:
+            return out
+        output, prose, decoder = self._output, self._prose, self._decoder
+        output.events = out
+        text = data if isinstance(data, str) and data.isascii() and not decoder.half else decoder.decode(data)
+        if not text:
+            return out
+        if not self._in_block and not prose.held and prose.is_plain(text):
+            self._buffer.steps += len(text)
+            prose.pass_plain(text)
+            if output.say_more(text):  # most deltas
+                return out
+            output.say(text)
+        else:
+            self._read(prose.held + text.encode())
+        output.flush()
+        return out
+
+    def pass_on(self, text: str) -> str | None:
+        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it takes
+        `feed` to tell. `text` is not empty and holds no surrogates."""
+        prose = self._prose
+        if self._done or self._in_block or not self._output.flows or prose.held or self._decoder.half:
+            return None
+        if not prose.is_plain(text):
+            return None
+        said = self._output.pass_on(text)
+        if said is not None:
+            self._buffer.steps += len(text)
+            prose.pass_plain(text)
+        return said
+
+    def finish(self, truncated: bool = False) -> list[Event]:
+        """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
+        unfinished block (R6.8, C18) and closes what is open."""
+        out: list[Event] = []
+        if self._done:
+            return out
+        self._output.events = out
+        rest = self._decoder.finish()
+        if rest:
+            self._read(self._prose.held + rest.encode())
+        while self._in_block and not self._done:
+            self._buffer.begin(b"")
+            self._buffer.gather()
+            self._run(self._end(truncated))
+        if not self._done:
+            self._output.say(self._prose.held.decode())
+            self._prose.held = b""
+            self._output.finish("truncated" if truncated else "complete")
+            self._done = True
+        return out
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read_as(self, found: Plan) -> None:
+        """From here on look for this."""
+        self._prose.read_as(found)
+        self._output.limit = max(self._block_bytes, found.longest)
+        self._block.read_as(found, self._output.limit)
+
+    def _read(self, data: bytes) -> None:
+        """The next bytes, and before them what was held back."""
+        self._prose.held = b""
+        self._buffer.begin(data)
+        self._run(0)
+
+    def _run(self, pos: int) -> None:
+        """Read the buffer from `pos` to its end and keep what belongs to an open block."""
+        buffer = self._buffer
+        while pos < len(buffer.data) and not self._done:
+            pos = self._step(pos)
+        if self._in_block:
+            buffer.keep()
+        self._prose.end_delta(buffer.start if self._in_block else -1)
+        buffer.begin(b"")
+
+    def _step(self, pos: int) -> int:
+        """One stretch of text, up to a block, or of a block. Gives the position from where to go on."""
+        if self._in_block:
+            return self._settled(self._block.read(pos))
+        pos = self._prose.read(pos)
+        opener = self._prose.opened
+        return pos if opener is None else self._open_block(opener, pos)
+
+    def _open_block(self, opener: Opener, at: int) -> int:
+        self._in_block = True
+        if not opener.untaught:
+            self._output.fresh = self._output.fresh and self._prose.plan.quotes
+            if opener.inner:
+                self._output.join_section()
+        return self._settled(self._block.open(opener, at))
+
+    def _end(self, truncated: bool) -> int:
+        """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
+        return self._settled(self._block.end(truncated))
+
+    # --- what becomes of a block --------------------------------------------------------------------------------------
+
+    def _settled(self, upto: int) -> int:
+        """If the block has ended, at `upto`, have it judged and do what the judge says. Gives the position from where to go on."""
+        outcome = self._block.outcome
+        if outcome == OPEN:
+            return upto
+        return self._none(upto) if outcome == NONE else self._judged(upto)
+
+    def _judged(self, upto: int) -> int:
+        block = self._block
+        verdict = self._verdict(upto)
+        self._in_block = False
+        if block.untaught:
+            if not (verdict.calls or verdict.drop):
+                return self._read_again(upto)
+            if block.inner:
+                self._output.join_section()
+        self._output.fresh = False
+        self._settle(verdict, self._buffer.data[self._buffer.start : upto])
+        return upto
+
+    def _verdict(self, upto: int) -> Verdict:
+        """What the judge says of the block, which is in the buffer up to `upto`."""
+        block, live = self._block, self._live
+        assert block.shape is not None
+        if block.outcome == FRAMING:
+            return DROPPED
+        raw = self._buffer.data[self._buffer.start : upto]
+        start, end = len(block.opener), block.body_end
+        if block.outcome != WHOLE:
+            return self._judge.unfinished(block.shape, raw[start:].decode(), block.why)
+        if live is not None and live.opened is not None:
+            return live.judged(block.shape, raw, start, end, block.closed, block.broken)
+        return self._judge.block(ended(block.shape, raw, start, end, block.pieces, block.closed, block.broken))
+
+    def _none(self, at: int) -> int:
+        """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
+        block = self._block
+        self._in_block = False
+        if self._live is not None and self._live.opened is not None:
+            self._settle(AS_TEXT, b"")
+            return len(self._buffer.data)
+        if self._prose.plan.quotes:
+            return self._read_again(at)
+        self._output.fresh = False
+        self._prose.pass_opener(block.opener)
+        self._output.say(block.opener.decode())
+        return self._buffer.start + len(block.opener)
+
+    def _read_again(self, at: int) -> int:
+        """What was taken for a block up to `at` is none of this kind: it is read again, as something else."""
+        start = self._buffer.start
+        if self._block.untaught:
+            self._prose.quiet = max(self._prose.quiet, at, start + 1)
+        else:
+            self._prose.refuse(self._block.opener)
+        return start
 
     def _settle(self, verdict: Verdict, raw: bytes) -> None:
-        """Do what the judge says."""
-        self._state = self._prose
-        if self._live is not None and self._live.opened is not None:
-            self._settle_live(self._live, verdict)
+        """Do what the judge says of the block, whose text is `raw`."""
+        output, live = self._output, self._live
+        if live is not None and live.opened is not None:
+            self._settle_live(live, verdict)
         elif verdict.error is not None:
             self._stop_with(verdict.error)
         elif verdict.calls or verdict.drop:
-            self._edge()
-            self._after = True
-            self._give_calls(verdict.calls, raw.decode())
+            self._prose.edge()
+            output.after = True
+            output.give_calls(verdict.calls, raw.decode())
             if verdict.calls:
                 self._choose()
         else:
-            self._pass_text(raw)
-            self._say(raw.decode() if verdict.replacement is None else valid_text(verdict.replacement))
-
-    def _give_calls(self, calls: tuple[Found, ...], source: str) -> None:
-        for call in calls:
-            block = self._open_call(call, source if call.source is None else call.source)
-            if call.arguments:
-                self._out.append(Delta(block, call.arguments))
-            self._out.append(Close(block))
-
-    def _open_call(self, call: Found, source: str | None) -> int:
-        block = self._number()
-        self._out.append(
-            Open(
-                block,
-                BlockKind.TOOL_CALL,
-                name=call.name,
-                call_id=call.call_id,
-                choice=self._choice,
-                call_kind=call.kind,
-                namespace=call.namespace,
-                extra={"live": True} if source is None else {"source": source},
-            )
-        )
-        return block
+            self._prose.pass_text(raw)
+            output.say(raw.decode() if verdict.replacement is None else valid_text(verdict.replacement))
 
     def _stop_with(self, error: GatewayError) -> None:
-        self._pending.clear()
-        self._close()
-        self._out.append(Fault(error))
-        self._state = DONE
+        self._output.give_up()
+        self._output.events.append(Fault(error))
+        self._in_block = False
+        self._done = True
 
     def _choose(self) -> None:
         """The model has shown which format it writes, which may say what counts from here on."""
-        assert self._shape is not None
-        chosen = only(self._grammar, self._shape.family)
+        assert self._block.shape is not None
+        chosen = only(self._grammar, self._block.shape.family)
         if chosen is not self._grammar:
             self._grammar = chosen
-            self._read_as(chosen)
-            self._enter(self._prose)
+            self._read_as(plan(chosen, self._reasoning, self._scan_calls))
+            self._prose.enter_again()
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
+    def span(self, start: int, stop: int) -> bytes:
+        """What stands at these offsets of the block."""
+        return self._buffer.span(start, stop)
+
     def live_open(self, call: Found) -> int:
         """See `proxy.scan.live.Host`."""
-        self._edge()
-        return self._open_call(call, None)
+        self._prose.edge()
+        return self._output.open_call(call, None)
 
     def live_say(self, block: int, text: str) -> None:
         """See `proxy.scan.live.Host`."""
-        self._out.append(Delta(block, text))
+        self._output.events.append(Delta(block, text))
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
         """See `proxy.scan.live.Host`."""
-        self._out.append(Close(block, status))
+        self._output.events.append(Close(block, status))
 
     def _settle_live(self, live: LiveCalls, verdict: Verdict) -> None:
         error, more = live.settle(verdict)
         if error is not None:
             self._stop_with(error)
             return
-        self._give_calls(more, "")
-        self._edge()
-        self._after = True
+        self._output.give_calls(more, "")
+        self._prose.edge()
+        self._output.after = True
         self._choose()

@@ -20,16 +20,13 @@ from typing import Final, Literal, Protocol
 from ..errors import GatewayError
 from ._grammar import SPACE, Block, Field, Found, Judge, Shape, ValueKind, Verdict
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
+from .blocks import TO_CLOSER, Piece
 from .follow_code import BracesFollower, PythonFollower
 from .follow_json import ENDED, FAILED, CallFollower, JsonText
 from .literals import json_string
 
-_TO_CLOSER: Final = -1
 _UNSURE: Final = 256
 """Characters of a value after which its kind is certain, or seen at its end."""
-
-Piece = tuple[Field, int, int]
-"""A field, and between which offsets of the block it stands."""
 
 
 class Host(Protocol):
@@ -329,7 +326,7 @@ class LiveCalls:
     def judged(self, shape: Shape, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool) -> Verdict:
         """What becomes of the block `raw`, whose body stands between these offsets, as far as it is not judged already."""
         pieces = tuple(
-            (field, self._unjudged(raw, start, body_end if end == _TO_CLOSER else end))
+            (field, self._unjudged(raw, start, body_end if end == TO_CLOSER else end))
             for field, start, end in self._pieces
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )

@@ -82,26 +82,27 @@ class Watched(CallScanner):
         super().__init__(*args, **options)
 
     def _watch(self, step: Callable[[Any], int], argument: int) -> int:
-        before = self._state
+        before = self._shown
         at = step(argument)
-        if self._state != before:
-            self.changes.add((before, self._state))
+        if self._shown != before:
+            self.changes.add((before, self._shown))
         return at
 
-    def _read_prose(self, pos: int) -> int:
-        return self._watch(super()._read_prose, pos)
+    @property
+    def _shown(self) -> int:
+        return STATES.index(self.state)
 
-    def _read_block(self, pos: int) -> int:
-        return self._watch(super()._read_block, pos)
+    def _step(self, pos: int) -> int:
+        return self._watch(super()._step, pos)
 
     def _end(self, truncated: bool) -> int:
         return self._watch(super()._end, truncated)
 
     def finish(self, truncated: bool = False) -> list[Event]:
-        over = self._state == DONE
+        over = self._shown == DONE
         found = super().finish(truncated)
         if not over and not any(isinstance(event, Fault) for event in found):
-            self.changes.add((self._prose, DONE))
+            self.changes.add((self._prose.state, DONE))
         return found
 
 

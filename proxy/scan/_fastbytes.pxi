@@ -1,0 +1,103 @@
+# Bytes, text and events without detours: part of `_fastparse.pyx`. The Python twin has what Python has.
+
+cdef extern from "Python.h":
+    ctypedef struct PyMemberDef:
+        Py_ssize_t offset
+    ctypedef struct PyMemberDescrObject:
+        PyMemberDef *d_member
+    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
+    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set: surrogates
+
+cdef extern from *:
+    """
+    /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
+       first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
+    static const unsigned char *
+    toolwire_find(const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length)
+    {
+        const unsigned char *last = p + size - length;
+        while (p <= last) {
+            p = memchr(p, literal[0], (size_t)(last - p + 1));
+            if (p == NULL)
+                return NULL;
+            if (memcmp(p, literal, (size_t)length) == 0)
+                return p;
+            p++;
+        }
+        return NULL;
+    }
+    """
+    const unsigned char *toolwire_find(
+        const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
+
+ctypedef const unsigned char *Bytes
+
+# Classes of bytes, as bits.
+cdef enum:
+    SPACE = 1
+    LETTER = 2
+    SCALAR = 4
+    NAMED = 8
+
+cdef unsigned char CLASS[256]
+memset(CLASS, 0, 256)
+for _byte in range(128):
+    if chr(_byte) in _grammar.SPACE:
+        CLASS[_byte] |= SPACE
+    if chr(_byte).isalpha():
+        CLASS[_byte] |= LETTER
+    if chr(_byte).isalnum() or chr(_byte) in "+-.":
+        CLASS[_byte] |= SCALAR
+    if chr(_byte).isalnum() or chr(_byte) in "_.-":
+        CLASS[_byte] |= NAMED
+del _byte
+
+cdef enum:
+    FIRSTS = 16
+    WORDS = 256
+    BRIEF = 32  # bytes: so few are looked at one by one, not once for each byte that markers begin with
+
+if max(_grammar.LITERAL_BYTES, _grammar.WORD_BYTES) > WORDS:
+    raise ImportError("LITERAL_BYTES or WORD_BYTES is larger than the compiled scanner can keep")
+if _grammar.MAX_FIRSTS > FIRSTS:
+    raise ImportError("MAX_FIRSTS is larger than the compiled scanner can keep")
+
+
+cdef inline Bytes bytes_at(bytes data):
+    return <Bytes>PyBytes_AS_STRING(data)
+
+
+cdef inline str text_of(Bytes p, Py_ssize_t size):
+    return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
+
+
+cdef Py_ssize_t slot_of(type cls, str name) except -1:
+    """Where in an object of `cls` the slot of that name is."""
+    return (<PyMemberDescrObject *><PyObject *>cls.__dict__[name]).d_member.offset
+
+
+cdef Py_ssize_t BLOCK_SLOT = slot_of(Delta, "block")
+cdef Py_ssize_t TEXT_SLOT = slot_of(Delta, "text")
+cdef Py_ssize_t EXTRA_SLOT = slot_of(Delta, "extra")
+
+
+cdef inline void fill(object event, Py_ssize_t offset, object value) noexcept:
+    Py_INCREF(value)
+    (<PyObject **>(<char *><PyObject *>event + offset))[0] = <PyObject *>value
+
+
+cdef inline object new_delta(object block, str text):
+    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest."""
+    event = PyType_GenericAlloc(<PyTypeObject *>Delta, 0)
+    fill(event, BLOCK_SLOT, block)
+    fill(event, TEXT_SLOT, text)
+    fill(event, EXTRA_SLOT, None)
+    return event
+
+
+cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(to)
+    if size > 0:
+        PyByteArray_Resize(to, before + size)
+        memcpy(PyByteArray_AS_STRING(to) + before, p, size)
+    return 0

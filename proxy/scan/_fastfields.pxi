@@ -1,0 +1,274 @@
+# Reading one field of a block: part of `_fastparse.pyx`, the twin of `_pyfields.py`.
+
+# What became of a field.
+cdef enum:
+    GOES_ON
+    BY_ITSELF
+    AT_STEP
+    NO_KEY
+    NO_FIELD
+    NO_CALL
+
+
+@cython.final
+cdef class FieldReader:
+    cdef Buffer _buffer
+    cdef object _judge, live
+    cdef _Plan plan
+    cdef int kind, found
+    cdef str field
+    cdef Py_ssize_t start
+    cdef bint in_key, followed
+    cdef _Step step
+    cdef bytes text
+    cdef bytes _opener, _overlap
+    cdef bint _untaught, _worded, _ended
+    cdef _Stop _stop
+    cdef object _key
+    cdef ObjectReader _json
+    cdef CodeReader _code
+    cdef BracesReader _braces
+
+    def __cinit__(self, Buffer buffer, judge, live):
+        self._buffer = buffer
+        self._judge = judge
+        self.live = live
+        self.kind = NOTHING
+        self.field = ""
+        self.text = b""
+        self._opener = self._overlap = b""
+
+    cdef int begin_block(self, _Opener opener, list pieces) except -1:
+        self.kind = NOTHING
+        self.followed = False
+        self.in_key = False
+        self._opener = opener.literal
+        self._untaught = opener.untaught
+        if self.live is not None and not self._untaught:
+            self.live.begin_block(pieces)
+        return 0
+
+    cdef int begin(self, _Step step, _Stop stop, Py_ssize_t at, bint first) except -1:
+        self.kind = step.read
+        self.field = step.field
+        self.start = at
+        self.in_key = False
+        if step.read == JSON:
+            begin(&self._json)
+            if first and step.shape.keyed:
+                self._begin_key(step)
+        elif step.read == PRINTED:
+            self._begin_key(step)
+        elif step.read == CODE:
+            begin_code(&self._code, step.size > 0)
+        elif step.read == BRACES:
+            begin_braces(&self._braces, bytes_at(step.shape.quote), PyBytes_GET_SIZE(step.shape.quote))
+        else:
+            self._stop = stop
+            self._overlap = b""
+            self._worded = self._ended = False
+        if self.live is not None and not self._untaught:
+            self.followed = self.live.begin_field(step.shape.shape, step.field, step.read, at)
+        return 0
+
+    cdef int _begin_key(self, _Step step) except -1:
+        self.in_key = True
+        self._key = FirstKey(step.shape.shape, step.read, self._judge.callable_names if step.read == PRINTED else ())
+        return 0
+
+    cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:
+        self.start = start
+        self._overlap = overlap
+        return 0
+
+    cdef int go_on(self, bytes more, bytes overlap) except -1:
+        if self.field and self.followed:
+            self.pass_value(bytes_at(more), PyBytes_GET_SIZE(more), False)
+        self._overlap = overlap
+        return 0
+
+    cdef int pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
+        self.live.pass_value(text_of(p, size) if size else "", whole)
+        return 0
+
+    cdef inline bint is_named(self) noexcept:
+        return self.kind == NAME_ or self.kind == WORD
+
+    cdef inline bint is_in_string(self) noexcept:
+        return self.kind == JSON and self._json.mode == STRING
+
+    cdef Py_ssize_t read(self, Py_ssize_t pos, Py_ssize_t end) except? -1:
+        cdef Py_ssize_t after
+        cdef int mode
+        self.found = GOES_ON
+        if self.in_key:
+            return self._read_key(pos, end)
+        if self.kind == JSON:
+            after = read_object(&self._json, self._buffer.p, pos, end)
+            mode = self._json.mode
+        elif self.kind == CODE:
+            after = read_code(&self._code, self._buffer.p, pos, end)
+            mode = self._code.mode
+        elif self.kind == BRACES:
+            after = read_braces(&self._braces, self._buffer.p, pos, end)
+            mode = self._braces.mode
+        elif self.kind == PROSE:
+            return self._read_text(pos, end)
+        else:
+            return self._read_word(pos, end)
+        self._buffer.steps += after - pos
+        if self.followed:
+            self.followed = self.live.pass_field(self._buffer.slice(pos, after))
+        if mode == WHOLE:
+            self.found = BY_ITSELF
+        elif mode == WRONG:
+            self.found = NO_FIELD
+            if self.kind == CODE and not self._code.inside:
+                self.found = NO_CALL
+            elif self.kind == JSON and self._untaught and not PyBytes_GET_SIZE(self._opener) and self._buffer.p[after] == TICK:
+                self.found = BY_ITSELF
+        return after
+
+    cdef inline Py_ssize_t _find(self, int what, Py_ssize_t at) noexcept:
+        self.found = what
+        return at
+
+    # --- the first key ------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t _read_key(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+        cdef Py_ssize_t at
+        for at in range(pos, end):
+            fits = self._key.take(self._buffer.p[at])
+            if fits is None:
+                continue
+            self._buffer.steps += at + 1 - pos
+            if not fits:
+                return self._find(NO_KEY, at)
+            self._go_on_behind(self._key)
+            if self.followed:
+                self.followed = self.live.pass_field(self._buffer.span(self.start, self._buffer.offset(at + 1)))
+            return at + 1
+        self._buffer.steps += end - pos
+        return end
+
+    cdef int _go_on_behind(self, key) except -1:
+        cdef bytes begun = key.begun
+        self.in_key = False
+        self.kind = key.kind
+        if self.kind == JSON:
+            begin_after_first_key(&self._json, key.listed)
+        elif bytes_at(begun)[0] == c"{":
+            begin_code_object(&self._code)
+            read_code(&self._code, bytes_at(begun), 1, PyBytes_GET_SIZE(begun))
+        else:
+            begin_code(&self._code, key.listed)
+            read_code(&self._code, bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
+        return 0
+
+    # --- text, up to a literal ----------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except? -1:
+        cdef _Stop stop = self._stop
+        cdef Py_ssize_t before = PyBytes_GET_SIZE(self._overlap)
+        cdef Py_ssize_t at, size
+        cdef bytes seam
+        cdef Bytes p
+        cdef bint cut = False
+        cdef _Step step = None
+        if before > 0:
+            seam = self._overlap + self._buffer.slice(pos, min(end, pos + WORDS))
+            p = bytes_at(seam)
+            size = PyBytes_GET_SIZE(seam)
+            for at in range(before):
+                if stop.firsts[p[at]]:
+                    step = self._literal_at(p + at, size - at, &cut)
+                    if step is not None or cut:
+                        return self._text_ended(step, p, at, size - at, pos - before + at, end)
+            self._text_ended(None, p, before, 0, pos, end)
+        at = pos
+        while at < end:
+            if stop.firsts[self._buffer.p[at]]:
+                step = self._literal_at(self._buffer.p + at, end - at, &cut)
+                if step is not None or cut:
+                    break
+            at += 1
+        return self._text_ended(step, self._buffer.p + pos, at - pos, end - at, at, end)
+
+    cdef _Step _literal_at(self, Bytes p, Py_ssize_t size, bint *cut):
+        cdef _Step step
+        for step in self._stop.steps:
+            if size >= step.size:
+                if memcmp(p, step.p, step.size) == 0:
+                    return step
+            elif memcmp(p, step.p, size) == 0:
+                cut[0] = True
+                return None
+        return None
+
+    cdef Py_ssize_t _text_ended(
+        self, _Step step, Bytes p, Py_ssize_t size, Py_ssize_t rest, Py_ssize_t at, Py_ssize_t end
+    ) except? -1:
+        self._buffer.steps += size
+        if step is None:
+            if self.followed:
+                self.pass_value(p, size, False)
+            self._overlap = PyBytes_FromStringAndSize(<const char *>p + size, rest)
+            return end
+        self._buffer.steps += step.size
+        self.step = step
+        if self.followed:
+            self.text = PyBytes_FromStringAndSize(<const char *>p, size)
+        return self._find(AT_STEP, at)
+
+    cdef Py_ssize_t _read_word(self, Py_ssize_t pos, Py_ssize_t end) except? -1:
+        cdef bytes window = self._overlap + self._buffer.slice(pos, min(end, pos + WORD_BYTES + WORDS))
+        cdef Bytes p = bytes_at(window)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(window)
+        cdef Py_ssize_t shift = pos - PyBytes_GET_SIZE(self._overlap)
+        cdef Py_ssize_t at
+        cdef bint cut = False
+        cdef bint again
+        cdef _Step step
+        for at in range(size):
+            if self._stop.firsts[p[at]]:
+                step = self._literal_at(p + at, size - at, &cut)
+                if step is not None or cut:
+                    return self._text_ended(step, p, at, size - at, shift + at, end)
+            again = self._opener_at(p + at, size - at, &cut)
+            if cut:
+                return self._text_ended(None, p, at, size - at, shift + at, end)
+            if again or not self._is_word(p[at]) or self._buffer.offset(shift + at) - self.start >= WORD_BYTES:
+                self._buffer.steps += at
+                return self._find(NO_FIELD, shift + at)
+        return self._text_ended(None, p, size, 0, end, end)
+
+    cdef bint _opener_at(self, Bytes p, Py_ssize_t size, bint *cut) except -1:
+        cdef bytes opener
+        cdef Py_ssize_t length
+        if not self._untaught:
+            length = PyBytes_GET_SIZE(self._opener)
+            if length == 0 or memcmp(p, bytes_at(self._opener), min(length, size)) != 0:
+                return False
+            cut[0] = size < length
+            return not cut[0]
+        if not self.plan.begins_some[p[0]]:
+            return False
+        for opener in self.plan.begun:
+            length = PyBytes_GET_SIZE(opener)
+            if memcmp(p, bytes_at(opener), min(length, size)) == 0:
+                if size >= length:
+                    cut[0] = False
+                    return True
+                cut[0] = True
+        return False
+
+    cdef bint _is_word(self, unsigned char byte) noexcept:
+        if not CLASS[byte] & SPACE:
+            if self._ended or (
+                self.kind == NAME_ and byte < 0x80 and not CLASS[byte] & NAMED and byte != c":" and byte != c"/"
+            ):
+                return False
+            self._worded = True
+        elif byte == c"\n" or self.kind == NAME_:
+            self._ended = self._worded
+        return True

@@ -1,0 +1,257 @@
+# What goes out: part of `_fastparse.pyx`, the twin of `_pyoutput.py`.
+
+
+@cython.final
+cdef class Output:
+    cdef list events
+    cdef object open, choice  # `open`: None if no block is
+    cdef long long next_block
+    cdef Py_ssize_t limit
+    cdef int prose
+    cdef bint trims, fresh, after
+    cdef bint _trim_edges, _blank, _touching, _spilled, _spoken
+    cdef list _said
+    cdef bytearray _pending
+    cdef str _left, _middle, _right
+
+    def __cinit__(self, bint trim_edges, choice, long long first_block):
+        self.events = []
+        self.next_block = first_block
+        self.open = None
+        self.fresh = True
+        self.choice = choice
+        self._trim_edges = trim_edges
+        self._said = []
+        self._pending = bytearray()
+        self._blank = True
+        self._left = self._middle = self._right = ""
+
+    cdef int begin(self, int prose) except -1:
+        self.enter(prose)
+        self._touching = prose == REASONING
+        return 0
+
+    cdef int enter(self, int prose) except -1:
+        self.prose = prose
+        self.trims = self._trim_edges and prose == TEXT
+        return 0
+
+    cdef str waiting(self):
+        return ("" if self._trim_edges else self._left) + self._pending.decode()
+
+    cdef inline bint flows(self) noexcept:
+        return not (self._blank or self._spilled or self.open is None)
+
+    cdef inline bint touches(self, Py_ssize_t more) noexcept:
+        if not (self.after and self._blank):
+            return False
+        return self.trims or PyByteArray_GET_SIZE(self._pending) + more <= self.limit  # more would not have waited
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    cdef int say(self, Bytes p, Py_ssize_t size, str whole) except -1:
+        """More text; `whole` is it, if there is a string of it."""
+        cdef Py_ssize_t before = 0
+        cdef Py_ssize_t after = size
+        if size == 0:
+            return 0
+        if self._blank:
+            while before < size and CLASS[p[before]] & SPACE:
+                before += 1
+            if self._touching and self.trims:
+                if self._spoken:
+                    self._right = stays(self._right, text_of(p, before))
+                if before == size:
+                    return 0
+            else:
+                if before == size:
+                    return self._wait(p, size)
+                before = 0
+            self._begin_text()
+        if self.trims:
+            while after > before and CLASS[p[after - 1]] & SPACE:
+                after -= 1
+            if after == before:
+                return self._wait(p + before, size - before)
+        self._give_back()
+        self._said.append(
+            whole if whole is not None and after - before == size else text_of(p + before, after - before)
+        )
+        if after < size:
+            self._wait(p + after, size - after)
+        self._see(p, size)
+        return 0
+
+    cdef int say_text(self, str text) except -1:
+        cdef Py_ssize_t size
+        cdef Bytes p
+        text = valid_text(text)
+        p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        return self.say(p, size, text)
+
+    cdef str say_more(self, Bytes p, Py_ssize_t size, str text):
+        """`say` and `flush` where it `flows`: what goes out, or None."""
+        cdef Py_ssize_t after = size
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(self._pending)
+        if self.trims:
+            while after > 0 and CLASS[p[after - 1]] & SPACE:
+                after -= 1
+            if after == 0:
+                self._wait(p, size)
+                return self._all_said() if self._spilled else None
+        self._see(p, size)
+        if before == 0 and after == size:
+            return text
+        if before == 0:
+            text = text_of(p, after)
+        else:
+            append(self._pending, p, after)
+            text = text_of(<Bytes>PyByteArray_AS_STRING(self._pending), before + after)
+            PyByteArray_Resize(self._pending, 0)
+        if after < size:
+            self._wait(p + after, size - after)
+            if self._spilled:
+                return text + self._all_said()
+        return text
+
+    cdef bint pass_on(self, Bytes p, Py_ssize_t size, bytearray said) except -1:
+        cdef Py_ssize_t pending = PyByteArray_GET_SIZE(self._pending)
+        cdef Py_ssize_t end = size
+        if self.trims:
+            while end > 0 and CLASS[p[end - 1]] & SPACE:
+                end -= 1
+        if pending + size - end > self.limit:
+            return False
+        if end > 0:
+            self._see(p, end)
+            if pending:
+                append(said, <Bytes>PyByteArray_AS_STRING(self._pending), pending)
+                PyByteArray_Resize(self._pending, 0)
+            append(said, p, end)
+        append(self._pending, p + end, size - end)
+        return True
+
+    cdef inline void _see(self, Bytes p, Py_ssize_t size) noexcept:
+        cdef Py_ssize_t at = 0
+        if self.fresh and self.prose == TEXT:
+            while at < size and CLASS[p[at]] & SPACE:
+                at += 1
+            self.fresh = at == size
+
+    cdef str _all_said(self):
+        text = "".join(self._said)
+        self._said.clear()
+        return text
+
+    cdef int _begin_text(self) except -1:
+        cdef str joint
+        self._blank = False
+        if self.prose == TEXT:
+            joint = stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            if joint:
+                self._said.append(joint)
+                self._left = self._middle = self._right = ""
+            self._spoken = True
+        return 0
+
+    cdef int _wait(self, Bytes p, Py_ssize_t size) except -1:
+        if self._spilled:
+            self._said.append(text_of(p, size))
+            return 0
+        append(self._pending, p, size)
+        if PyByteArray_GET_SIZE(self._pending) > self.limit:
+            if self._blank:
+                self._begin_text()
+            self._give_back()
+            self._spilled = True
+        return 0
+
+    cdef inline int _give_back(self) except -1:
+        self._spilled = False
+        if PyByteArray_GET_SIZE(self._pending) > 0:
+            self._said.append(self._pending.decode())
+            self._pending.clear()
+        return 0
+
+    # --- edges ------------------------------------------------------------------------------------------------------
+
+    cdef int edge(self) except -1:
+        if self.prose == TEXT:
+            self._leave_out()
+        self._pending.clear()
+        self.close()
+        self._blank = self._touching = True
+        self.after = self._spilled = False
+        return 0
+
+    cdef int join_section(self) except -1:
+        self._right = ""
+        return 0
+
+    cdef int _leave_out(self) except -1:
+        cdef str space = self._pending.decode()
+        if not self._trim_edges:
+            self._left += space
+            if len(self._left) > self.limit:
+                self._begin_text()
+        elif not self._blank:
+            self._left = stays("", space)
+        else:
+            self._middle = stays(self._middle, self._right)
+            self._right = ""
+        return 0
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    cdef int flush(self) except -1:
+        cdef list said = self._said
+        if not said:
+            return 0
+        if self.open is None:
+            self.open = self._number()
+            kind = TEXT_KIND if self.prose == TEXT else REASONING_KIND
+            self.events.append(Open(self.open, kind, choice=self.choice))
+        self.events.append(new_delta(self.open, said[0] if len(said) == 1 else "".join(said)))
+        said.clear()
+        return 0
+
+    cdef int close(self, str status="complete") except -1:
+        self.flush()
+        if self.open is not None:
+            self.events.append(Close(self.open, status))
+            self.open = None
+        return 0
+
+    cdef int finish(self, str status) except -1:
+        if not (self._blank and self._touching):
+            self._give_back()
+        return self.close(status)
+
+    cdef int give_up(self) except -1:
+        self._pending.clear()
+        return self.close()
+
+    cdef object open_call(self, call, source):
+        block = self._number()
+        self.events.append(opening(block, call, self.choice, source))
+        return block
+
+    cdef int give_calls(self, tuple calls, str source) except -1:
+        for call in calls:
+            block = self.open_call(call, source if call.source is None else call.source)
+            if call.arguments:
+                self.events.append(Delta(block, call.arguments))
+            self.events.append(Close(block))
+        return 0
+
+    cdef object _number(self):
+        number = self.next_block
+        self.next_block += 1
+        return number
+
+
+cdef inline str stays(str kept, str space):
+    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    if not space:
+        return kept
+    return "\n" if "\n" in space else kept or " "

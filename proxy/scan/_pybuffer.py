@@ -1,0 +1,74 @@
+"""The bytes that are being read, in Python: part of the Python twin, see `_pyparse.py`. `_fastbuffer.pxi` is the same with C types."""
+
+from __future__ import annotations
+
+
+class Buffer:
+    """The bytes of this delta, and before them what earlier deltas brought of the block that is open.
+
+    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at `start` in `data`. Positions
+    are in `data`, offsets count from the block's first byte. `steps`: so many bytes were looked at, by all who read here.
+    """
+
+    __slots__ = ("_seen", "data", "raw", "start", "steps")
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.steps = 0
+        self._seen: dict[int, tuple[int, int]] = {}
+        self.begin(b"")
+
+    def begin(self, data: bytes) -> None:
+        """Read this from now on; a block that is open goes on with its first byte."""
+        self.data = data
+        self.start = 0
+        self._seen.clear()
+
+    def keep(self) -> None:
+        """The delta is over inside a block."""
+        self.raw += self.data[self.start :]
+
+    def gather(self) -> int:
+        """Put what earlier deltas brought of the block before the rest. Gives by how much positions have moved."""
+        shift = len(self.raw)
+        if shift:
+            self.begin(bytes(self.raw) + self.data)
+            self.raw.clear()
+        return shift
+
+    def offset(self, pos: int) -> int:
+        """How far from the block's first byte a position is."""
+        return len(self.raw) + pos - self.start
+
+    def position(self, offset: int) -> int:
+        """The position of an offset, negative if it lies in an earlier delta."""
+        return self.start + offset - len(self.raw)
+
+    def back_to(self, offset: int) -> int:
+        """The position of an offset that may lie in an earlier delta, of which the rest is then read again."""
+        if offset < len(self.raw):
+            again = bytes(self.raw[offset:]) + self.data
+            del self.raw[offset:]
+            self.begin(again)
+        return self.position(offset)
+
+    def span(self, start: int, stop: int) -> bytes:
+        """What stands at these offsets of the block."""
+        size = len(self.raw)
+        if stop <= size:
+            return bytes(self.raw[start:stop])
+        return bytes(self.raw[start:]) + self.data[self.start + max(0, start - size) : self.start + stop - size]
+
+    def next_of(self, firsts: bytes, pos: int) -> int:
+        """Where the next of these bytes stands, or the end of `data`. Each byte remembers from where it was looked for, and where it was found;
+        a block that is none leads back before that."""
+        size = len(self.data)
+        nearest = size
+        for first in firsts:
+            since, found = self._seen.get(first, (size, size))
+            if pos < since or found < pos:
+                again = self.data.find(first, pos, since if pos < since else size)
+                found = again if again >= 0 else found if pos < since else size
+                self._seen[first] = (pos, found)
+            nearest = min(nearest, found)
+        return nearest

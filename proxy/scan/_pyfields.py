@@ -1,0 +1,298 @@
+"""Reading one field of a block, in Python: where it ends, or that it is none. Part of the Python twin, see `_pyparse.py`; JSON is followed
+in `_pyjson.py`, other syntax in `_pycode.py`. `_fastfields.pxi` is the same with C types.
+
+Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through: whether a field
+parses in the end, and whether it can be repaired, is the judge's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, Field, Judge
+from ._plan import (
+    BRACES,
+    CODE,
+    JSON,
+    NAME,
+    NAMED,
+    NOTHING,
+    PRINTED,
+    PROSE,
+    TICK,
+    WORD,
+    Opener,
+    Plan,
+    Step,
+    Stop,
+)
+from ._pybuffer import Buffer
+from ._pycode import BracesReader, CodeReader
+from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
+from .blocks import Piece
+from .first_key import FirstKey
+from .live import LiveCalls
+
+_SPACE: Final = SPACE.encode()
+_NEWLINE: Final = ord("\n")
+_BRACE: Final = ord("{")
+
+GOES_ON: Final = 0
+BY_ITSELF: Final = 1
+AT_STEP: Final = 2
+NO_KEY: Final = 3
+NO_FIELD: Final = 4
+NO_CALL: Final = 5
+"""What became of a field: nothing yet; it ended by itself; it ended before a literal; its first key, what stands there, or the first
+callee's name says that it is none."""
+
+
+class FieldReader:
+    """Reads one field after another.
+
+    `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first key is not known yet.
+    `found` is what became of it; `step` then begins at the position that `read` gave, and `text` is what came right before it, if `followed`:
+    `live` wants to know what comes.
+    """
+
+    def __init__(self, buffer: Buffer, judge: Judge, plan: Plan, live: LiveCalls | None) -> None:
+        self.plan = plan
+        self.live = live
+        self.followed = False
+        self.kind = NOTHING
+        self.field: Field = ""
+        self.start = 0
+        self.in_key = False
+        self.found = GOES_ON
+        self.step: Step | None = None
+        self.text = b""
+        self._buffer = buffer
+        self._judge = judge
+
+        # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of it holds.
+        self._opener = b""
+        self._untaught = False
+        self._ways: tuple[bytes, ...] = ()
+
+        # The field. `_stop` is the place behind it, and ends it if it is text; `_firsts` begin the literals there. `_key` reads its beginning, up
+        # to the first key. `_overlap`: the end of what was read, as far as it may begin a literal. `_worded`: of a short field something was
+        # read; `_ended`: nothing but whitespace may follow.
+        self._stop: Stop | None = None
+        self._firsts = b""
+        self._key: FirstKey | None = None
+        self._overlap = b""
+        self._worded = False
+        self._ended = False
+        self._json = ObjectReader()
+        self._code = CodeReader()
+        self._braces = BracesReader()
+
+    def begin_block(self, opener: Opener, pieces: Sequence[Piece]) -> None:
+        """A block begins. `pieces` will hold its fields as they end."""
+        self.kind = NOTHING
+        self.followed = False
+        self.in_key = False
+        self._opener = opener.literal
+        self._untaught = opener.untaught
+        self._ways = self.plan.begun if self._untaught else (self._opener,) if self._opener else ()
+        if self.live is not None and not self._untaught:
+            self.live.begin_block(pieces)
+
+    def begin(self, step: Step, stop: Stop, at: int, first: bool) -> None:
+        """The field of `step` begins at offset `at`, the `first` one of the block if so; `stop` is the place behind it."""
+        self.kind = step.read
+        self.field = step.field
+        self.start = at
+        self.in_key = False
+        if step.read == JSON:
+            self._json.begin()
+            if first and step.shape.first_keys:
+                self._begin_key(step)
+        elif step.read == PRINTED:
+            self._begin_key(step)
+        elif step.read == CODE:
+            self._code.begin(bool(step.literal))
+        elif step.read == BRACES:
+            self._braces.begin(step.shape.quote.encode())
+        else:
+            self._stop = stop
+            self._firsts = bytes({found.literal[0] for found in stop.steps})
+            self._overlap = b""
+            self._worded = self._ended = False
+        if self.live is not None and not self._untaught:
+            self.followed = self.live.begin_field(step.shape, step.field, step.read, at)
+
+    def _begin_key(self, step: Step) -> None:
+        self.in_key = True
+        self._key = FirstKey(step.shape, step.read, self._judge.callable_names if step.read == PRINTED else ())
+
+    def reach_back(self, start: int, overlap: bytes) -> None:
+        """The field began before its literal, at `start`; between them stands `overlap`."""
+        self.start = start
+        self._overlap = overlap
+
+    def go_on(self, more: bytes, overlap: bytes) -> None:
+        """What was taken for the end of the field is part of it: `more`, and `overlap`, which may begin a literal."""
+        if self.field and self.followed:
+            self.pass_value(more, False)
+        self._overlap = overlap
+
+    def pass_value(self, more: bytes, whole: bool) -> None:
+        """More of a value that is `followed`."""
+        assert self.live is not None
+        self.live.pass_value(more.decode(), whole)
+
+    @property
+    def named(self) -> bool:
+        """The field is a short one."""
+        return self.kind in (NAME, WORD)
+
+    @property
+    def in_string(self) -> bool:
+        """It is JSON, and ends inside a string."""
+        return self.kind == JSON and self._json.mode == STRING
+
+    def read(self, pos: int, end: int) -> int:
+        """Read from `pos` to `end`, or until something is `found`; gives where."""
+        self.found = GOES_ON
+        if self.in_key:
+            return self._read_key(pos, end)
+        if self.kind == PROSE:
+            return self._read_text(pos, end)
+        if self.kind in (NAME, WORD):
+            return self._read_word(pos, end)
+        buf = self._buffer.data
+        reader = self._json if self.kind == JSON else self._code if self.kind == CODE else self._braces
+        after = reader.read(buf, pos, end)
+        self._buffer.steps += after - pos
+        if self.followed:
+            self._pass_field(buf[pos:after])
+        if reader.mode == WHOLE:
+            self.found = BY_ITSELF
+        elif reader.mode == WRONG:
+            # A fence that ends inside an object: perhaps no more than a bracket is missing.
+            halved = self.kind == JSON and self._untaught and not self._opener and buf[after] == TICK[0]
+            callee = self.kind == CODE and not self._code.inside
+            self.found = BY_ITSELF if halved else NO_CALL if callee else NO_FIELD
+        return after
+
+    def _pass_field(self, more: bytes) -> None:
+        assert self.live is not None
+        self.followed = self.live.pass_field(more)
+
+    def _find(self, what: int, at: int) -> int:
+        self.found = what
+        return at
+
+    def _read_key(self, pos: int, end: int) -> int:
+        """The first key of an object, or of the first object of an array, decides whether this is a block at all."""
+        key = self._key
+        assert key is not None
+        for at in range(pos, end):
+            fits = key.take(self._buffer.data[at])
+            if fits is None:
+                continue
+            self._buffer.steps += at + 1 - pos
+            if not fits:
+                return self._find(NO_KEY, at)
+            self._go_on_behind(key)
+            if self.followed:
+                self._pass_field(self._buffer.span(self.start, self._buffer.offset(at + 1)))
+            return at + 1
+        self._buffer.steps += end - pos
+        return end
+
+    def _go_on_behind(self, key: FirstKey) -> None:
+        """The machine reads on that is meant for what began like this."""
+        self.in_key = False
+        self.kind = key.kind
+        if key.kind == JSON:
+            self._json.begin_after_first_key(key.listed)
+        elif key.begun[0] == _BRACE:
+            self._code.begin_object()
+            self._code.read(key.begun, 1, len(key.begun))
+        else:
+            self._code.begin(key.listed)
+            self._code.read(key.begun, 0, len(key.begun))
+
+    # --- text, up to a literal ----------------------------------------------------------------------------------------
+
+    def _read_text(self, pos: int, end: int) -> int:
+        """A field that ends at a literal, which may have begun in an earlier delta."""
+        buf = self._buffer.data
+        if self._overlap:
+            seam = self._overlap + buf[pos : min(end, pos + LITERAL_BYTES)]
+            before = pos - len(self._overlap)
+            for at in range(len(self._overlap)):
+                step, cut = self._literal_at(seam, at, len(seam))
+                if step is not None or cut:
+                    return self._text_ended(step, seam[:at], before + at, end, seam[at:])
+            self._text_ended(None, self._overlap, pos, end, b"")
+        at = pos
+        while (at := self._buffer.next_of(self._firsts, at)) < end:
+            step, cut = self._literal_at(buf, at, end)
+            if step is not None or cut:
+                break
+            at += 1
+        else:
+            at, step = end, None
+        return self._text_ended(step, buf[pos:at], at, end, buf[at:end])
+
+    def _literal_at(self, text: bytes, at: int, end: int) -> tuple[Step | None, bool]:
+        """The step whose literal stands there, and whether one may, as far as the text goes."""
+        assert self._stop is not None
+        for step in self._stop.steps:
+            if text.startswith(step.literal, at, end):
+                return step, False
+            if end - at < len(step.literal) and step.literal.startswith(text[at:end]):
+                return None, True
+        return None, False
+
+    def _text_ended(self, step: Step | None, text: bytes, at: int, end: int, rest: bytes) -> int:
+        """The field goes on with `text` up to `at`. There it ends with `step`, or `rest` may begin a literal."""
+        self._buffer.steps += len(text) + (0 if step is None else len(step.literal))
+        if step is None:
+            if self.followed:
+                self.pass_value(text, False)
+            self._overlap = rest
+            return end
+        self.step = step
+        self.text = text
+        return self._find(AT_STEP, at)
+
+    def _read_word(self, pos: int, end: int) -> int:
+        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is untaught, anyone's),
+        makes the block none."""
+        window = self._overlap + self._buffer.data[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
+        shift = pos - len(self._overlap)
+        for at, byte in enumerate(window):
+            step, cut = self._literal_at(window, at, len(window))
+            if step is not None or cut:
+                return self._text_ended(step, window[:at], shift + at, end, window[at:])
+            again, cut = self._opener_at(window, at)
+            if cut:
+                return self._text_ended(None, window[:at], shift + at, end, window[at:])
+            if again or not self._is_word(byte) or self._buffer.offset(shift + at) - self.start >= WORD_BYTES:
+                self._buffer.steps += at
+                return self._find(NO_FIELD, shift + at)
+        return self._text_ended(None, window, end, end, b"")
+
+    def _opener_at(self, window: bytes, at: int) -> tuple[bool, bool]:
+        """Whether an opener stands there that no short field holds, and whether one may, as far as the window goes."""
+        cut = False
+        for opener in self._ways:
+            if window.startswith(opener, at):
+                return True, False
+            cut = cut or (len(window) - at < len(opener) and opener.startswith(window[at:]))
+        return False, cut
+
+    def _is_word(self, byte: int) -> bool:
+        """Whether the next byte of a short field may be part of it."""
+        if byte not in _SPACE:
+            if self._ended or (self.kind == NAME and byte not in NAMED):
+                return False
+            self._worded = True
+        elif byte == _NEWLINE or self.kind == NAME:
+            self._ended = self._worded
+        return True

@@ -1,0 +1,234 @@
+"""What goes out, in Python: events, and whitespace that waits because it may touch a block (R6.6). Part of the Python twin, see `_pyparse.py`.
+`_fastoutput.pxi` is the same with C types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..events import BlockKind, BlockStatus, Close, Delta, Event, Open
+from ._grammar import REASONING, SPACE, TEXT, Found
+from .blocks import opening
+
+
+class Output:
+    """The events of one answer. Knows neither markers nor blocks: it is told what is said, and where an edge is.
+
+    `events` are those of this delta. `prose` is where what is said belongs, `TEXT` or `REASONING`; `open` its block, or -1. `next_block` is the
+    number of the next one. `trims`: whitespace at edges goes. `fresh`: nothing but whitespace was visible yet. `after`: the last edge is
+    a block.
+    """
+
+    def __init__(self, trim_edges: bool, choice: int, first_block: int) -> None:
+        self.events: list[Event] = []
+        self.next_block = first_block
+        self.limit = 0
+        self.open = -1
+        self.fresh = True
+        self.after = False
+        self._choice = choice
+        self._trim_edges = trim_edges
+        self._said: list[str] = []
+
+        # Whitespace that waits is `_pending`. `_blank`: only whitespace since the last edge. `_touching`: that edge is a block or a
+        # tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait. `_spoken`: something was visible already.
+        # Of whitespace that was left out since then: `_left` what stood behind the last text, `_middle` between blocks, `_right` since
+        # the last edge.
+        self._pending = bytearray()
+        self._blank = True
+        self._touching = False
+        self._spilled = False
+        self._spoken = False
+        self._left = self._middle = self._right = ""
+        self.enter(TEXT)
+
+    def begin(self, prose: int) -> None:
+        """The answer begins there."""
+        self.enter(prose)
+        self._touching = prose == REASONING
+
+    def enter(self, prose: int) -> None:
+        """What is said belongs there from here on."""
+        self.prose = prose
+        self.trims = self._trim_edges and prose == TEXT
+
+    @property
+    def waiting(self) -> str:
+        """Whitespace that was said and did not go out yet."""
+        return ("" if self._trim_edges else self._left) + self._pending.decode()
+
+    @property
+    def flows(self) -> bool:
+        """More of the open block goes out without further ado."""
+        return not (self._blank or self._spilled or self.open < 0)
+
+    def touches(self, more: int) -> bool:
+        """Whether a block would come right after a block, with nothing but whitespace between, of which `more` bytes were not said yet."""
+        near = self.trims or len(self._pending) + more <= self.limit  # more would not have waited
+        return self.after and self._blank and near
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """More text: whitespace is kept back as long as it may touch a block (R6.6)."""
+        if not text:
+            return
+        if self._blank:
+            stripped = text.lstrip(SPACE)
+            if self._touching and self.trims:
+                if self._spoken:
+                    self._right = _stays(self._right, text[: len(text) - len(stripped)])
+                text = stripped
+            if not stripped:
+                self._wait(text)
+                return
+            self._begin_text()
+        if self.trims:
+            stripped = text.rstrip(SPACE)
+            if not stripped:
+                self._wait(text)
+                return
+            self._give_back()
+            self._said.append(stripped)
+            if len(stripped) < len(text):
+                self._wait(text[len(stripped) :])
+        else:
+            self._give_back()
+            self._said.append(text)
+        self._see(text)
+
+    def say_more(self, text: str) -> bool:
+        """Say it as an event of its own, if there is nothing to hold and nothing to give back."""
+        if not self.flows or self._pending or (self.trims and text[-1] in SPACE):
+            return False
+        self._see(text)
+        self.events.append(Delta(self.open, text))
+        return True
+
+    def pass_on(self, text: str) -> str | None:
+        """What of `text` goes out at once where `flows`, whitespace before it included; None if not even that is certain. It is for the caller
+        to send it."""
+        said = text.rstrip(SPACE) if self.trims else text
+        waits = text[len(said) :]
+        if len(self._pending) + len(waits) > self.limit:
+            return None
+        if said:
+            self._see(said)
+            said = self._pending.decode() + said
+            self._pending.clear()
+        self._pending += waits.encode()
+        return said
+
+    def _see(self, text: str) -> None:
+        self.fresh = self.fresh and (self.prose != TEXT or not text.strip(SPACE))
+
+    def _begin_text(self) -> None:
+        """Something else than whitespace comes, the first thing since the last edge. Between two texts one character of what
+        stood there stays; all of it where none is dropped."""
+        self._blank = False
+        if self.prose == TEXT:
+            joint = _stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            if joint:
+                self._said.append(joint)
+                self._left = self._middle = self._right = ""
+            self._spoken = True
+
+    def _wait(self, space: str) -> None:
+        if self._spilled:
+            self._said.append(space)
+            return
+        self._pending += space.encode()
+        if len(self._pending) > self.limit:
+            if self._blank:
+                self._begin_text()
+            self._give_back()
+            self._spilled = True
+
+    def _give_back(self) -> None:
+        self._spilled = False
+        if self._pending:
+            self._said.append(self._pending.decode())
+            self._pending.clear()
+
+    # --- edges ------------------------------------------------------------------------------------------------------
+
+    def edge(self) -> None:
+        """Here is a recognised block or a tag: whitespace that touches it goes, text goes on in a block of its own."""
+        if self.prose == TEXT:
+            self._leave_out()
+        self._pending.clear()
+        self.close()
+        self._blank = self._touching = True
+        self.after = self._spilled = False
+
+    def join_section(self) -> None:
+        """What stands between the last edge and this one is inside a section."""
+        self._right = ""
+
+    def _leave_out(self) -> None:
+        """Whitespace waits beside a block or a tag: it goes. Where none is dropped it goes with what follows."""
+        space = self._pending.decode()
+        if not self._trim_edges:
+            self._left += space
+            if len(self._left) > self.limit:
+                self._begin_text()
+        elif not self._blank:
+            self._left = _stays("", space)
+        else:
+            self._middle = _stays(self._middle, self._right)
+            self._right = ""
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """What was said goes out."""
+        if not self._said:
+            return
+        if self.open < 0:
+            kind = BlockKind.TEXT if self.prose == TEXT else BlockKind.REASONING
+            self.open = self._number()
+            self.events.append(Open(self.open, kind, choice=self._choice))
+        self.events.append(Delta(self.open, "".join(self._said)))
+        self._said.clear()
+
+    def close(self, status: BlockStatus = "complete") -> None:
+        """The open block of text or reasoning ends."""
+        self.flush()
+        if self.open >= 0:
+            self.events.append(Close(self.open, status))
+            self.open = -1
+
+    def finish(self, status: BlockStatus) -> None:
+        """The answer ends."""
+        if not (self._blank and self._touching):
+            self._give_back()
+        self.close(status)
+
+    def give_up(self) -> None:
+        """The answer breaks off: what waits is lost."""
+        self._pending.clear()
+        self.close()
+
+    def open_call(self, call: Found, source: str | None) -> int:
+        """A call begins; `source` is the text in which it was written, None if that is still coming. Gives its number."""
+        block = self._number()
+        self.events.append(opening(block, call, self._choice, source))
+        return block
+
+    def give_calls(self, calls: Iterable[Found], source: str) -> None:
+        """Whole calls, which were written as `source` unless they say themselves how."""
+        for call in calls:
+            block = self.open_call(call, source if call.source is None else call.source)
+            if call.arguments:
+                self.events.append(Delta(block, call.arguments))
+            self.events.append(Close(block))
+
+    def _number(self) -> int:
+        number = self.next_block
+        self.next_block += 1
+        return number
+
+
+def _stays(kept: str, space: str) -> str:
+    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    return "\n" if "\n" in space else kept or " "[: len(space)]

@@ -1,0 +1,43 @@
+"""Deltas as valid text: whole characters, whatever they were cut into. Both scanners use this as it is; most deltas never come here."""
+
+from __future__ import annotations
+
+import codecs
+
+from ._grammar import valid_text
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+class DeltaDecoder:
+    """Joins what deltas cut. `half`: the end of the last one waits for the next, so that this one has to be decoded."""
+
+    __slots__ = ("_bytes", "_high", "half")
+
+    def __init__(self) -> None:
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._high = ""
+        self.half = False
+
+    def decode(self, data: str | bytes) -> str:
+        """The delta as valid text, without half a character at its end."""
+        if isinstance(data, str):
+            text = self._bytes.decode(b"", True) + self._join_surrogates(data)
+        else:
+            text = self._bytes.decode(data)
+            if self._high and data:
+                self._high = ""
+                text = UNKNOWN + text
+        self.half = bool(self._high or self._bytes.getstate()[0])
+        return text
+
+    def finish(self) -> str:
+        """What stands for the half that waits."""
+        return self._bytes.decode(b"", True) + (UNKNOWN if self._high else "")
+
+    def _join_surrogates(self, text: str) -> str:
+        text = self._high + text
+        self._high = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._high = text[:-1], text[-1]
+        return valid_text(text)

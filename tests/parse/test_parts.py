@@ -1,0 +1,124 @@
+"""The parts of the scanner (docs/adr/0028): what they may know, and the laws of those that both scanners use."""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import proxy.scan
+from proxy.scan._grammar import Shape
+from proxy.scan._plan import CODE, JSON, PRINTED
+from proxy.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
+from proxy.scan.decoding import DeltaDecoder
+from proxy.scan.first_key import FirstKey
+
+FOLDER = Path(proxy.scan.__file__).parent
+PARTS = (
+    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pyjson", "_pycode", "_pyfields", "_pyblock"),
+    *("_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
+)
+"""Each may know those before it."""
+
+
+def test_every_part_has_a_twin_of_the_same_name() -> None:
+    compiled = {path.stem.removeprefix("_fast") for path in FOLDER.glob("_fast*.pxi")} | {"parse"}
+    assert {path.stem.removeprefix("_py") for path in FOLDER.glob("_py*.py")} == compiled - {"bytes", "plan"}
+    assert sorted(path.stem for path in FOLDER.glob("_py*.py")) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_knows_only_those_before_it(part: str) -> None:
+    imports = (node for node in ast.walk(ast.parse((FOLDER / f"{part}.py").read_text("utf-8"))))
+    known = {node.module for node in imports if isinstance(node, ast.ImportFrom) and node.level == 1}
+    assert known & set(PARTS) <= set(PARTS[: PARTS.index(part)])
+
+
+def pieces(text: bytes, random: Random) -> list[bytes]:
+    cuts = sorted({0, len(text), *(random.randrange(len(text) + 1) for _ in range(random.randrange(6)))})
+    return [text[a:b] for a, b in pairwise(cuts)]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_closer_is_found_however_the_block_was_cut(seed: int) -> None:
+    random = Random(seed)
+    opener, closer = random.choice([(b"<a>", b"</a>"), (b"[[", b"]]"), (b"aa", b"ab")])
+    text = b"".join(random.choice([opener, closer, opener[:1], closer[:2], b"a", b"x"]) for _ in range(8))
+    counts = random.choice([None, 0, random.randrange(len(text))])
+    search = CloserSearch()
+    search.begin(opener, closer)
+    at = 0
+    for piece in pieces(text, random):
+        used = search.read(piece, None if counts is None else counts - at)
+        at += used
+        if search.found != NOTHING_YET:
+            break
+    ends = [(end, kind) for end, kind in ends_of(text, opener, closer, counts)]
+    closers = [end for end, kind in ends if kind == CLOSER]
+    openers = [end for end, kind in ends if kind == OPENER]
+    assert search.found in (NOTHING_YET, CLOSER, OPENER)
+    if search.found == CLOSER:
+        assert at == closers[0]
+    elif search.found == OPENER:
+        assert at in openers
+        assert not any(end <= at for end in closers)
+    else:
+        assert not closers
+        assert not openers
+
+
+def ends_of(text: bytes, opener: bytes, closer: bytes, counts: int | None) -> list[tuple[int, int]]:
+    found = [(at + len(closer), CLOSER) for at in range(len(text)) if text.startswith(closer, at)]
+    if counts is not None:
+        found += [(at + len(opener), OPENER) for at in range(counts, len(text)) if text.startswith(opener, at)]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_bytes_cut_inside_a_character_are_the_text_that_they_were(seed: int) -> None:
+    random = Random(seed)
+    raw = b"".join(random.choice([b"a", "ä€😀".encode(), b"\xff", b"\xe2\x82", b"\xf0"]) for _ in range(6))
+    decoder = DeltaDecoder()
+    text = "".join(decoder.decode(piece) for piece in pieces(raw, random))
+    half, rest = decoder.half, decoder.finish()
+    assert text + rest == raw.decode("utf-8", "replace")
+    assert half == bool(rest)
+
+
+def test_halves_of_a_surrogate_pair_are_joined() -> None:
+    decoder = DeltaDecoder()
+    assert (decoder.decode("a\ud83d"), decoder.half) == ("a", True)
+    assert (decoder.decode("\ude00b"), decoder.half) == ("😀b", False)
+    assert decoder.decode("\ud83d") == ""
+    assert decoder.decode(b"c") == "\N{REPLACEMENT CHARACTER}c"
+    assert decoder.finish() == ""
+
+
+NAMED = Shape(opener="", closer="", anchor="answer", first_keys=("name", "tool"))
+PRINTING = Shape(opener="", anchor="margin", first_keys=("name",), untaught=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text", "fits", "kind"),
+    [
+        (NAMED, '{"name"', True, JSON),
+        (NAMED, ' { "tool"'.lstrip(), True, JSON),
+        (NAMED, '[ {"name"', True, JSON),
+        (NAMED, '{"names', False, None),
+        (NAMED, "{'", False, None),
+        (PRINTING, "{'name'", True, CODE),
+        (PRINTING, "f(", True, CODE),
+        (PRINTING, "await f(", True, CODE),
+        (PRINTING, "[f(", True, CODE),
+        (PRINTING, "g", False, None),
+    ],
+)
+def test_a_first_key_says_what_it_is_with_its_last_byte(shape: Shape, text: str, fits: bool, kind: int | None) -> None:
+    key = FirstKey(shape, PRINTED if shape.untaught else JSON, ("f",))
+    *before, last = [key.take(byte) for byte in text.encode()]
+    assert set(before) <= {None}
+    assert last is fits
+    assert kind is None or key.kind == kind
