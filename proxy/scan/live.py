@@ -2,7 +2,7 @@
 
 Rules of this module:
 
-1. What goes out is the beginning of what the judge will make of the whole: followers (`follow_json.py`, `follow_code.py`) give out what
+1. What goes out is the beginning of what the judge will make of the whole: followers (`follow_*.py`) give out what
    is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the judge sees the
    whole, and what it makes of it is compared with what went out; if it is something else, the answer fails.
 2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none. So calls
@@ -21,8 +21,10 @@ from ..errors import GatewayError
 from ._grammar import SPACE, Block, Field, Found, Judge, Shape, ValueKind, Verdict
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from .blocks import TO_CLOSER, Piece
-from .follow_code import BracesFollower, PythonFollower
-from .follow_json import ENDED, FAILED, CallFollower, JsonText
+from .follow_braces import BracesFollower
+from .follow_code import PythonFollower
+from .follow_json import CallFollower
+from .json_text import ENDED, FAILED, JsonText
 from .literals import json_string
 
 _UNSURE: Final = 256

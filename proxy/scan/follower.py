@@ -1,0 +1,122 @@
+"""What followers of a model's own syntax have in common: see `follow_code.py`, which has the rules, and `follow_braces.py`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .literals import json_string
+
+SPACE: Final = re.compile(r"[ \t\r\n]+")
+LONGEST: Final = 1024
+"""Characters of a word, or behind a quote: beyond that nothing more is given out."""
+
+_CLOSERS: Final = {"[": "]", "{": "}"}
+
+# What comes next, besides what a follower has of its own.
+START: Final = 0
+NAME: Final = 3
+ITEM: Final = 4
+KEY: Final = 5
+COLON: Final = 7
+VALUE: Final = 8
+WORD: Final = 9
+NEXT: Final = 10
+TEXT: Final = 12
+STUCK: Final = 16
+
+
+class Follower:
+    """Reads what comes, and gives out what is certain of a call's arguments.
+
+    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` where it begins, counted
+    in bytes from the first one, `passed` are those before it that had no arguments to give out, each with its name and its beginning.
+    `is_json`: it is JSON, for somebody else to read from the start."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.start = 0
+        self.begun = False
+        self.passed: list[tuple[str, int]] = []
+        self.is_json = False
+        self._ready: list[str] = []
+        self._state = START
+        self._stack: list[str] = []
+        self._token = ""
+        self._high = ""
+        self._is_key = False
+        self._comma = False
+        # How many bytes were read before this text, and up to which character of it they were counted.
+        self._seen = 0
+        self._counted = 0
+
+    def read(self, buf: bytes, pos: int, end: int) -> int:
+        """The next bytes, whole characters, up to `end`, or less: when `begun` changes, something is to be done before more is read.
+        Gives where to go on."""
+        text = buf[pos:end].decode()
+        begun = self.begun
+        before = self._seen
+        self._counted = at = 0
+        while at < len(text) and self._state != STUCK and not self.is_json and self.begun == begun:
+            at = self._step(text, at)
+        self._count(text, at)
+        return end if self._state == STUCK else pos + self._seen - before
+
+    def take(self) -> bytes:
+        """What became certain of the arguments since the last call: whole characters."""
+        ready = "".join(self._ready).encode()
+        self._ready.clear()
+        return ready
+
+    def _count(self, text: str, at: int) -> int:
+        """How many bytes there are before `at`."""
+        self._seen += len(text[self._counted : at].encode())
+        self._counted = at
+        return self._seen
+
+    def _step(self, text: str, at: int) -> int:
+        """Read what begins at `at`. Gives where to go on."""
+        raise NotImplementedError  # abstract: each syntax says it
+
+    def _stick(self, at: int) -> int:
+        """Nothing more is certain."""
+        self._state = STUCK
+        return at
+
+    def _more_of_word(self, found: re.Match[str]) -> int:
+        self._token += found[0]
+        return found.end() if len(self._token) <= LONGEST else self._stick(found.end())
+
+    def _give(self, text: str) -> None:
+        """Certain text outside of strings, and the comma before it."""
+        if self._comma:
+            self._ready.append(",")
+            self._comma = False
+        self._ready.append(text)
+
+    def _give_text(self, text: str) -> None:
+        """Certain text of a string. Half a character waits for the other half."""
+        text = self._high + text
+        self._high = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._high = text[:-1], text[-1]
+        if text:
+            self._ready.append(json_string(text)[1:-1])
+
+    def _end_text(self) -> None:
+        if self._high:
+            self._ready.append(json_string(self._high)[1:-1])
+            self._high = ""
+        self._ready.append('"')
+        self._state = COLON if self._is_key else NEXT
+
+    def _open(self, bracket: str) -> None:
+        self._give(bracket)
+        self._stack.append(_CLOSERS[bracket])
+        self._state = ITEM
+
+    def _give_word(self, value: str) -> None:
+        """A number or constant was read, as text `value`."""
+        self._token = ""
+        self._give(value)
+        self._state = COLON if self._is_key else NEXT
