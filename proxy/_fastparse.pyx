@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False, cdivision=True
 # cython: binding=True, embedsignature=False
-"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_py*.py`, whose counterparts are
-`_fast*.pxi`: same names, same order, same steps. A change to one lands in the other in the same commit.
+"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_py*.py`, whose
+counterparts are `_fast*.pxi`: same names, same order, same steps. A change to one lands in the other in the same
+commit.
 
 What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
 (for ASCII the string itself, without a copy); a `str` is made once for each piece of text that goes out, and not even
@@ -70,14 +71,14 @@ include "scan/_fastblock.pxi"
 cdef class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
-    a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
-    whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a blank with
-    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6).
-    `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks, unchanged, and is left out if it is
-    only whitespace. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put
-    into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are given out as they come, where the judge
-    lets their call through (R6.13).
+    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included,
+    and a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`:
+    drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a
+    blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the
+    next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks,
+    unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the first pair.
+    `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
+    `first_block`. `incremental`: arguments are given out as they come, where the judge lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -142,7 +143,7 @@ cdef class CallScanner:
 
     @property
     def steps(self):
-        """Characters or bytes looked at so far: at most four times the input, seven where untaught shapes are looked
+        """Characters or bytes looked at so far: at most four times the input, seven where untaught syntaxes are looked
         for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
         return self._buffer.steps
 
@@ -187,8 +188,8 @@ cdef class CallScanner:
         return out
 
     def pass_on(self, str text not None):
-        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it takes
-        `feed` to tell. `text` is not empty and holds no surrogates."""
+        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it
+        takes `feed` to tell. `text` is not empty and holds no surrogates."""
         cdef bytearray said = bytearray()
         cdef Py_ssize_t size
         cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
@@ -299,13 +300,13 @@ cdef class CallScanner:
         cdef bytes raw
         if block.outcome == FRAMING:
             return DROPPED
-        shape = block.shape.shape
+        syntax = block.syntax.syntax
         raw = self._buffer.slice(self._buffer.start, upto)
         if block.outcome != WHOLE_BLOCK:
-            return self._judge.unfinished(shape, raw[start:].decode(), block.why)
+            return self._judge.unfinished(syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
-            return self._live.judged(shape, raw, start, block.body_end, block.closed, block.broken)
-        return self._judge.block(ended(shape, raw, start, block.body_end, block.pieces, block.closed, block.broken))
+            return self._live.judged(syntax, raw, start, block.body_end, block.closed, block.broken)
+        return self._judge.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
         cdef bytes opener = self._block.opener
@@ -358,7 +359,7 @@ cdef class CallScanner:
         return 0
 
     cdef int _choose(self) except -1:
-        chosen = only(self._grammar, self._block.shape.shape.family)
+        chosen = only(self._grammar, self._block.syntax.syntax.family)
         if chosen is not self._grammar:
             self._grammar = chosen
             self._read_as(plan_of(chosen, self._reasoning, self._scan_calls))

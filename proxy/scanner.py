@@ -61,7 +61,7 @@ def open_scanner(
     if specs is not None and ModelRequest("", (), specs, choice).callable_tools:
         grammar = recognising(grammar, options.calls.recognise)
     elif specs is not None:
-        grammar = chosen.framing or replace(grammar, shapes=())  # R1.7: blocks are ordinary text then
+        grammar = chosen.framing or replace(grammar, syntaxes=())  # R1.7: blocks are ordinary text then
     judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
     incremental = options.calls.argument_streaming == "incremental"
     return build_scanner(grammar, judge, options, limits, incremental=incremental, scanner=scanner)

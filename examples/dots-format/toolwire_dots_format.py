@@ -15,12 +15,12 @@ In the gateway's configuration::
 
 from __future__ import annotations
 
-from proxy.formats.base import VERBATIM, Branch, Grammar, Layout, Shape, Tagged, written
+from proxy.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, written
 
-# What is read. After the opener come places; at each, a literal and what stands behind it decide where to go on.
+# What is read. After the opener come nodes; at each, a literal and what stands behind it decide where to go on.
 GRAMMAR = Grammar(
-    shapes=(
-        Shape(
+    syntaxes=(
+        BlockSyntax(
             opener="<dots_function_call>",
             closer="</dots_function_call>",
             body=(

@@ -15,7 +15,7 @@ from .recognition import FAMILIES, reasoning_tags, recognising
 
 GRAMMAR: Final = recognising(
     Grammar(
-        shapes=tuple(replace(shape, family=hermes.FORMAT.name) for shape in hermes.GRAMMAR.shapes),
+        syntaxes=tuple(replace(syntax, family=hermes.FORMAT.name) for syntax in hermes.GRAMMAR.syntaxes),
         reasoning=tuple(dict.fromkeys((("<think>", "</think>"), *reasoning_tags(FAMILIES)))),
     ),
     "whole",

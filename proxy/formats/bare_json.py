@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Grammar, Shape
+from ..scan._grammar import BlockSyntax, Grammar
 from .base import written
 from .layout import Layout
 
 GRAMMAR: Final = Grammar(
-    shapes=(Shape(opener="", closer="", anchor="answer", first_keys=("tool_calls", "name", "arguments")),),
+    syntaxes=(BlockSyntax(opener="", closer="", anchor="answer", first_keys=("tool_calls", "name", "arguments")),),
 )
 
 INSTRUCTIONS: Final = """To call a tool, let the whole answer be one JSON object in exactly this form, with no other text:

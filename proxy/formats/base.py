@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from ..model import ToolResult, ToolSpec, ToolUse
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .escaping import Escaping
 from .gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
 from .gbnf.tags import structural_tag
@@ -26,10 +26,10 @@ from .values import Syntax
 
 __all__ = [
     "VERBATIM",
+    "BlockSyntax",
     "Branch",
     "Grammar",
     "Layout",
-    "Shape",
     "Tagged",
     "ToolFormat",
     "tagged_answer",
@@ -152,12 +152,12 @@ def written(
     notes: str = "",
     alone: bool = False,
     json_answer: bool = False,
-    framing: Sequence[Shape] = (),
+    framing: Sequence[BlockSyntax] = (),
     special_tokens: bool = True,
     template_tokens: Iterable[str] | None = None,
 ) -> ToolFormat:
     """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
-    shapes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own.
+    syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own.
     `template_tokens`: by default those that are known for a format of this name, else all."""
     made = ToolFormat(
         name=name,
@@ -171,7 +171,7 @@ def written(
         alone=alone,
         json_answer=json_answer,
         own_id=layout.own_id if layout.ids else None,
-        framing=Grammar(shapes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
+        framing=Grammar(syntaxes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
         special_tokens=special_tokens and any(marker[0] in "<[" for marker in grammar.markers),
         layout=layout,
         template_tokens=tokens(name) if template_tokens is None else frozenset(template_tokens),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from ..scan._grammar import WORD_BYTES, Branch, Shape
+from ..scan._grammar import WORD_BYTES, BlockSyntax, Branch
 from .base import ToolFormat
 from .escaping import Escaping, spelled
 
@@ -21,7 +21,7 @@ MARKERS: Final = (OPENER,)
 
 _CALL_ID: Final = Branch(literal="call_id=", read="word", field="id", then=2)
 _NAME: Final = Branch(literal="name=", read="word", field="name", then=3)
-_SHAPE: Final = Shape(
+_SHAPE: Final = BlockSyntax(
     opener=OPENER,
     closer="]",
     body=(
@@ -53,4 +53,4 @@ def is_word(attribute: str) -> bool:
 def reading_brackets(tool_format: ToolFormat) -> ToolFormat:
     """The format, which reads calls in brackets besides its own."""
     grammar = tool_format.grammar
-    return replace(tool_format, grammar=replace(grammar, shapes=(*grammar.shapes, _SHAPE)))
+    return replace(tool_format, grammar=replace(grammar, syntaxes=(*grammar.syntaxes, _SHAPE)))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place
+from ..scan._grammar import Branch, Grammar, Node
 from .base import written
 from .layout import Layout
-from .shapes import section
+from .syntaxes import section
 
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _SEP: Final = "<｜tool▁sep｜>"
@@ -20,7 +20,7 @@ _SECTION: Final = "<｜tool▁calls▁begin｜>"
 _SECTION_END: Final = "<｜tool▁calls▁end｜>"
 
 
-def _call(base: int) -> tuple[Place, ...]:
+def _call(base: int) -> tuple[Node, ...]:
     return (
         (
             Branch(literal=f"function{_SEP}", read="word", field="name", then=base + 1),
@@ -35,7 +35,7 @@ def _call(base: int) -> tuple[Place, ...]:
     )
 
 
-GRAMMAR: Final = Grammar(shapes=tuple(section(_SECTION, _CALL, _call, _SECTION_END, tokens=True, closer=_CALL_END)))
+GRAMMAR: Final = Grammar(syntaxes=tuple(section(_SECTION, _CALL, _call, _SECTION_END, tokens=True, closer=_CALL_END)))
 
 V3: Final = written(
     "deepseek_v3",

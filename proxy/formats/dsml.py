@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import VERBATIM, ToolFormat, written
 from .layout import Layout, Tagged
-from .shapes import ELEMENTS, GIGACHAT_FRAMING, elements, framing
+from .syntaxes import ELEMENTS, GIGACHAT_FRAMING, elements, framing
 
 _WORDS: Final = ("function_calls", "tool_calls", "toolcalls", "tool", " calls")
 """Of sections; the third and the fourth are slips that models make."""
@@ -20,33 +20,36 @@ _WORDS: Final = ("function_calls", "tool_calls", "toolcalls", "tool", " calls")
 _SPACES: Final = ("", " ")
 
 
-def _grammar(bar: str, words: Sequence[str], *more: Shape) -> Grammar:
+def _grammar(bar: str, words: Sequence[str], *more: BlockSyntax) -> Grammar:
     """Sections of these words hold calls with or without the space."""
     calls = [(f"<{bar}{space}invoke name=", f"</{bar}{space}invoke>", f"{bar}{space}parameter") for space in _SPACES]
-    places = [elements(1 + number * ELEMENTS, tag, closer) for number, (_, closer, tag) in enumerate(calls)]
+    nodes = [elements(1 + number * ELEMENTS, tag, closer) for number, (_, closer, tag) in enumerate(calls)]
     inside = (
         tuple(Branch(literal=opener, then=1 + number * ELEMENTS) for number, (opener, _, _) in enumerate(calls)),
-        *(place for call in places for place in call),
+        *(node for call in nodes for node in call),
     )
     ends = [f"</{bar}{word}>" for word in words]
     return Grammar(
-        shapes=(
+        syntaxes=(
             *(
-                Shape(
+                BlockSyntax(
                     opener=f"<{bar}{word}>",
                     closer=calls[word.startswith(" ")][1],
                     body=((*inside[0], Branch(literal=end)), *inside[1:]),
                 )
                 for word, end in zip(words, ends, strict=True)
             ),
-            *(Shape(opener=opener, closer=closer, body=elements(0, tag, closer)) for opener, closer, tag in calls),
+            *(
+                BlockSyntax(opener=opener, closer=closer, body=elements(0, tag, closer))
+                for opener, closer, tag in calls
+            ),
             *(framing(end, "after") for end in ends),
             *more,
         )
     )
 
 
-def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[Shape] = ()) -> ToolFormat:
+def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[BlockSyntax] = ()) -> ToolFormat:
     """Taught with that word, and with its space in every tag."""
     prefix = bar + " " * word.startswith(" ")
     end = f"</{prefix}parameter>"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Grammar, Shape
+from ..scan._grammar import BlockSyntax, Grammar
 from .base import written
 from .layout import Layout
 
 GRAMMAR: Final = Grammar(
-    shapes=(Shape(opener="```json", closer="```", anchor="line", first_keys=("tool_calls",)),),
+    syntaxes=(BlockSyntax(opener="```json", closer="```", anchor="line", first_keys=("tool_calls",)),),
 )
 
 INSTRUCTIONS: Final = """To call a tool, write a block in exactly this form, on lines of its own:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import written
 from .layout import Layout
-from .shapes import DONE
+from .syntaxes import DONE
 from .values import Syntax
 
 
-def _call(*ends: str) -> tuple[Place, ...]:
+def _call(*ends: str) -> tuple[Node, ...]:
     return (
         tuple(Branch(literal=word, read="word", field="name", then=1) for word in ("call:", ":")),
         (Branch(read="braces", field="arguments", then=2),),
@@ -34,8 +34,8 @@ _QUOTE: Final = '<|"|>'
 GEMMA4: Final = written(
     "gemma4",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|tool_call>",
                 closer="<tool_call|>",
                 quote=_QUOTE,
@@ -51,8 +51,8 @@ GEMMA4: Final = written(
 FUNCTIONGEMMA: Final = written(
     "functiongemma",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<start_function_call>",
                 closer="<end_function_call>",
                 quote="<escape>",

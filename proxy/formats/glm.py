@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import pairs, section
+from .syntaxes import pairs, section
 
 
-def _shape(tag: str) -> Shape:
-    return Shape(
+def _syntax(tag: str) -> BlockSyntax:
+    return BlockSyntax(
         opener=f"<{tag}>",
         closer=f"</{tag}>",
         body=(
@@ -57,13 +57,13 @@ def _layout(
     )
 
 
-GRAMMAR: Final = Grammar(shapes=(_shape("tool_call"),))
+GRAMMAR: Final = Grammar(syntaxes=(_syntax("tool_call"),))
 GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
 GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
 
 IQUEST: Final = written(
     "iquest",
-    Grammar(shapes=(_shape("iquest_tool_call"),)),
+    Grammar(syntaxes=(_syntax("iquest_tool_call"),)),
     _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
     notes=VERBATIM,
 )
@@ -71,7 +71,7 @@ IQUEST: Final = written(
 # --- Hunyuan 3 and 4 ------------------------------------------------------------------------------------------------
 
 
-def _hunyuan_call(base: int) -> tuple[Place, ...]:
+def _hunyuan_call(base: int) -> tuple[Node, ...]:
     """What follows `<tool_call>`. Hunyuan 3 writes `<tool_sep>` behind the name, 4 does not."""
     more = base + 2
     return (
@@ -88,7 +88,7 @@ def _hunyuan_call(base: int) -> tuple[Place, ...]:
     )
 
 
-def _suffixed_call(base: int) -> tuple[Place, ...]:
+def _suffixed_call(base: int) -> tuple[Node, ...]:
     """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will do."""
 
     def tag(literal: str, then: int) -> Branch:
@@ -112,9 +112,9 @@ def _suffixed_call(base: int) -> tuple[Place, ...]:
 
 
 _HUNYUAN: Final = Grammar(
-    shapes=(
+    syntaxes=(
         *section("<tool_calls>", "<tool_call>", _hunyuan_call, "</tool_calls>", closer="</tool_call>"),
-        Shape(
+        BlockSyntax(
             opener="<tool_calls:",
             closer="</tool_call:",
             body=(
@@ -124,12 +124,14 @@ _HUNYUAN: Final = Grammar(
                 *_suffixed_call(3),
             ),
         ),
-        Shape(
+        BlockSyntax(
             opener="<tool_call:",
             closer="</tool_call:",
             body=((Branch(read="word", then=1),), *_suffixed_call(1)),
         ),
-        Shape(opener="</tool_calls:", anchor="after", body=((Branch(read="word", then=1),), (Branch(literal=">"),))),
+        BlockSyntax(
+            opener="</tool_calls:", anchor="after", body=((Branch(read="word", then=1),), (Branch(literal=">"),))
+        ),
     )
 )
 HUNYUAN3: Final = written(
@@ -148,7 +150,7 @@ HUNYUAN4: Final = written(
 # --- K2 Horizon, Solar Open 2 ---------------------------------------------------------------------------------------
 
 
-def _horizon(base: int) -> tuple[Place, ...]:
+def _horizon(base: int) -> tuple[Node, ...]:
     """What follows `<ifm|tool_call>`: a name and pairs, perhaps with types; or JSON."""
     end = "</ifm|tool_call>"
     return (
@@ -172,7 +174,7 @@ def _horizon(base: int) -> tuple[Place, ...]:
 K2_HORIZON: Final = written(
     "k2_horizon",
     Grammar(
-        shapes=tuple(
+        syntaxes=tuple(
             section(
                 "<ifm|tool_calls>", "<ifm|tool_call>", _horizon, "</ifm|tool_calls>", closer="</ifm|tool_call>",
                 parameters=("arguments", "parameters"),
@@ -189,8 +191,8 @@ K2_HORIZON: Final = written(
 SOLAR_OPEN2: Final = written(
     "solar_open2",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|tool_call:start|>",
                 closer="<|tool_call:end|>",
                 body=(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import DONE, framing
+from .syntaxes import DONE, framing
 
 _TO: Final = "to=functions."
 
 
-def _call(base: int) -> tuple[Place, ...]:
+def _call(base: int) -> tuple[Node, ...]:
     """What follows the recipient's name: the channel, the content's type, the arguments."""
     return (
         (
@@ -40,7 +40,7 @@ def _call(base: int) -> tuple[Place, ...]:
 _NAME: Final = Branch(read="word", field="name", then=1)
 _HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
 
-MESSAGE: Final = Shape(
+MESSAGE: Final = BlockSyntax(
     opener="<|start|>assistant",
     closer="<|call|>",
     body=(
@@ -56,7 +56,7 @@ MESSAGE: Final = Shape(
 _FRAMING: Final = (
     framing("<|start|>assistant"),
     framing("<|channel|>commentary<|message|>"),
-    Shape(
+    BlockSyntax(
         opener="<|channel|>final",
         body=(
             (Branch(literal="<|message|>"), Branch(literal="<|constrain|>json", then=1)),
@@ -68,13 +68,13 @@ _FRAMING: Final = (
 )
 
 GRAMMAR: Final = Grammar(
-    shapes=(
+    syntaxes=(
         *(
-            Shape(opener=f"<|channel|>{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
+            BlockSyntax(opener=f"<|channel|>{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
             for channel in ("commentary", "analysis")
         ),
-        Shape(opener="<|start|>assistant", closer="<|call|>", body=_HEADED),
-        Shape(opener="", anchor="answer", body=_HEADED),
+        BlockSyntax(opener="<|start|>assistant", closer="<|call|>", body=_HEADED),
+        BlockSyntax(opener="", anchor="answer", body=_HEADED),
         *_FRAMING,
     ),
     reasoning=(("<|channel|>analysis<|message|>", "<|end|>"),),
@@ -95,7 +95,7 @@ FORMAT: Final = written(
 
 # --- Beam -----------------------------------------------------------------------------------------------------------
 
-_BEAM_CALL: Final[tuple[Place, ...]] = (
+_BEAM_CALL: Final[tuple[Node, ...]] = (
     (Branch(literal="to=", read="word", field="name", then=1),),
     (Branch(literal="<|channel|>", read="word", then=2), Branch(literal="<|message|>", then=4)),
     (Branch(literal="<|constrain|>", read="word", then=3), Branch(literal="<|message|>", then=4)),
@@ -115,9 +115,9 @@ _BEAM_CALL: Final[tuple[Place, ...]] = (
 BEAM: Final = written(
     "beam",
     Grammar(
-        shapes=(
-            Shape(opener="<|start|>assistant", closer="<|call|>", framed=True, body=_BEAM_CALL),
-            Shape(opener="", anchor="answer", framed=True, body=_BEAM_CALL),
+        syntaxes=(
+            BlockSyntax(opener="<|start|>assistant", closer="<|call|>", framed=True, body=_BEAM_CALL),
+            BlockSyntax(opener="", anchor="answer", framed=True, body=_BEAM_CALL),
             *_FRAMING,
         ),
         reasoning=GRAMMAR.reasoning,

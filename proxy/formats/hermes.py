@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..scan._grammar import Grammar, Shape
+from ..scan._grammar import BlockSyntax, Grammar
 from .base import written
 from .layout import Layout
 
-GRAMMAR: Final = Grammar(shapes=(Shape(opener="<tool_call>", closer="</tool_call>", fence=True),))
+GRAMMAR: Final = Grammar(syntaxes=(BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True),))
 
 INSTRUCTIONS: Final = """To call a tool, write a block in exactly this form:
 <tool_call>

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import ELEMENTS, elements, framing, section
+from .syntaxes import ELEMENTS, elements, framing, section
 
 
 def _invoke(prefix: str = "") -> Layout:
@@ -31,18 +31,18 @@ def _in_section(tag: str, prefix: str = "") -> Layout:
     return replace(_invoke(prefix), first=f"<{tag}>\n", last=f"\n</{tag}>")
 
 
-def _plain(base: int) -> tuple[Place, ...]:
+def _plain(base: int) -> tuple[Node, ...]:
     return elements(base, "parameter", "</invoke>")
 
 
-def _tagged(tag: str) -> list[Shape]:
+def _tagged(tag: str) -> list[BlockSyntax]:
     """A section `<tag>` with `<invoke name=...>` in it."""
     return section(f"<{tag}>", "<invoke name=", _plain, f"</{tag}>", after="after", closer="</invoke>")
 
 
 MINIMAX_M2: Final = written(
     "minimax_m2",
-    Grammar(shapes=tuple(_tagged("minimax:tool_call"))),
+    Grammar(syntaxes=tuple(_tagged("minimax:tool_call"))),
     _in_section("minimax:tool_call"),
     notes=VERBATIM,
 )
@@ -51,9 +51,9 @@ MINIMAX_M2: Final = written(
 DOTS: Final = written(
     "dots_llm",
     Grammar(
-        shapes=(
+        syntaxes=(
             *_tagged("dots_function_call"),
-            Shape(opener="<dots_function_call>", closer="</dots_function_call>"),
+            BlockSyntax(opener="<dots_function_call>", closer="</dots_function_call>"),
         )
     ),
     _in_section("dots_function_call"),
@@ -66,7 +66,7 @@ _STEP: Final = "<｜tool_call_begin｜>"  # the bar is U+FF5C, the underscores a
 _STEP_END: Final = "<｜tool_call_end｜>"
 
 
-def _step3(base: int) -> tuple[Place, ...]:
+def _step3(base: int) -> tuple[Node, ...]:
     end = base + 3 + ELEMENTS
     invoke = Branch(literal="<steptml:invoke name=", then=base + 3)
     return (
@@ -81,7 +81,7 @@ def _step3(base: int) -> tuple[Place, ...]:
 STEP3: Final = written(
     "step3",
     Grammar(
-        shapes=tuple(
+        syntaxes=tuple(
             section("<｜tool_calls_begin｜>", _STEP, _step3, "<｜tool_calls_end｜>", tokens=True, closer=_STEP_END)
         )
     ),
@@ -105,7 +105,7 @@ STEP3: Final = written(
 # --- MiniCPM5 -------------------------------------------------------------------------------------------------------
 
 
-def _minicpm5() -> tuple[Place, ...]:
+def _minicpm5() -> tuple[Node, ...]:
     """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag gets lost."""
     name, tag, first, key, value, body, more = elements(0, "param", "</function>")
     named = replace(more[0], literal="<paramname=")
@@ -129,8 +129,8 @@ def _minicpm5() -> tuple[Place, ...]:
 MINICPM5: Final = written(
     "minicpm5",
     Grammar(
-        shapes=tuple(
-            Shape(opener=opener, closer="</function>", body=_minicpm5())
+        syntaxes=tuple(
+            BlockSyntax(opener=opener, closer="</function>", body=_minicpm5())
             for opener in ('<function name="', "<function name='", '<functionname="')
         )
     ),
@@ -149,15 +149,15 @@ MINICPM5: Final = written(
 
 # Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name says
 # nothing that the call in the message does not say.
-_RECIPIENT: Final[tuple[Place, ...]] = (
+_RECIPIENT: Final[tuple[Node, ...]] = (
     (Branch(literal="self<|message|>", ahead=True), Branch(read="word", then=2)),
     (Branch(literal="<|message|>"),),
 )
-_HEADER: Final[Place] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
+_HEADER: Final[Node] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
 
 _MUSE_FRAMING: Final = (
-    Shape(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
-    Shape(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
+    BlockSyntax(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
+    BlockSyntax(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
     framing("<|eom|>"),
     framing("<|eot|>"),
 )
@@ -165,7 +165,7 @@ _MUSE_FRAMING: Final = (
 MUSE: Final = written(
     "muse",
     Grammar(
-        shapes=(
+        syntaxes=(
             *section(
                 "<atem:function_calls>",
                 "<atem:invoke name=",

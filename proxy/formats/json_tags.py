@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import written
 from .layout import Layout
-from .shapes import DONE, GIGACHAT_FRAMING, bare, framing, listed
+from .syntaxes import DONE, GIGACHAT_FRAMING, bare, framing, listed
 
 _NAMED: Final = ("name", "arguments")
 
@@ -24,7 +24,7 @@ _SEVERAL: Final = (
     (Branch(read="object", field="call", then=1),),
     (Branch(literal=";", read="object", field="call", then=1), DONE),
 )
-_LLAMA3: Final = Shape(
+_LLAMA3: Final = BlockSyntax(
     opener="",
     anchor="answer",
     body=_SEVERAL,
@@ -34,9 +34,9 @@ _LLAMA3: Final = Shape(
 LLAMA3_JSON: Final = written(
     "llama3_json",
     Grammar(
-        shapes=(
+        syntaxes=(
             _LLAMA3,
-            Shape(opener="<|python_tag|>", body=_SEVERAL, parameters=("parameters", "arguments")),
+            BlockSyntax(opener="<|python_tag|>", body=_SEVERAL, parameters=("parameters", "arguments")),
         )
     ),
     Layout(opener='{"name":', middle=',"parameters":', closer="}", separator="; "),
@@ -47,11 +47,11 @@ LLAMA3_JSON: Final = written(
 GRANITE: Final = written(
     "granite",
     Grammar(
-        shapes=(
+        syntaxes=(
             listed("<|tool_call|>"),
             listed("<tool_call>", "</tool_call>", optional=True),
-            Shape(opener="<tool_call>", closer="</tool_call>"),
-            Shape(
+            BlockSyntax(opener="<tool_call>", closer="</tool_call>"),
+            BlockSyntax(
                 opener="<function_call>",
                 body=((Branch(read="object", field="call", then=1),), (Branch(literal="</function_call>"), DONE)),
             ),
@@ -64,8 +64,8 @@ GRANITE: Final = written(
 PHI4_MINI: Final = written(
     "phi4_mini",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="functools[",
                 body=(
                     (Branch(read="object", field="call", then=1),),
@@ -81,7 +81,7 @@ PHI4_MINI: Final = written(
 XLAM: Final = written(
     "xlam",
     Grammar(
-        shapes=(
+        syntaxes=(
             bare("array", first_keys=_NAMED),
             listed("```json", "```", anchor="line", first_keys=_NAMED),
             listed("[TOOL_CALLS]"),
@@ -93,7 +93,7 @@ XLAM: Final = written(
 )
 
 JAMBA: Final = written(
-    "jamba", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
+    "jamba", Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
 _APRIEL_FRAMING: Final = (framing("[BEGIN FINAL RESPONSE]"), framing("[END FINAL RESPONSE]"), framing("<|end|>"))
@@ -102,7 +102,7 @@ _APRIEL_FRAMING: Final = (framing("[BEGIN FINAL RESPONSE]"), framing("[END FINAL
 APRIEL: Final = written(
     "apriel",
     Grammar(
-        shapes=(
+        syntaxes=(
             listed("<tool_calls>", "</tool_calls>"),
             *_APRIEL_FRAMING,
         ),
@@ -114,17 +114,17 @@ APRIEL: Final = written(
 
 # Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
 HUNYUAN: Final = written(
-    "hunyuan", Grammar(shapes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
+    "hunyuan", Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
 NEMOTRON: Final = written(
-    "nemotron", Grammar(shapes=(listed("<TOOLCALL>", "</TOOLCALL>"),)), _list("<TOOLCALL>", "</TOOLCALL>")
+    "nemotron", Grammar(syntaxes=(listed("<TOOLCALL>", "</TOOLCALL>"),)), _list("<TOOLCALL>", "</TOOLCALL>")
 )
 
 # Apertus: the name is the key of the arguments.
 APERTUS: Final = written(
     "apertus",
-    Grammar(shapes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),)),
+    Grammar(syntaxes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),)),
     Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
 )
 
@@ -137,8 +137,8 @@ _COHERE_FRAMING: Final = (
 COHERE: Final = written(
     "cohere",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|START_ACTION|>",
                 closer="<|END_ACTION|>",
                 body=(
@@ -160,8 +160,8 @@ COHERE: Final = written(
 INTERNLM: Final = written(
     "internlm",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|action_start|><|plugin|>",
                 closer="<|action_end|>",
                 body=((Branch(read="object", field="call", then=1),), (Branch(literal="<|action_end|>"), DONE)),
@@ -182,8 +182,8 @@ _ERNIE_FRAMING: Final = (framing("<response>"), framing("</response>"))
 ERNIE: Final = written(
     "ernie",
     Grammar(
-        shapes=(
-            Shape(opener="<tool_call>", closer="</tool_call>", fence=True),
+        syntaxes=(
+            BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True),
             *_ERNIE_FRAMING,
         )
     ),
@@ -193,7 +193,7 @@ ERNIE: Final = written(
 
 LONGCAT: Final = written(
     "longcat",
-    Grammar(shapes=(Shape(opener="<longcat_tool_call>", closer="</longcat_tool_call>"),)),
+    Grammar(syntaxes=(BlockSyntax(opener="<longcat_tool_call>", closer="</longcat_tool_call>"),)),
     Layout(
         opener='<longcat_tool_call>\n{"name":',
         middle=',"arguments":',
@@ -207,9 +207,9 @@ _TO_THE_END: Final = ((Branch(read="object", field="call", then=1),), (DONE,))
 GIGACHAT: Final = written(
     "gigachat",
     Grammar(
-        shapes=(
-            Shape(opener="function call<|role_sep|>", body=_TO_THE_END),
-            Shape(opener="<|function_call|>", body=_TO_THE_END),
+        syntaxes=(
+            BlockSyntax(opener="function call<|role_sep|>", body=_TO_THE_END),
+            BlockSyntax(opener="<|function_call|>", body=_TO_THE_END),
             *GIGACHAT_FRAMING,
         )
     ),
@@ -222,7 +222,7 @@ _HYPERCLOVAX_FRAMING: Final = (framing("<|im_start|>assistant"), framing("<|im_e
 HYPERCLOVAX: Final = written(
     "hyperclovax",
     Grammar(
-        shapes=(
+        syntaxes=(
             listed("-> tool/function_call", "<|im_end|>", optional=True, parameters=("arguments", "parameters")),
             *_HYPERCLOVAX_FRAMING,
         ),

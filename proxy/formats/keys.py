@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
-"""Keys of a call's name, besides the shape's."""
+"""Keys of a call's name, besides the syntax's."""
 
 ARGUMENTS: Final = (
     "arguments",
@@ -20,7 +20,7 @@ ARGUMENTS: Final = (
     "tool_input",
     "params",
 )
-"""Keys of its arguments, besides the shape's."""
+"""Keys of its arguments, besides the syntax's."""
 
 WRAPPERS: Final = ("function", "function_call", "tool_call")
 """Keys of an object that is the call itself."""

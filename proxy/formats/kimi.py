@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import framing, section
+from .syntaxes import framing, section
 
 _CALL: Final = "<|tool_call_begin|>"
 _ARGUMENTS: Final = "<|tool_call_argument_begin|>"
@@ -15,7 +15,7 @@ _CALL_END: Final = "<|tool_call_end|>"
 _SECTION_END: Final = "<|tool_calls_section_end|>"
 
 
-def _call(base: int) -> tuple[Place, ...]:
+def _call(base: int) -> tuple[Node, ...]:
     return (
         (Branch(read="word", field="id", then=base + 1),),  # functions.NAME:NUMBER
         (Branch(literal=_ARGUMENTS, read="object", field="arguments", then=base + 2),),
@@ -23,7 +23,7 @@ def _call(base: int) -> tuple[Place, ...]:
     )
 
 
-def _section(word: str) -> list[Shape]:
+def _section(word: str) -> list[BlockSyntax]:
     """Opener, further calls and end of a section."""
     return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=_CALL_END)
 
@@ -31,10 +31,10 @@ def _section(word: str) -> list[Shape]:
 K2: Final = written(
     "kimi_k2",
     Grammar(
-        shapes=(
+        syntaxes=(
             *_section("tool_calls_section"),
             *(
-                shape for shape in _section("tool_call_section") if shape.opener != _CALL
+                syntax for syntax in _section("tool_call_section") if syntax.opener != _CALL
             ),  # the singular is seen as well
         )
     ),
@@ -56,7 +56,7 @@ _K3_END: Final = "<|close|>call<|sep|>"
 _K3_VALUE_END: Final = "<|close|>argument<|sep|>"
 
 
-def _k3_call(base: int) -> tuple[Place, ...]:
+def _k3_call(base: int) -> tuple[Node, ...]:
     return (
         (Branch(read="word", field="name", then=base + 1),),  # "NAME" index="NUMBER"
         (Branch(literal="<|sep|>", then=base + 2),),
@@ -82,7 +82,7 @@ _K3_FRAMING: Final = tuple(
 K3: Final = written(
     "kimi_k3",
     Grammar(
-        shapes=(
+        syntaxes=(
             *section(
                 "<|open|>tools<|sep|>",
                 _K3_CALL,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from ..scan._grammar import SPACE, Grammar, Shape
+from ..scan._grammar import SPACE, BlockSyntax, Grammar
 from ..scan._plan import NAMED
 
 TAIL_CHARS: Final = 1024
@@ -158,8 +158,8 @@ class Beginnings:
 
     def __init__(self, grammar: Grammar | None, markers: MarkerSet) -> None:
         tails: dict[str, list[tuple[str, str]]] = {}
-        for shape in () if grammar is None else grammar.shapes:
-            for first, need, fill in _tails(shape, markers.words):
+        for syntax in () if grammar is None else grammar.syntaxes:
+            for first, need, fill in _tails(syntax, markers.words):
                 for char in _NAMED if first == _ANY_NAME else (first,):
                     tails.setdefault(char, []).append((need, fill))
         # What must be there, and what may fill all that is looked at.
@@ -224,22 +224,22 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _tails(shape: Shape, words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """First characters of a call that is a whole answer, each with patterns for what must follow, and for what may fill all
     that is looked at before that comes. Not where one of `words` has to stand in it: that is a marker anywhere."""
     space = f"[{SPACE}]*+"
-    key = f'"(?:{"|".join(map(re.escape, shape.first_keys))})"' if shape.first_keys else '["}]'
-    if shape.opener:  # a marker at the beginning of lines: of the first one, too
-        if f"\n{shape.opener}" in words:
-            yield shape.opener[0], re.escape(shape.opener[1:]), r"(?!)"
+    key = f'"(?:{"|".join(map(re.escape, syntax.first_keys))})"' if syntax.first_keys else '["}]'
+    if syntax.opener:  # a marker at the beginning of lines: of the first one, too
+        if f"\n{syntax.opener}" in words:
+            yield syntax.opener[0], re.escape(syntax.opener[1:]), r"(?!)"
         return
-    for branch in shape.places[0]:
+    for branch in syntax.nodes[0]:
         if branch.literal:
-            if not shape.untaught and not any(word in branch.literal for word in words):
+            if not syntax.untaught and not any(word in branch.literal for word in words):
                 yield branch.literal[0], re.escape(branch.literal[1:]), r"(?!)"
         elif branch.read == "name":
             behind = [
-                other.literal or "{" for other in shape.places[branch.then]
+                other.literal or "{" for other in syntax.nodes[branch.then]
             ]  # an object: a name has nothing else behind it
             if ends := [re.escape(text) for text in behind if not any(word in text for word in words)]:
                 yield _ANY_NAME, rf"[\w\-.:/\x80-\U0010ffff]*+{space}(?:{'|'.join(ends)})", r"(?!)"  # `WORD_BYTES`

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import written
 from .layout import Layout
-from .shapes import DONE, framing
+from .syntaxes import DONE, framing
 
 # Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part of the prompt.
 _INVOKE: Final = "<|content_invoke_tool_json|>"
 _SAID: Final = (Branch(literal="<|content_text|>"), Branch(literal="<|content_thinking|>", ahead=True))
 _KINDS: Final = (Branch(literal=_INVOKE, then=2), *_SAID)
-_CALL: Final[tuple[Place, ...]] = (
+_CALL: Final[tuple[Node, ...]] = (
     (Branch(read="object", field="call", then=3),),
     (Branch(literal="<|end_message|>"), Branch(literal="<|content_model_end_sampling|>"), DONE),
 )
-_HEADER: Final[tuple[Place, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
+_HEADER: Final[tuple[Node, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
 _ARGUMENTS: Final = ("args", "arguments", "parameters")
 _ENDS: Final = tuple(
     framing(literal)
@@ -33,10 +33,10 @@ _ENDS: Final = tuple(
 INKLING: Final = written(
     "inkling",
     Grammar(
-        shapes=(
-            Shape(opener="<|message_model|>", closer="<|end_message|>", body=_HEADER, parameters=_ARGUMENTS),
-            Shape(opener="", anchor="answer", body=_HEADER, parameters=_ARGUMENTS),
-            Shape(
+        syntaxes=(
+            BlockSyntax(opener="<|message_model|>", closer="<|end_message|>", body=_HEADER, parameters=_ARGUMENTS),
+            BlockSyntax(opener="", anchor="answer", body=_HEADER, parameters=_ARGUMENTS),
+            BlockSyntax(
                 opener=_INVOKE,
                 closer="<|end_message|>",
                 body=((Branch(read="object", field="call", then=1),), _CALL[1]),
@@ -52,29 +52,29 @@ INKLING: Final = written(
         closer="}<|end_message|>",
     ),
     framing=(
-        Shape(opener="<|message_model|>", body=((*_SAID, Branch(read="name", then=1)), _SAID)),
-        Shape(opener="", anchor="answer", body=(_SAID,)),
+        BlockSyntax(opener="<|message_model|>", body=((*_SAID, Branch(read="name", then=1)), _SAID)),
+        BlockSyntax(opener="", anchor="answer", body=(_SAID,)),
         *_ENDS,
     ),
 )
 
 # functionary 3.2: `>>>`, a recipient, a line end; `all` is everybody. The first `>>>` is part of the prompt.
-_RECIPIENT: Final[tuple[Place, ...]] = (
+_RECIPIENT: Final[tuple[Node, ...]] = (
     (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
     (Branch(read="object", field="arguments"),),
 )
 FUNCTIONARY: Final = written(
     "functionary",
     Grammar(
-        shapes=(
-            Shape(opener=">>>", anchor="line", body=_RECIPIENT),
-            Shape(opener="", anchor="answer", body=_RECIPIENT),
+        syntaxes=(
+            BlockSyntax(opener=">>>", anchor="line", body=_RECIPIENT),
+            BlockSyntax(opener="", anchor="answer", body=_RECIPIENT),
         )
     ),
     Layout(opener=">>>", name="plain", middle="\n", closer="", separator="\n"),
     framing=(
-        Shape(opener=">>>", anchor="line", body=((Branch(literal="all\n"),),)),
-        Shape(opener="", anchor="answer", body=((Branch(literal="all\n"),),)),
+        BlockSyntax(opener=">>>", anchor="line", body=((Branch(literal="all\n"),),)),
+        BlockSyntax(opener="", anchor="answer", body=((Branch(literal="all\n"),),)),
     ),
 )
 
@@ -82,8 +82,8 @@ FUNCTIONARY: Final = written(
 FUNCTIONARY_V31: Final = written(
     "functionary_v31",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<function=",
                 closer="</function>",
                 body=(

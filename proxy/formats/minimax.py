@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place
+from ..scan._grammar import Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import section
+from .syntaxes import section
 
 PREFIX: Final = "]<]minimax[>["
 
 
-def _call(base: int) -> tuple[Place, ...]:
+def _call(base: int) -> tuple[Node, ...]:
     """What follows `<invoke name=`. A key is `<city`: what closes an element begins with `</`. Behind a value comes its closer, or the
     first element in it; from there on all is read at once."""
     tag, key, value, behind, after, name_end, end = range(base + 2, base + 9)
@@ -40,7 +40,7 @@ def _call(base: int) -> tuple[Place, ...]:
 M3: Final = written(
     "minimax_m3",
     Grammar(
-        shapes=tuple(
+        syntaxes=tuple(
             section(
                 f"{PREFIX}<tool_call>",
                 f"{PREFIX}<invoke name=",

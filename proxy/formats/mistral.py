@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import written
 from .layout import Layout
 
 _ARGUMENTS: Final = Branch(literal="[ARGS]", read="object", field="arguments")
 
 GRAMMAR: Final = Grammar(
-    shapes=(
-        Shape(
+    syntaxes=(
+        BlockSyntax(
             opener="[TOOL_CALLS]",
             body=(
                 (Branch(read="name", field="name", then=1),),
@@ -27,7 +27,7 @@ GRAMMAR: Final = Grammar(
                 (_ARGUMENTS,),
             ),
         ),
-        Shape(
+        BlockSyntax(
             opener="[TOOL_CALLS]",
             body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),),
         ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Place
+from ..scan._grammar import Branch, Grammar, Node
 from .base import written
 from .layout import Layout
-from .shapes import framing, section
+from .syntaxes import framing, section
 
 
 def _begin(what: str) -> str:
@@ -18,7 +18,7 @@ def _end(what: str) -> str:
     return f"<|plamo:end_{what}:plamo|>"
 
 
-def _call(base: int) -> tuple[Place, ...]:
+def _call(base: int) -> tuple[Node, ...]:
     return (
         (Branch(literal=_begin("tool_name"), read="word", field="name", then=base + 1),),
         (Branch(literal=_end("tool_name"), then=base + 2),),
@@ -36,7 +36,7 @@ def _call(base: int) -> tuple[Place, ...]:
 FORMAT: Final = written(
     "plamo3",
     Grammar(
-        shapes=(
+        syntaxes=(
             *section(
                 _begin("tool_requests"),
                 _begin("tool_request"),

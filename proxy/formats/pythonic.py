@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import written
 from .layout import Layout
-from .shapes import DONE, bare, listed
+from .syntaxes import DONE, bare, listed
 
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 
 # Llama 3.2 and 4: the whole answer is one list, perhaps between two tags.
 PYTHONIC: Final = written(
     "pythonic",
-    Grammar(shapes=(bare("list"), listed("<|python_start|>", "<|python_end|>", read="list", optional=True))),
+    Grammar(syntaxes=(bare("list"), listed("<|python_start|>", "<|python_end|>", read="list", optional=True))),
     Layout(first="[", opener="", name="plain", middle="(", arguments="keywords", closer=")", separator=", ", last="]"),
     notes=_NOTES,
     alone=True,
@@ -22,8 +22,8 @@ PYTHONIC: Final = written(
 
 # Between tags, LFM2.5 also without as the whole answer. In the tags there may be JSON, a list or an object.
 _TAGS: Final = Grammar(
-    shapes=(
-        Shape(
+    syntaxes=(
+        BlockSyntax(
             opener="<|tool_call_start|>",
             closer="<|tool_call_end|>",
             body=(
@@ -68,8 +68,8 @@ OPENPANGU: Final = written(
 OLMO3: Final = written(
     "olmo3",
     Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<function_calls>",
                 closer="</function_calls>",
                 body=(

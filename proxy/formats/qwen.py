@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .shapes import DONE, FUNCTION_STOPS, function_tags
+from .syntaxes import DONE, FUNCTION_STOPS, function_tags
 
 _ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
 
@@ -27,8 +27,8 @@ def _layout(opener: str, closer: str, arguments: Tagged = _ARGUMENTS) -> Layout:
     )
 
 
-def _shape(opener: str, closer: str, *, framed: bool = True) -> Shape:
-    return Shape(
+def _syntax(opener: str, closer: str, *, framed: bool = True) -> BlockSyntax:
+    return BlockSyntax(
         opener=opener,
         closer=closer,
         framed=framed,
@@ -36,9 +36,9 @@ def _shape(opener: str, closer: str, *, framed: bool = True) -> Shape:
     )
 
 
-def _bare(*, framed: bool = True) -> Shape:
+def _bare(*, framed: bool = True) -> BlockSyntax:
     """Without the tag outside."""
-    return Shape(
+    return BlockSyntax(
         opener="<function=",
         closer="</function>",
         framed=framed,
@@ -49,8 +49,8 @@ def _bare(*, framed: bool = True) -> Shape:
 QWEN3_CODER: Final = written(
     "qwen3_coder",
     Grammar(
-        shapes=(
-            _shape("<tool_call>", "</tool_call>"),
+        syntaxes=(
+            _syntax("<tool_call>", "</tool_call>"),
             _bare(),
         )
     ),
@@ -61,7 +61,7 @@ QWEN3_CODER: Final = written(
 SEED_OSS: Final = written(
     "seed_oss",
     Grammar(
-        shapes=(_shape("<seed:tool_call>", "</seed:tool_call>"),),
+        syntaxes=(_syntax("<seed:tool_call>", "</seed:tool_call>"),),
         reasoning=(("<seed:think>", "</seed:think>"),),
     ),
     _layout("<seed:tool_call>", "</seed:tool_call>"),
@@ -70,7 +70,7 @@ SEED_OSS: Final = written(
 
 MIMO: Final = written(
     "mimo",
-    Grammar(shapes=(_shape("<tool_call>", "</tool_call>", framed=False), _bare(framed=False))),
+    Grammar(syntaxes=(_syntax("<tool_call>", "</tool_call>", framed=False), _bare(framed=False))),
     _layout(
         "<tool_call>",
         "</tool_call>",

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ..events import Delta, Open
 from ..fastparse import CallScanner
-from ..scan._grammar import DROPPED, Block, Field, Found, Grammar, Judge, Shape, Verdict, Why
+from ..scan._grammar import DROPPED, Block, BlockSyntax, Field, Found, Grammar, Judge, Verdict, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 
@@ -29,11 +29,11 @@ class _Recorder:
         self.failed = self.failed or block.broken or not block.closed
         return DROPPED
 
-    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
         self.failed = True
         return DROPPED
 
-    def opening(self, shape: Shape, pieces: Any) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> Found | None:
         return None
 
 

@@ -1,6 +1,6 @@
 """Forms in which models write calls although nobody taught them (R23.1).
 
-What is taught stays as it is: these are further shapes beside it, all of them `untaught`, so that a block of one is a call only if it
+What is taught stays as it is: these are further syntaxes beside it, all of them `untaught`, so that a block of one is a call only if it
 passes the judge's test, and ordinary text if not.
 
 Two kinds: the markers of any known family, which count anywhere; and what has no markers, JSON and Python, which count only where
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from ..scan._grammar import Branch, Grammar, Place, Shape
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from . import (
     deepseek,
     dsml,
@@ -34,7 +34,7 @@ from . import (
 )
 from .base import ToolFormat
 from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from .shapes import elements, function_tags, listed, section
+from .syntaxes import elements, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]
 
@@ -89,7 +89,7 @@ _KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls",
 """With which of these an object begins that may be a call."""
 
 
-def _printed(base: int, *ends: Branch) -> tuple[Place, ...]:
+def _printed(base: int, *ends: Branch) -> tuple[Node, ...]:
     """Calls one after another, perhaps with a comma or a semicolon between them, then what `ends` them."""
     call = Branch(read="printed", field="calls", then=base + 1)
     return (
@@ -111,13 +111,13 @@ def _ends(then: int, *further: str) -> tuple[Branch, ...]:
     return (*(Branch(literal=literal, then=then) for literal in (*_STOP_TOKENS, *further)), _END)
 
 
-def _bare() -> tuple[Place, ...]:
+def _bare() -> tuple[Node, ...]:
     ends = _ends(2, _CLOSER)
     first, *others = _printed(0, *ends)
     return ((*first, Branch(literal="functools", read="list", field="calls", then=1)), *others, ends)
 
 
-_BARE: Final = Shape(
+_BARE: Final = BlockSyntax(
     opener="",
     anchor="answer",
     body=_bare(),
@@ -129,7 +129,7 @@ _BARE: Final = Shape(
 """The whole answer is calls."""
 
 
-def _behind_prose(*closers: str) -> Shape:
+def _behind_prose(*closers: str) -> BlockSyntax:
     """Objects at the start of a line, up to the end of the answer."""
     ends = _ends(2, *closers)
     separators = (Branch(literal=separator, then=0) for separator in ";,")
@@ -153,8 +153,8 @@ _FENCED: Final = replace(
 _FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
 
 
-def _tagged(opener: str, closer: str) -> Shape:
-    return Shape(
+def _tagged(opener: str, closer: str) -> BlockSyntax:
+    return BlockSyntax(
         opener=opener,
         closer=closer,
         parameters=("arguments", "parameters"),
@@ -164,7 +164,7 @@ def _tagged(opener: str, closer: str) -> Shape:
 
 
 _FURTHER: Final = (
-    Shape(
+    BlockSyntax(
         opener="<function=",
         closer="</function>",
         body=function_tags(0, Branch()),
@@ -172,7 +172,7 @@ _FURTHER: Final = (
         family=qwen.QWEN3_CODER.name,
         untaught=True,
     ),
-    Shape(
+    BlockSyntax(
         opener="<|message_sep|>",
         body=(
             (Branch(literal="function call<|role_sep|>", read="object", field="call", then=1),),
@@ -196,21 +196,21 @@ _FURTHER: Final = (
 """Forms of no family."""
 
 
-def _reads(shape: Shape) -> bool:
+def _reads(syntax: BlockSyntax) -> bool:
     """It is more than framing."""
-    return any(branch.field not in ("", "said") for place in shape.places for branch in place)
+    return any(branch.field not in ("", "said") for node in syntax.nodes for branch in node)
 
 
-def _untaught(shapes: Iterable[Shape], family: str) -> list[Shape]:
-    return [replace(shape, family=family, untaught=True) for shape in shapes]
+def _untaught(syntaxes: Iterable[BlockSyntax], family: str) -> list[BlockSyntax]:
+    return [replace(syntax, family=family, untaught=True) for syntax in syntaxes]
 
 
-def _own(family: ToolFormat) -> Iterator[Shape]:
-    """Its shapes with markers; not those that are hermes, whoever else writes so."""
-    plain = hermes.GRAMMAR.shapes[0].opener
-    for shape in family.grammar.shapes:
-        if shape.opener and (family is hermes.FORMAT or shape.opener != plain or shape.body):
-            yield shape
+def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
+    """Its syntaxes with markers; not those that are hermes, whoever else writes so."""
+    plain = hermes.GRAMMAR.syntaxes[0].opener
+    for syntax in family.grammar.syntaxes:
+        if syntax.opener and (family is hermes.FORMAT or syntax.opener != plain or syntax.body):
+            yield syntax
 
 
 _INVOKE: Final = section(
@@ -231,17 +231,17 @@ _ELSEWHERE: Final = {
     invoke.DOTS.name: ("<dots_function_call>",),
     invoke.MUSE.name: ("<atem:function_calls>", "<atem:invoke name="),
 }
-"""Of these families only the shapes with these openers: what the others begin with means something else elsewhere."""
+"""Of these families only the syntaxes with these openers: what the others begin with means something else elsewhere."""
 
 _MARKED: Final = (
     *(
-        shape
-        for family, shapes in _OF_FAMILIES.items()
-        for shape in shapes
-        if _reads(shape)
-        and shape.anchor != "after"
-        and shape.opener not in _PLAIN
-        and shape.opener in _ELSEWHERE.get(family, (shape.opener,))
+        syntax
+        for family, syntaxes in _OF_FAMILIES.items()
+        for syntax in syntaxes
+        if _reads(syntax)
+        and syntax.anchor != "after"
+        and syntax.opener not in _PLAIN
+        and syntax.opener in _ELSEWHERE.get(family, (syntax.opener,))
     ),
     *_FURTHER,
 )
@@ -259,7 +259,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     vanishes."""
     if mode == "taught":
         return grammar
-    taught = tuple(shape for shape in grammar.shapes if not shape.untaught)
+    taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED) if mode == "any" else printed
@@ -267,17 +267,19 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     families = {
         family: replace(
             grammar,
-            shapes=(*(shape for shape in taught if shape.family in ("", family)), *shapes, *elsewhere),
+            syntaxes=(*(syntax for syntax in taught if syntax.family in ("", family)), *syntaxes, *elsewhere),
             families=None,
         )
-        for family, shapes in _OF_FAMILIES.items()
+        for family, syntaxes in _OF_FAMILIES.items()
     }
-    return replace(grammar, shapes=(*taught, *_MARKED, *printed), families=families)
+    return replace(grammar, syntaxes=(*taught, *_MARKED, *printed), families=families)
 
 
 @lru_cache(maxsize=8)
 def recognised_markers(mode: Mode) -> tuple[str, ...]:
     """What opens a block in one of these forms."""
     return tuple(
-        dict.fromkeys(shape.opener.strip() for shape in recognising(Grammar(shapes=()), mode).shapes if shape.opener)
+        dict.fromkeys(
+            syntax.opener.strip() for syntax in recognising(Grammar(syntaxes=()), mode).syntaxes if syntax.opener
+        )
     )

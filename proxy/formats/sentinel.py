@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Grammar, Shape
+from ..scan._grammar import BlockSyntax, Grammar
 from .base import written
 from .layout import Layout
 
 GRAMMAR: Final = Grammar(
-    shapes=(Shape(opener="<tool_call>", closer="</tool_call>", fence=True, arguments="string"),),
+    syntaxes=(BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True, arguments="string"),),
 )
 
 INSTRUCTIONS: Final = r"""To call a tool, write a block in exactly this form:

@@ -1,4 +1,4 @@
-"""From the fields of a block to the calls that stand in it, in every encoding that a shape can describe.
+"""From the fields of a block to the calls that stand in it, in every encoding that a syntax can describe.
 
 Rules of this module:
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from ..scan._grammar import SPACE, Block, Field, Shape, ValueKind
+from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 from ..scan.literals import (
     MAX_VALUES,
     PythonCall,
@@ -59,7 +59,7 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
     """The calls that the fields of a block describe; `repair` JSON that is nearly right. Raises `ValueError`."""
     pieces = block.pieces
     if len(pieces) == 1 and pieces[0][0] == "call":  # nearly always
-        call = quick_call(pieces[0][1], block.shape)
+        call = quick_call(pieces[0][1], block.syntax)
         if call is not None:
             call.source = None
             return Assembly([call])
@@ -75,25 +75,25 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
     return Assembly(list(_tagged_calls(block)))
 
 
-def begun(shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Written:
+def begun(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Written:
     """The call that these fields begin, a name among them. Its arguments are not there yet."""
-    if shape.whole is not None:
+    if syntax.whole is not None:
         return Written(pieces[0][1], Unreadable(_BROKEN))
-    *_, call = _tagged_calls(Block(shape, "", pieces))
+    *_, call = _tagged_calls(Block(syntax, "", pieces))
     return call
 
 
-def member(shape: Shape, key: str, value: str, known: ParameterTypes) -> str:
+def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> str:
     """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in `TaggedArguments.settle`."""
-    name, types = key_of(key, shape)
+    name, types = key_of(key, syntax)
     types = types or known.of(name)
-    text = unframed(value) if shape.framed else value
-    return f"{json_string(name)}:{text_value(text, types) if shape.prefix else typed_value(text, types)}"
+    text = unframed(value) if syntax.framed else value
+    return f"{json_string(name)}:{text_value(text, types) if syntax.prefix else typed_value(text, types)}"
 
 
-def begun_member(shape: Shape, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
+def begun_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
     """The beginning of `member`, key and colon, and what the value is that begins like this (without its framing)."""
-    name, types = key_of(key, shape)
+    name, types = key_of(key, syntax)
     return f"{json_string(name)}:", kind_of_value(begun, types or known.of(name))
 
 
@@ -184,20 +184,20 @@ class ElementArguments:
 
 def _whole_calls(block: Block, repair: bool) -> Assembly:
     """The calls of a block whose fields are whole calls, or lists of them."""
-    shape = block.shape
+    syntax = block.syntax
     found = Assembly([])
     for field, text in block.pieces:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
-        if _is_python(text, shape):
-            literal = shape.untaught  # who was asked for calls means them; elsewhere they may be part of a program
+        if _is_python(text, syntax):
+            literal = syntax.untaught  # who was asked for calls means them; elsewhere they may be part of a program
             if literal:
                 text = without_wrapping(text)
             listed = text.lstrip(SPACE)[:1] == "["
             calls = python_calls(text, literal=literal) if listed else [python_call(text, literal=literal)]
             found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue
-        call = quick_call(text, shape)
+        call = quick_call(text, syntax)
         if call is not None:
             found.calls.append(call)
             continue
@@ -210,14 +210,14 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             raise ValueError(f"it is not valid JSON: {flaw}")
         found.flaw = found.flaw or flaw
         found.repaired += kinds
-        found.calls += json_calls(value, text, shape, listed=field == "calls", cut="brackets" in kinds)
+        found.calls += json_calls(value, text, syntax, listed=field == "calls", cut="brackets" in kinds)
     if len(found.calls) == 1:
         found.calls[0].source = None
     return found
 
 
-def _is_python(text: str, shape: Shape) -> bool:
-    if not _own_syntax(shape):
+def _is_python(text: str, syntax: BlockSyntax) -> bool:
+    if not _own_syntax(syntax):
         return False
     start = skip_space(text)
     if text[start : start + 1] == "[":
@@ -226,8 +226,8 @@ def _is_python(text: str, shape: Shape) -> bool:
 
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
-def _own_syntax(shape: Shape) -> bool:
-    return any(branch.read in ("call", "list", "printed") for place in shape.places for branch in place)
+def _own_syntax(syntax: BlockSyntax) -> bool:
+    return any(branch.read in ("call", "list", "printed") for node in syntax.nodes for branch in node)
 
 
 # --- calls in tags --------------------------------------------------------------------------------------------------
@@ -252,39 +252,39 @@ class _Draft:
         taken = self.name if field == "name" else self.call_id
         return taken is not None or self.text is not None or self.key is not None or bool(self.values)
 
-    def take(self, field: Field, text: str, shape: Shape) -> None:
+    def take(self, field: Field, text: str, syntax: BlockSyntax) -> None:
         if field == "name":
-            self.name = name_of(text, shape)
+            self.name = name_of(text, syntax)
         elif field == "id":
             self.call_id = text.strip()
         elif field == "arguments" and self.text is None:
             self.text = text
         elif field == "key" and self.key is None:
-            self.key = key_of(text, shape)
+            self.key = key_of(text, syntax)
         elif field == "value" and self.key is not None:
             name, types = self.key
-            self.values.append((name, unframed(text) if shape.framed else text, types))
+            self.values.append((name, unframed(text) if syntax.framed else text, types))
             self.key = None
         else:
             self.broken = True
 
-    def written(self, shape: Shape) -> Written:
+    def written(self, syntax: BlockSyntax) -> Written:
         name, call_id = self.name, self.call_id
         if name is None and call_id is not None:  # `functions.NAME:IDX`, which is both
             numbered = _NUMBERED.fullmatch(call_id)
             name = numbered[1] if numbered else call_id
             call_id = call_id if numbered else None
         arguments: Arguments
-        if shape.prefix and not self.broken and self.key is None:
-            arguments = self._elements(shape.prefix)
+        if syntax.prefix and not self.broken and self.key is None:
+            arguments = self._elements(syntax.prefix)
         elif self.broken or self.key is not None or (self.text is not None and self.values):
             arguments = Unreadable(_BROKEN)
         elif self.text is None:
             arguments = TaggedArguments(self.values, self.sent)
-        elif shape.quote:
-            arguments = BracesArguments(self.text, shape.quote)
+        elif syntax.quote:
+            arguments = BracesArguments(self.text, syntax.quote)
         else:
-            arguments = TextArguments(self.text, shape.arguments)
+            arguments = TextArguments(self.text, syntax.arguments)
         name = name or ""
         return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY))
 
@@ -304,7 +304,7 @@ class _Draft:
 
 def _tagged_calls(block: Block) -> Iterator[Written]:
     """The calls of a block with names and arguments in fields of their own."""
-    shape, pieces = block.shape, block.pieces
+    syntax, pieces = block.syntax, block.pieces
     last = pieces[-1][0]
     if block.broken and last in ("name", "id"):
         raise ValueError(_BROKEN)  # not even its name is certain
@@ -312,8 +312,8 @@ def _tagged_calls(block: Block) -> Iterator[Written]:
     draft = _Draft(sent)
     for field, text in pieces:
         if draft.is_over(field):
-            yield draft.written(shape)
+            yield draft.written(syntax)
             draft = _Draft(sent)
-        draft.take(field, text, shape)
+        draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
-    yield draft.written(shape)
+    yield draft.written(syntax)

@@ -4,9 +4,9 @@ Rules of this module:
 
 1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can be read in no
    way is an error.
-2. The name is the first string under a key of the shape, then under `NAMES` (`formats/keys.py`); or it is in an object under one of `WRAPPERS`, whose members
+2. The name is the first string under a key of the syntax, then under `NAMES` (`formats/keys.py`); or it is in an object under one of `WRAPPERS`, whose members
    count as the call's own. If there is no tool of that name, the next one is tried.
-3. The arguments stand under a key of the shape; what stands beside that is ignored. Else under a key of `ARGUMENTS`. Null and `""` under
+3. The arguments stand under a key of the syntax; what stands beside that is ignored. Else under a key of `ARGUMENTS`. Null and `""` under
    such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside the name: then each of them is a property
    of the tool, and all that it requires are there; `METADATA` are left out, unless they are properties.
 4. A property may itself be called like one of these keys. Then both readings are weighed: what stands under the key is the
@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from ..scan._grammar import SPACE, Shape, valid_text
+from ..scan._grammar import SPACE, BlockSyntax, valid_text
 from ..scan.repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
 from .untyped import ParameterTypes
 from .written import Arguments, Settled, Unreadable, Written, object_text
@@ -122,7 +122,7 @@ class TextArguments:
 
 @dataclass(slots=True)
 class MemberArguments:
-    """What stands in a call's object beside its name. `keys` are those of the shape, `cut`: the object had no end."""
+    """What stands in a call's object beside its name. `keys` are those of the syntax, `cut`: the object had no end."""
 
     members: dict[str, _Member]
     keys: tuple[str, ...]
@@ -262,21 +262,21 @@ def _kind(value: object) -> str:
 
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
-def _head(shape: Shape) -> re.Pattern[str]:
+def _head(syntax: BlockSyntax) -> re.Pattern[str]:
     """A call in JSON as it nearly always begins: its name, then the key of its arguments, and no others."""
     name = r'"([^"\\\x00-\x1f]*)"'
     tokens: tuple[str, ...] = (r"\{", name, ":")
-    if shape.names:
-        names, keys = ("|".join(map(re.escape, keys)) for keys in (shape.names, shape.parameters))
+    if syntax.names:
+        names, keys = ("|".join(map(re.escape, keys)) for keys in (syntax.names, syntax.parameters))
         tokens = (r"\{", f'"(?:{names})"', ":", name, ",", f'"({keys})"', ":")
     space = f"[{SPACE}]*"
     return re.compile(space + space.join(tokens) + space)
 
 
-def quick_call(text: str, shape: Shape) -> Written | None:
+def quick_call(text: str, syntax: BlockSyntax) -> Written | None:
     """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between the
     head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
-    head = _head(shape).match(text)
+    head = _head(syntax).match(text)
     end = text.rfind("}")
     if head is None or skip_space(text, end + 1) != len(text):
         return None
@@ -287,15 +287,17 @@ def quick_call(text: str, shape: Shape) -> Written | None:
         value = orjson.loads(inner)
     except orjson.JSONDecodeError:
         return None
-    return Written(head[1], JsonArguments(value, inner, shape.arguments, head[2] if shape.names else None), None, text)
+    return Written(
+        head[1], JsonArguments(value, inner, syntax.arguments, head[2] if syntax.names else None), None, text
+    )
 
 
-def json_calls(value: Any, text: str, shape: Shape, *, listed: bool, cut: bool) -> Iterator[Written]:
+def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut: bool) -> Iterator[Written]:
     """The calls in JSON: an object, an object with `tool_calls`, or an array if `listed`. `cut`: it had no end."""
     if isinstance(value, dict):
         members = _members(text)
-        if "tool_calls" not in value or not shape.names or any(name in value for name in shape.names):
-            yield _json_call(members, text, shape, cut)
+        if "tool_calls" not in value or not syntax.names or any(name in value for name in syntax.names):
+            yield _json_call(members, text, syntax, cut)
             return
         value, text = members["tool_calls"]
     elif not listed:
@@ -303,29 +305,29 @@ def json_calls(value: Any, text: str, shape: Shape, *, listed: bool, cut: bool) 
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("its calls are not an array of objects")
     for item in _elements(text):
-        yield quick_call(item, shape) or _json_call(_members(item), item, shape, cut)
+        yield quick_call(item, syntax) or _json_call(_members(item), item, syntax, cut)
 
 
-def _json_call(members: dict[str, _Member], source: str, shape: Shape, cut: bool) -> Written:
+def _json_call(members: dict[str, _Member], source: str, syntax: BlockSyntax, cut: bool) -> Written:
     """The call that an object describes."""
-    if not shape.names:
+    if not syntax.names:
         ((name, arguments),) = members.items() if len(members) == 1 else (("", _ABSENT),)
-        return Written(valid_text(name), JsonArguments(*arguments, shape.arguments), source=source)
-    readings = [*_named(members, shape)]
+        return Written(valid_text(name), JsonArguments(*arguments, syntax.arguments), source=source)
+    readings = [*_named(members, syntax)]
     for key, (value, text) in members.items():
         if key in WRAPPERS and isinstance(value, dict):
-            readings += _named({**_without(members, key), **_members(text)}, shape)
+            readings += _named({**_without(members, key), **_members(text)}, syntax)
     found = None if readings else Written("", Unreadable("it has no name"), source=source)
     for name, rest in reversed(readings):
-        arguments_ = MemberArguments(rest, shape.parameters, shape.arguments, cut)
+        arguments_ = MemberArguments(rest, syntax.parameters, syntax.arguments, cut)
         found = Written(name, arguments_, source=source, otherwise=found)
     assert found is not None
     return found
 
 
-def _named(members: dict[str, _Member], shape: Shape) -> Iterator[tuple[str, dict[str, _Member]]]:
+def _named(members: dict[str, _Member], syntax: BlockSyntax) -> Iterator[tuple[str, dict[str, _Member]]]:
     """What may be the name, in the order of rule 2, with what else is there."""
-    for key in dict.fromkeys((*shape.names, *NAMES)):
+    for key in dict.fromkeys((*syntax.names, *NAMES)):
         value, _ = members.get(key, _ABSENT)
         if isinstance(value, str):
             yield valid_text(value), _without(members, key)

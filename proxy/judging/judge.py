@@ -28,7 +28,7 @@ from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
 from ..formats.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
-from ..scan._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, ValueKind, Verdict, Why
+from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Field, Found, ValueKind, Verdict, Why
 from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
@@ -95,7 +95,7 @@ class Judge:
     (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that tried to be a call (R23.4), in words
     for the model. `ids` gives the calls their ids.
 
-    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the shape, and as `coerced` if
+    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and as `coerced` if
     they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the
     checkers for the tools; default: they are compiled here. While `recognises` is off, nothing in such a form is a call.
     """
@@ -136,7 +136,7 @@ class Judge:
 
     def block(self, block: Block) -> Verdict:
         """See `proxy.scan._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
-        if block.shape.untaught:
+        if block.syntax.untaught:
             return self._untaught(block)
         if block.opened is not None:
             self._live -= 1
@@ -162,20 +162,20 @@ class Judge:
         known, allowed = self._offered
         return () if allowed is None else tuple(name for name in known if name in allowed)
 
-    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy.scan._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
         options = self._calls
         most = self._limits.calls_per_response if self._parallel else 1
         if options.dedupe_calls or self._made + self._live >= most:
             return None
         try:
-            written, tool, strict = self._named(begun(shape, pieces))
+            written, tool, strict = self._named(begun(syntax, pieces))
         except _Rejected:
             return None
         if strict or (tool is not None and tool.kind == "custom"):
             return None
         self._parameters = types = ParameterTypes(None if tool is None else prompt_parameters(tool))
-        if _is_object(shape) and any(key in types.names for key in shape.parameters):
+        if _is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # whether what stands there is all arguments or one of them shows only at its end
         self._live += 1
         call_id = self._ids.settle(written.call_id)
@@ -183,13 +183,13 @@ class Judge:
             return Found(written.name, call_id, "")
         return Found(tool.name, call_id, "", namespace=tool.namespace)
 
-    def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
+    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
         """See `proxy.scan._grammar.Judge`."""
-        return member(shape, key, value, self._parameters)
+        return member(syntax, key, value, self._parameters)
 
-    def value_kind(self, shape: Shape, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
         """See `proxy.scan._grammar.Judge`."""
-        return begun_member(shape, key, begun, self._parameters)
+        return begun_member(syntax, key, begun, self._parameters)
 
     def withdrawn(self, opened: Found) -> GatewayError:
         """See `proxy.scan._grammar.Judge`."""
@@ -197,10 +197,10 @@ class Judge:
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
         return ModelFault(detail, code="malformed_tool_arguments")
 
-    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
         """Judge a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted, also
         if it is strict (C18); else it is text or a failure."""
-        if shape.untaught or (why == "truncated" and _only_a_name(shape, body)):
+        if syntax.untaught or (why == "truncated" and _only_a_name(syntax, body)):
             return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")
@@ -208,17 +208,17 @@ class Judge:
         if why == "oversize":
             detail, reason = f"The model's tool call is larger than {self._limits.block_bytes} bytes.", "oversize"
         else:
-            again = self._read_as_untaught(shape, body)
+            again = self._read_as_untaught(syntax, body)
             if again is not None:
                 return again
             detail, reason = "The answer ended inside a tool call.", "unclosed"
-        return self._refuse(self._unreadable(detail, reason, shape, "" if why == "oversize" else body))
+        return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body))
 
-    def _read_as_untaught(self, shape: Shape, body: str) -> Verdict | None:
+    def _read_as_untaught(self, syntax: BlockSyntax, body: str) -> Verdict | None:
         """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody had taught it."""
-        if shape.opener or self._live or self._calls.recognise == "taught":
+        if syntax.opener or self._live or self._calls.recognise == "taught":
             return None
-        printed = replace(shape, family=BARE, untaught=True)
+        printed = replace(syntax, family=BARE, untaught=True)
         verdict = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
         return None if verdict is AS_TEXT else verdict
 
@@ -285,15 +285,15 @@ class Judge:
         options = self._calls
         if not block.closed and options.unclosed != "repair":
             detail = "The closing tag of the model's tool call is missing."
-            rejected = self._unreadable(detail, "unclosed", block.shape, block.body)
+            rejected = self._unreadable(detail, "unclosed", block.syntax, block.body)
             rejected.strict = options.unclosed == "error"
             raise rejected
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
-            raise self._unreadable(detail, "unreadable", block.shape, block.body) from None
-        if not found.calls and block.shape.opener and not block.shape.first_keys:
+            raise self._unreadable(detail, "unreadable", block.syntax, block.body) from None
+        if not found.calls and block.syntax.opener and not block.syntax.first_keys:
             return []  # a list of no calls between its own tags
         if not found.calls:
             raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
@@ -303,7 +303,7 @@ class Judge:
             try:
                 calls.append(self._call(written, found, block.closed))
             except _Rejected as rejected:
-                if not written.name and not tries_to_call(block.shape, block.body, self._offered.known):
+                if not written.name and not tries_to_call(block.syntax, block.body, self._offered.known):
                     rejected.near = None
                 failures.append(rejected)
         if failures:
@@ -384,11 +384,11 @@ class Judge:
             self._count("unclosed_repaired")
         for _ in wanted:
             self._count("recognised")
-            self._label("recognised", block.shape.family)
+            self._label("recognised", block.syntax.family)
         return Verdict(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
 
-    def _unreadable(self, detail: str, reason: str, shape: Shape, body: str) -> _Rejected:
-        near = detail if body and tries_to_call(shape, body, self._offered.known) else None
+    def _unreadable(self, detail: str, reason: str, syntax: BlockSyntax, body: str) -> _Rejected:
+        near = detail if body and tries_to_call(syntax, body, self._offered.known) else None
         return _Rejected(
             "malformed_tool_arguments",
             detail,
@@ -399,22 +399,20 @@ class Judge:
         )
 
 
-def _is_object(shape: Shape) -> bool:
+def _is_object(syntax: BlockSyntax) -> bool:
     """Its calls are JSON objects, or calls in Python."""
-    return any(branch.field in ("call", "calls") for place in shape.places for branch in place)
+    return any(branch.field in ("call", "calls") for node in syntax.nodes for branch in node)
 
 
-def _only_a_name(shape: Shape, body: str) -> bool:
+def _only_a_name(syntax: BlockSyntax, body: str) -> bool:
     """Of a call that an answer begins with, nothing has come but what may be the first word of a text."""
-    if shape.opener:
+    if syntax.opener:
         return False
-    begun = [
-        branch.then for place in shape.body[:1] for branch in place if branch.read == "name" and not branch.literal
-    ]
+    begun = [branch.then for node in syntax.body[:1] for branch in node if branch.read == "name" and not branch.literal]
     return bool(begun) and not any(
         (branch.literal or ("[" if branch.read in ("array", "list") else "{")) in body
         for then in begun
-        for branch in shape.body[then]
+        for branch in syntax.body[then]
     )
 
 

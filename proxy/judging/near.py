@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from ..model import ToolSpec
-from ..scan._grammar import FENCE, Shape
+from ..scan._grammar import FENCE, BlockSyntax
 
 NAME_CHARS: Final = 256
 """A name that is longer is nobody's."""
@@ -24,10 +24,10 @@ _ELLIPSIS: Final = re.compile(r"[{\[(:,>]\s*(?:\.\.\.|…)\s*[}\]),<]")
 _BETWEEN: Final = re.compile(r"[-_.\s]+")
 
 
-def tries_to_call(shape: Shape, body: str, names: Collection[str]) -> bool:
+def tries_to_call(syntax: BlockSyntax, body: str, names: Collection[str]) -> bool:
     """Whether a block that cannot be read, has no end or names no tool was meant to be a call: something stands between markers that no
     text has by chance, or the name of a tool stands in it as in JSON or in Python."""
-    opener = shape.opener.strip()
+    opener = syntax.opener.strip()
     if any(map(str.isalpha, opener)) and not opener.startswith(FENCE):
         return any(map(str.isalnum, body)) and _ELLIPSIS.search(body) is None
     return any(f'"{name}"' in body or f"'{name}'" in body or f"{name}(" in body for name in names)

@@ -91,7 +91,7 @@ class Recogniser:
 
     def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate | None:
         """The first reading of a call that passes; None if none names a tool that may be called."""
-        marked = bool(block.shape.opener)
+        marked = bool(block.syntax.opener)
         flaw: Unrecognised | None = None
         for reading in _readings(written):
             if not names.may_be_called(reading.name):

@@ -9,24 +9,24 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..scan._grammar import Shape
+from ..scan._grammar import BlockSyntax
 from .untyped import OTHERS, STRING, Types
 
 _ATTRIBUTE: Final = re.compile(r"""["']?\s[\w:.-]+=["']""")
 _TYPED: Final = re.compile(r"""\b(string|type)=["']?(\w+)""")
 
 
-def name_of(text: str, shape: Shape) -> str:
-    """A tool's name as it stands in a tag or a header of this shape."""
-    return _without_entities(tag_name(text)) if shape.entities else tag_name(text)
+def name_of(text: str, syntax: BlockSyntax) -> str:
+    """A tool's name as it stands in a tag or a header of this syntax."""
+    return _without_entities(tag_name(text)) if syntax.entities else tag_name(text)
 
 
-def key_of(text: str, shape: Shape) -> tuple[str, Types | None]:
-    """An argument's name as it stands in a tag of this shape, and the types that the tag allows; None: it says nothing."""
-    if shape.prefix:  # the tag is the name
+def key_of(text: str, syntax: BlockSyntax) -> tuple[str, Types | None]:
+    """An argument's name as it stands in a tag of this syntax, and the types that the tag allows; None: it says nothing."""
+    if syntax.prefix:  # the tag is the name
         return text.strip().removeprefix("<"), None
     key, types = tag_key(text)
-    return (_without_entities(key) if shape.entities else key), types
+    return (_without_entities(key) if syntax.entities else key), types
 
 
 def tag_name(text: str) -> str:

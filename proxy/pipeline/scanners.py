@@ -26,7 +26,7 @@ from .exchange import OfferedTools
 from .unopened import Pair, in_sight
 
 _PER_CHOICE: Final = 1 << 32
-_NOTHING: Final = Grammar(shapes=())
+_NOTHING: Final = Grammar(syntaxes=())
 
 
 @lru_cache(maxsize=256)

@@ -193,7 +193,7 @@ class ScanStage(Stage):
         elif self._beginnings is not None and self._beginnings.looks_at(choice):
             self._heads[choice] = ""
             self._beginnings.begin(choice)
-        elif self._grammar.shapes or self._options.reasoning.preopened:
+        elif self._grammar.syntaxes or self._options.reasoning.preopened:
             self._make(choice, trim=True)
         else:
             self._heads[choice] = ""
@@ -214,7 +214,7 @@ class ScanStage(Stage):
         if beginnings is not None and beginnings.looks_at(choice) and not beginnings.seen(choice, head):
             return False
         trim = True
-        if choice not in self._inside and not self._grammar.shapes:
+        if choice not in self._inside and not self._grammar.syntaxes:
             word = head.lstrip(SPACE)
             markers = self._factory.markers or ()
             if not word or any(marker.startswith(word) and marker != word for marker in markers):
@@ -226,13 +226,13 @@ class ScanStage(Stage):
     def _finish(self, choice: int, *, truncated: bool) -> list[Event]:
         found: list[Event] = []
         if choice in self._heads:
-            found = self._make(choice, trim=bool(self._grammar.shapes)).feed(self._heads.pop(choice))
+            found = self._make(choice, trim=bool(self._grammar.syntaxes)).feed(self._heads.pop(choice))
         return self.found(found + self._scanners[choice].finish(truncated=truncated))
 
     def _read_again(self, choice: int, text: str) -> list[Event]:
         """What an answer has shown as thoughts is none."""
         before = self._scanners[choice]
-        scanner = self._make(choice, trim=bool(self._grammar.shapes), first_block=before.next_block)
+        scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
         return self.found(scanner.feed(text) + scanner.finish())
 
     def _make(self, choice: int, *, trim: bool, first_block: int | None = None) -> CallScanner:

@@ -124,9 +124,9 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
         return ()
     ends_more = {
         literal
-        for shape in grammar.shapes
-        for literal in (shape.opener, shape.closer, *(branch.literal for place in shape.places for branch in place))
-        if literal.startswith("<|") or any(branch.field for place in shape.places for branch in place)
+        for syntax in grammar.syntaxes
+        for literal in (syntax.opener, syntax.closer, *(branch.literal for node in syntax.nodes for branch in node))
+        if literal.startswith("<|") or any(branch.field for node in syntax.nodes for branch in node)
     }
     return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
 
@@ -135,7 +135,7 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
 def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
     """The same grammar, but closing tags that it otherwise takes for framing stay in the text."""
     closers = {closer for _, closer in pairs_of(grammar, config)}
-    return replace(grammar, shapes=tuple(shape for shape in grammar.shapes if shape.opener not in closers))
+    return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
 
 
 def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:

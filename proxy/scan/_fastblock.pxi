@@ -20,7 +20,7 @@ cdef class BlockReader:
     cdef Py_ssize_t _limit
     cdef int state, outcome
     cdef bytes opener, closer
-    cdef _Shape shape
+    cdef _BlockSyntax syntax
     cdef bint untaught, inner, closed, broken
     cdef list pieces
     cdef Py_ssize_t body_end
@@ -54,8 +54,8 @@ cdef class BlockReader:
         self.state = LEAD
         self.outcome = OPEN
         self.opener = opener.literal
-        self.shape = opener.shape
-        self.closer = self.shape.closer
+        self.syntax = opener.syntax
+        self.closer = self.syntax.closer
         self.untaught = opener.untaught
         self.inner = opener.inner
         self.pieces.clear()
@@ -93,7 +93,7 @@ cdef class BlockReader:
         if (
             self.state == HELD
             or self.state == KEY
-            or ((self.state == LEAD or named) and (self.shape.keyed or not truncated))
+            or ((self.state == LEAD or named) and (self.syntax.keyed or not truncated))
         ):
             return self._none(end)
         if resting and not (truncated and self._doubt):
@@ -115,7 +115,7 @@ cdef class BlockReader:
                 return self._given_up(at + PyBytes_GET_SIZE(self.closer))
         return self._unfinished(end, "end")
 
-    # --- places: what may come between fields -------------------------------------------------------------------------
+    # --- nodes: what may come between fields -------------------------------------------------------------------------
 
     cdef Py_ssize_t _go_to(self, _Stop stop, Py_ssize_t pos) except -1:
         self._stop = stop
@@ -209,18 +209,18 @@ cdef class BlockReader:
             if self._doubt == UNLIKELY:
                 return self._doubt_more(step, pos)
             self._be_sure()
-        self.shape = step.shape
-        self.closer = step.shape.closer
+        self.syntax = step.syntax
+        self.closer = step.syntax.closer
         pos += step.taken - step.size
         if step.read == NOTHING:
             if step.then == END:
                 return self._closed(pos, self._buffer.offset(pos) - step.taken)
             self.state = TAIL if self.pieces else LEAD
-            return self._go_to(self.shape.stops[step.then], pos)
+            return self._go_to(self.syntax.stops[step.then], pos)
         self._may_end = False
         self._then = step.then
         if step.then != END:
-            behind = <_Stop>self.shape.stops[step.then]
+            behind = <_Stop>self.syntax.stops[step.then]
         self._fields.begin(step, behind, self._buffer.offset(pos), not self.pieces)
         self.state = KEY if self._fields.in_key else BODY
         return pos
@@ -228,7 +228,7 @@ cdef class BlockReader:
     # --- values in tags: whether one has ended ------------------------------------------------------------------------
 
     cdef int _doubt_of(self, _Step step, Py_ssize_t at) except -1:
-        if not self.shape.framed or self._buffer.span(self._fields.start, self._fields.start + 1) != b"\n":
+        if not self.syntax.framed or self._buffer.span(self._fields.start, self._fields.start + 1) != b"\n":
             return LIKELY
         if step.p[0] == c"\n":
             return LIKELY if step.read == NOTHING else UNLIKELY
@@ -237,7 +237,7 @@ cdef class BlockReader:
     cdef Py_ssize_t _doubt_more(self, _Step step, Py_ssize_t pos) except -1:
         self.state = TAIL
         if step.read == NOTHING:
-            return self._go_to(self.shape.stops[len(self.shape.stops) - 1], pos)
+            return self._go_to(self.syntax.stops[len(self.syntax.stops) - 1], pos)
         self._proving = step
         self._word_size = 0
         return pos
@@ -299,7 +299,7 @@ cdef class BlockReader:
             if self._then == END:
                 return self._closed(at, ended)
             self.state = TAIL
-            return self._go_to(self.shape.stops[self._then], at)
+            return self._go_to(self.syntax.stops[self._then], at)
         if self._fields.found == AT_STEP:
             return self._field_ended(at)
         if self._fields.found == NO_KEY:
@@ -323,10 +323,11 @@ cdef class BlockReader:
             self.pieces.append((self._fields.field, self._fields.start, upto))
         return 0
 
-    # --- what is not as its shape says --------------------------------------------------------------------------------
+    # --- what is not as its syntax says
+    # --------------------------------------------------------------------------------
 
     cdef Py_ssize_t _mention(self, Py_ssize_t at) except -1:
-        if self.untaught or not self._judge.strict or self.shape.keyed or not self.closer:
+        if self.untaught or not self._judge.strict or self.syntax.keyed or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 

@@ -11,9 +11,10 @@ cdef class SecretGuard
 cdef class ChunkGate:
     """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
 
-    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for them. `found`
-    takes the events, at least one, that the scanner made of a frame's text, and gives what the client gets for those. Both
-    may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than `frame_bytes` never passes.
+    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for
+    them. `found` takes the events, at least one, that the scanner made of a frame's text, and gives what the client
+    gets for those. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than
+    `frame_bytes` never passes.
     """
 
     cdef object _slow, _found
@@ -55,9 +56,9 @@ cdef class ChunkGate:
         *,
         bint reasoning=False,
     ):
-        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped text and
-        `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written between `head`
-        and `middle`. No `head`: nothing passes at once."""
+        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped
+        text and `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written
+        between `head` and `middle`. No `head`: nothing passes at once."""
         self._is_open = True
         self._reasoning = reasoning
         self._scanner = scanner
@@ -76,8 +77,8 @@ cdef class ChunkGate:
         self._scanner = None
 
     def take(self):
-        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner may
-        keep text between the two."""
+        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner
+        may keep text between the two."""
         cdef Py_ssize_t frames = self._frames
         cdef str fed = self._fed.decode()
         cdef str given = self._given.decode()

@@ -55,25 +55,25 @@ cdef class FieldReader:
         self.in_key = False
         if step.read == JSON:
             begin(&self._json)
-            if first and step.shape.keyed:
+            if first and step.syntax.keyed:
                 self._begin_key(step)
         elif step.read == PRINTED:
             self._begin_key(step)
         elif step.read == CODE:
             begin_code(&self._code, step.size > 0)
         elif step.read == BRACES:
-            begin_braces(&self._braces, bytes_at(step.shape.quote), PyBytes_GET_SIZE(step.shape.quote))
+            begin_braces(&self._braces, bytes_at(step.syntax.quote), PyBytes_GET_SIZE(step.syntax.quote))
         else:
             self._stop = stop
             self._overlap = b""
             self._worded = self._ended = False
         if self.live is not None and not self._untaught:
-            self.followed = self.live.begin_field(step.shape.shape, step.field, step.read, at)
+            self.followed = self.live.begin_field(step.syntax.syntax, step.field, step.read, at)
         return 0
 
     cdef int _begin_key(self, _Step step) except -1:
         self.in_key = True
-        self._key = FirstKey(step.shape.shape, step.read, self._judge.callable_names if step.read == PRINTED else ())
+        self._key = FirstKey(step.syntax.syntax, step.read, self._judge.callable_names if step.read == PRINTED else ())
         return 0
 
     cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:
@@ -122,11 +122,12 @@ cdef class FieldReader:
         if mode == WHOLE:
             self.found = BY_ITSELF
         elif mode == WRONG:
-            self.found = NO_FIELD
-            if self.kind == CODE and not self._code.inside:
-                self.found = NO_CALL
-            elif self.kind == JSON and self._untaught and not PyBytes_GET_SIZE(self._opener) and self._buffer.p[after] == TICK:
+            if self.kind == CODE:
+                self.found = NO_FIELD if self._code.inside else NO_CALL
+            elif self.kind == JSON and self._untaught and not self._opener and self._buffer.p[after] == TICK:
                 self.found = BY_ITSELF
+            else:
+                self.found = NO_FIELD
         return after
 
     cdef inline Py_ssize_t _find(self, int what, Py_ssize_t at) noexcept:

@@ -1,4 +1,5 @@
-# Reading one frame of a Chat stream for its text, and writing text as JSON: part of `_fastparse.pyx`, the twin of `_pyframe.py`.
+# Reading one frame of a Chat stream for its text, and writing text as JSON: part of `_fastparse.pyx`, the twin of
+# `_pyframe.py`.
 
 cdef enum:
     CHUNK_DEPTH = 16
@@ -11,8 +12,8 @@ cdef enum:
     OF_DELTA
     OF_ANY
 
-# One chunk while it is read. `start` and `stop` say where the text is, once it was found, `reasoning` what it is, `escaped` that
-# it has escapes.
+# One chunk while it is read. `start` and `stop` say where the text is, once it was found, `reasoning` what it is,
+# `escaped` that it has escapes.
 cdef struct Chunk:
     Bytes p
     Py_ssize_t size
@@ -358,7 +359,8 @@ cdef inline void escape(char *to, Bytes p, Py_ssize_t size) noexcept nogil:
         to += WIDTH[byte]
 
 
-# Escapes of two characters, both ways (the solidus needs none), the width of each byte once it is escaped, and hexadecimal digits.
+# Escapes of two characters, both ways (the solidus needs none), the width of each byte once it is escaped, and
+# hexadecimal digits.
 cdef unsigned char UNESCAPED[256]
 cdef unsigned char ESCAPED[256]
 cdef unsigned char WIDTH[256]

@@ -6,8 +6,8 @@ cdef enum:
 
 @lru_cache(maxsize=64)
 def parts_by_end(tuple parts not None):
-    """By the value of a byte the number, from 1, of the first part that ends with it, and behind those, by the number of a part, that of
-    the next one that ends with the same byte; 0: there is none. Each in two bytes."""
+    """By the value of a byte the number, from 1, of the first part that ends with it, and behind those, by the number
+    of a part, that of the next one that ends with the same byte; 0: there is none. Each in two bytes."""
     cdef Py_ssize_t number
     cdef bytes part
     table = array("H", bytes(2 * (257 + len(parts))))
@@ -43,8 +43,8 @@ cdef class SecretGuard:
         return self._text(bytes_at(data), PyBytes_GET_SIZE(data), reasoning)
 
     def frames(self, bytes data not None, Py_ssize_t pos):
-        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is something else or in
-        which a part was found, else the end of `data`."""
+        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is
+        something else or in which a part was found, else the end of `data`."""
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t end

@@ -28,18 +28,18 @@ cdef enum:
     AFTER
 
 
-cdef class _Shape:
-    cdef object shape  # as the judge knows it
+cdef class _BlockSyntax:
+    cdef object syntax  # as the judge knows it
     cdef bytes closer, quote
     cdef tuple stops
     cdef bint keyed, framed
 
-    def __cinit__(self, shape):
-        self.shape = shape
-        self.closer = shape.closer.encode()
-        self.quote = shape.quote.encode()
-        self.keyed = bool(shape.first_keys)
-        self.framed = shape.framed
+    def __cinit__(self, syntax):
+        self.syntax = syntax
+        self.closer = syntax.closer.encode()
+        self.quote = syntax.quote.encode()
+        self.keyed = bool(syntax.first_keys)
+        self.framed = syntax.framed
 
 
 cdef class _Step:
@@ -48,9 +48,9 @@ cdef class _Step:
     cdef Py_ssize_t size, taken
     cdef int read, then
     cdef str field
-    cdef _Shape shape
+    cdef _BlockSyntax syntax
 
-    def __cinit__(self, step, _Shape shape):
+    def __cinit__(self, step, _BlockSyntax syntax):
         self.literal = step.literal
         self.p = bytes_at(self.literal)
         self.size = PyBytes_GET_SIZE(self.literal)
@@ -58,7 +58,7 @@ cdef class _Step:
         self.read = step.read
         self.field = step.field
         self.then = step.then
-        self.shape = shape
+        self.syntax = syntax
 
 
 cdef class _Stop:
@@ -68,10 +68,10 @@ cdef class _Stop:
     cdef tuple next
     cdef unsigned char firsts[256]
 
-    def __cinit__(self, stop, dict shapes):
+    def __cinit__(self, stop, dict syntaxes):
         cdef _Step step
-        self.steps = tuple([_Step(one, shapes[one.shape]) for one in stop.steps])
-        self.otherwise = None if stop.otherwise is None else _Step(stop.otherwise, shapes[stop.otherwise.shape])
+        self.steps = tuple([_Step(one, syntaxes[one.syntax]) for one in stop.steps])
+        self.otherwise = None if stop.otherwise is None else _Step(stop.otherwise, syntaxes[stop.otherwise.syntax])
         self.ends = stop.ends
         self.free = stop.free
         self.final = stop.final
@@ -84,15 +84,15 @@ cdef class _Stop:
 
 cdef class _Opener:
     cdef bytes literal
-    cdef _Shape shape
+    cdef _BlockSyntax syntax
     cdef _Stop first
     cdef bint fence, inner, untaught
 
-    def __cinit__(self, opener, dict shapes):
+    def __cinit__(self, opener, dict syntaxes):
         self.literal = opener.literal
-        self.shape = shapes[opener.shapes[0]]
-        self.first = _Stop(opener.first, shapes)
-        self.fence = any([shape.fence for shape in opener.shapes])
+        self.syntax = syntaxes[opener.syntaxes[0]]
+        self.first = _Stop(opener.first, syntaxes)
+        self.fence = any([syntax.fence for syntax in opener.syntaxes])
         self.inner = opener.inner
         self.untaught = opener.untaught
 
@@ -106,21 +106,21 @@ cdef class _Marker:
     cdef int reasoning
     cdef bint untaught
 
-    def __cinit__(self, marker, dict shapes):
+    def __cinit__(self, marker, dict syntaxes):
         self.literal = marker.literal
         self.p = bytes_at(self.literal)
         self.size = PyBytes_GET_SIZE(self.literal)
         self.anchor = {"line": LINE, "margin": MARGIN, "after": AFTER}.get(marker.anchor, ANYWHERE)
-        self.opens = None if marker.opens is None else _Opener(marker.opens, shapes)
+        self.opens = None if marker.opens is None else _Opener(marker.opens, syntaxes)
         self.reasoning = -1 if marker.reasoning is None else marker.reasoning
         self.untaught = marker.untaught
 
 
-cdef tuple by_first(markers, dict shapes):
+cdef tuple by_first(markers, dict syntaxes):
     """The markers that begin with each byte, in the order in which they are tried."""
     cdef list found = [[] for byte in range(256)]
     for marker in markers:
-        found[marker.literal[0]].append(_Marker(marker, shapes))
+        found[marker.literal[0]].append(_Marker(marker, syntaxes))
     return tuple([tuple(some) for some in found])
 
 
@@ -136,16 +136,16 @@ cdef class _Plan:
     cdef Py_ssize_t longest
 
     def __cinit__(self, found):
-        cdef _Shape native
+        cdef _BlockSyntax native
         cdef unsigned char byte
-        cdef dict shapes = {shape: _Shape(shape) for shape in found.stops}
-        for shape, stops in found.stops.items():
-            native = shapes[shape]
-            native.stops = tuple([_Stop(stop, shapes) for stop in stops])
-        self.text = by_first(found.text, shapes)
-        self.inside = tuple([by_first(markers, shapes) for markers in found.inside])
-        self.answer = None if found.answer is None else _Opener(found.answer, shapes)
-        self.printed = None if found.printed is None else _Opener(found.printed, shapes)
+        cdef dict syntaxes = {syntax: _BlockSyntax(syntax) for syntax in found.stops}
+        for syntax, stops in found.stops.items():
+            native = syntaxes[syntax]
+            native.stops = tuple([_Stop(stop, syntaxes) for stop in stops])
+        self.text = by_first(found.text, syntaxes)
+        self.inside = tuple([by_first(markers, syntaxes) for markers in found.inside])
+        self.answer = None if found.answer is None else _Opener(found.answer, syntaxes)
+        self.printed = None if found.printed is None else _Opener(found.printed, syntaxes)
         self.quotes = found.quotes
         memset(self.begins, 0, 256)
         for byte in found.begins:

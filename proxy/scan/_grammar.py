@@ -35,7 +35,7 @@ SPACE: Final = " \t\r\n"
 """What counts as whitespace between tags, around bodies and at edges (R6.6): JSON's four characters, nothing else."""
 
 FENCE: Final = "```"
-"""A Markdown fence: tolerated around a body where `Shape.fence` says so."""
+"""A Markdown fence: tolerated around a body where `BlockSyntax.fence` says so."""
 
 Anchor = Literal["anywhere", "line", "margin", "answer", "after"]
 Why = Literal["end", "truncated", "oversize"]
@@ -55,10 +55,10 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 
 `text`, `reasoning`  outside blocks;
 `lead`    after an opener, nothing read yet: whitespace, or the fence around a body;
-`key`     inside an object, before its first key is known (shapes with `first_keys`);
+`key`     inside an object, before its first key is known (syntaxes with `first_keys`);
 `body`    inside a field;
 `tail`    between fields: whitespace, then one of the literals that may come;
-`broken`  the body is not what the shape says: the first literal closer ends the block;
+`broken`  the body is not what the syntax says: the first literal closer ends the block;
 `held`    a strict tool is on offer and the opener is followed by something else than a body: held for the judge;
 `done`    finished, or stopped by a fault.
 """
@@ -67,15 +67,16 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 """How a field ends.
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;
-`word`    at the first literal that may follow; at most `WORD_BYTES`, and nothing but whitespace behind a line end in it;
-`text`    at the first literal that may follow, if the block can go on behind it up to its next field or its end, whitespace
-          aside; else the literal is data;
+`word`    at the first literal that may follow; at most `WORD_BYTES`, and nothing but whitespace behind a line end in
+          it;
+`text`    at the first literal that may follow, if the block can go on behind it up to its next field or its end,
+          whitespace aside; else the literal is data;
 `object`, `array`  a JSON value: by depth, outside strings;
 `list`    `[...]` with calls as Python writes them, or with JSON: by depth, outside strings;
 `call`    `name(...)` as Python writes it: by depth, outside strings;
-`braces`  `{...}` with strings between two `Shape.quote`: by depth, outside strings;
-`printed`  as it begins: an object whose first key is one of `Shape.first_keys`, in either kind of quotes; a call as Python writes it of
-          a tool that may be called, perhaps awaited or printed; or a list of such things;
+`braces`  `{...}` with strings between two `BlockSyntax.quote`: by depth, outside strings;
+`printed`  as it begins: an object whose first key is one of `BlockSyntax.first_keys`, in either kind of quotes; a call
+          as Python writes it of a tool that may be called, perhaps awaited or printed; or a list of such things;
 `end`     with the answer: beside this one other branches may stand.
 """
 
@@ -83,14 +84,15 @@ ValueKind = Literal["text", "json", "unsure"]
 """What a value in tags is, as far as its beginning and its type tell."""
 
 Field = Literal["", "name", "id", "key", "value", "arguments", "call", "calls", "said"]
-"""What a field is for whoever assembles the call: nothing (it is passed over), a name, an id, an argument's key or value, all
-arguments, a whole call, several calls; or `said`: no part of a call, text if the block holds none."""
+"""What a field is for whoever assembles the call: nothing (it is passed over), a name, an id, an argument's key or
+value, all arguments, a whole call, several calls; or `said`: no part of a call, text if the block holds none."""
 
 END: Final = -1
 """The block ends here."""
 
 WORD_BYTES: Final = 256
-"""Bound of a field that is a `word`: names are short, and prose behind a mere mention must not be held back for long."""
+"""Bound of a field that is a `word`: names are short, and prose behind a mere mention must not be held back for
+long."""
 
 LITERAL_BYTES: Final = 256
 """Bound of a literal."""
@@ -98,10 +100,10 @@ LITERAL_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One way in which a block may go on: a literal, then a field, then the place of index `then` in the body.
+    """One way in which a block may go on: a literal, then a field, then the node of index `then` in the body.
 
-    Without a literal: what begins with the bracket of `read`; a read without one (`nothing`, `name`, `word`, `text`, `call`) is
-    taken where no other branch fits, a `text` with the whitespace before it.
+    Without a literal: what begins with the bracket of `read`; a read without one (`nothing`, `name`, `word`, `text`,
+    `call`) is taken where no other branch fits, a `text` with the whitespace before it.
     """
 
     literal: str = ""
@@ -112,43 +114,44 @@ class Branch:
     """The block ends in front of the literal, which is read again as what it is outside of blocks."""
 
 
-Place = tuple[Branch, ...]
-"""What may come between two fields, whitespace before it. A place behind a `name`, `word` or `text` has only branches that begin with
-a literal or a bracket. A place without branches is the end of the answer."""
+Node = tuple[Branch, ...]
+"""What may come between two fields, whitespace before it. A node behind a `name`, `word` or `text` has only branches
+that begin with a literal or a bracket. A node without branches is the end of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared, and looked up, as the very same object
-class Shape:
-    """One way in which a block of calls is written: an opener, and places and fields up to `END`.
+class BlockSyntax:
+    """One way in which a block of calls is written: an opener, and nodes and fields up to `END`.
 
-    `opener` and `closer` are literal text. An empty `opener` (with `anchor` `answer`, untaught also `margin`) means that the body itself
-    begins the block: with a literal, a bracket or a `name`. `body` are its places, the first one right behind the opener; none means one
-    JSON object or several, then the closer; if that is empty one, and the end of the answer. `closer` is also what ends a body that is broken;
-    without one such a block is text. Where only closers are missing behind a field with content, the opener of another block ends
-    this one.
-    A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this one.
-    `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after a
-    block); `margin`, the same, indentation aside; `answer`, only before any other visible text; `after`, only after a block, with
-    nothing but whitespace between.
-    `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same for
-    the first object of an array. `fence`: a Markdown fence may stand around the first field.
+    `opener` and `closer` are literal text. An empty `opener` (with `anchor` `answer`, untaught also `margin`) means
+    that the body itself begins the block: with a literal, a bracket or a `name`. `body` are its nodes, the first one
+    right behind the opener; none means one JSON object or several, then the closer; if that is empty one, and the end
+    of the answer. `closer` is also what ends a body that is broken; without one such a block is text. Where only
+    closers are missing behind a field with content, the opener of another block ends this one.
+    A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this
+    one. `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after
+    a block); `margin`, the same, indentation aside; `answer`, only before any other visible text; `after`, only after a
+    block, with nothing but whitespace between.
+    `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same
+    for the first object of an array. `fence`: a Markdown fence may stand around the first field.
 
-    The rest is for whoever assembles calls. `arguments` is the form of the arguments that is taught: JSON itself, or a string
-    that holds its text (both are read, C2). `names` and `parameters` are the keys of a call's object under which its name
-    and its arguments stand; no `names`: its only key is its name. `quote` stands around strings in `braces`. `framed`: one newline
-    on either side of a value is no part of it; and a value that begins with one ends without one, or without its closer, only if
-    what follows is as the template writes it: tags up to one that `>` and a newline end, or up to the end of the answer or another
-    block. `entities`: names and keys are written with `&quot;`, `&lt;` and `&amp;`. `prefix` stands before every tag of arguments
-    that are elements with names of their own, which may hold each other. `family` tells the formats apart where several are looked
-    for at once. `untaught`: nobody asked the model for this form, so that a block in it is a call only if it passes the judge's test
-    (R23.1), and stands neither in inline code nor in a fence; else it is ordinary text. What can be read as taught is; and an untaught
-    shape that cannot be told from a taught one is left out.
+    The rest is for whoever assembles calls. `arguments` is the form of the arguments that is taught: JSON itself, or a
+    string that holds its text (both are read, C2). `names` and `parameters` are the keys of a call's object under which
+    its name and its arguments stand; no `names`: its only key is its name. `quote` stands around strings in `braces`.
+    `framed`: one newline on either side of a value is no part of it; and a value that begins with one ends without one,
+    or without its closer, only if what follows is as the template writes it: tags up to one that `>` and a newline end,
+    or up to the end of the answer or another block. `entities`: names and keys are written with `&quot;`, `&lt;` and
+    `&amp;`. `prefix` stands before every tag of arguments that are elements with names of their own, which may hold
+    each other. `family` tells the formats apart where several are looked for at once. `untaught`: nobody asked the
+    model for this form, so that a block in it is a call only if it passes the judge's test (R23.1), and stands neither
+    in inline code nor in a fence; else it is ordinary text. What can be read as taught is; and an untaught syntax that
+    cannot be told from a taught one is left out.
     """
 
     opener: str
     closer: str = ""
     anchor: Anchor = "anywhere"
-    body: tuple[Place, ...] = ()
+    body: tuple[Node, ...] = ()
     first_keys: tuple[str, ...] = ()
     fence: bool = False
     ends_section: bool = False
@@ -163,7 +166,7 @@ class Shape:
     untaught: bool = False
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def nodes(self) -> tuple[Node, ...]:
         """`body`, spelled out."""
         if self.body:
             return self.body
@@ -172,23 +175,24 @@ class Shape:
 
     @property
     def whole(self) -> Field | None:
-        """The field that takes all of a body, if that is what the shape says."""
-        if any(branch.literal and branch.read != "nothing" for branch in self.places[0]):
+        """The field that takes all of a body, if that is what the syntax says."""
+        if any(branch.literal and branch.read != "nothing" for branch in self.nodes[0]):
             return None
-        fields = {branch.field for place in self.places for branch in place if branch.read != "nothing"}
+        fields = {branch.field for node in self.nodes for branch in node if branch.read != "nothing"}
         return next(iter(fields)) if fields <= {"call", "calls"} and len(fields) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared, and cached, as the very same object
 class Grammar:
-    """What call blocks look like: one shape, or several that may occur side by side (tried in this order).
+    """What call blocks look like: one syntax, or several that may occur side by side (tried in this order).
 
-    Shapes with the same opener are told apart by what comes behind it. `reasoning` are the tags around reasoning that models
-    of this format write. `families`: after a block with calls that is of one of them its grammar counts. `exclusive`: after one that is of none of them
-    only shapes of its own family count. `calls_in_reasoning`: these models call from inside reasoning as well.
+    Syntaxes with the same opener are told apart by what comes behind it. `reasoning` are the tags around reasoning that
+    models of this format write. `families`: after a block with calls that is of one of them its grammar counts.
+    `exclusive`: after one that is of none of them only syntaxes of its own family count. `calls_in_reasoning`: these
+    models call from inside reasoning as well.
     """
 
-    shapes: tuple[Shape, ...]
+    syntaxes: tuple[BlockSyntax, ...]
     reasoning: tuple[tuple[str, str], ...] = ()
     exclusive: bool = False
     families: Mapping[str, Grammar] | None = None
@@ -196,16 +200,16 @@ class Grammar:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Every literal that a scanner would take for markup in an answer that copies data, without repeats: what opens or closes a
-        block, ends a string in one, or stands around reasoning, that of `families` included. Prompt text escapes them in data (R5.6).
-        A closer without a letter (a Markdown fence) is none: where it closes something, what stands before it decides. An opener without
-        one that counts at the beginning of a line is one there."""
+        """Every literal that a scanner would take for markup in an answer that copies data, without repeats: what opens
+        or closes a block, ends a string in one, or stands around reasoning, that of `families` included. Prompt text
+        escapes them in data (R5.6). A closer without a letter (a Markdown fence) is none: where it closes something,
+        what stands before it decides. An opener without one that counts at the beginning of a line is one there."""
         literals: list[str] = []
         for grammar in self._all:
             literals += (text for tags in grammar.reasoning for text in tags)
-            for shape in grammar.shapes:
-                literals += (shape.opener, *_worded(shape.closer))
-        lines = {shape.opener for grammar in self._all for shape in grammar.shapes if shape.anchor == "line"}
+            for syntax in grammar.syntaxes:
+                literals += (syntax.opener, *_worded(syntax.closer))
+        lines = {syntax.opener for grammar in self._all for syntax in grammar.syntaxes if syntax.anchor == "line"}
         return tuple(
             f"\n{text}" if text in lines and not _worded(text) else text
             for text in _stripped((*literals, *self.value_ends))
@@ -213,19 +217,19 @@ class Grammar:
 
     @property
     def value_ends(self) -> tuple[str, ...]:
-        """What a string that stands in a block as it is must not hold: `Shape.quote`, the literals with which a `text` ends, those that
-        may follow these, and those that may stand in place of the value."""
+        """What a string that stands in a block as it is must not hold: `BlockSyntax.quote`, the literals with which a
+        `text` ends, those that may follow these, and those that may stand in place of the value."""
         ends: list[str] = []
-        for shape in (shape for grammar in self._all for shape in grammar.shapes):
-            ends.append(shape.quote)
-            for place in shape.places:
-                for branch in (branch for branch in place if branch.read == "text"):
-                    for end in shape.places[branch.then]:
+        for syntax in (syntax for grammar in self._all for syntax in grammar.syntaxes):
+            ends.append(syntax.quote)
+            for node in syntax.nodes:
+                for branch in (branch for branch in node if branch.read == "text"):
+                    for end in syntax.nodes[branch.then]:
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:
-                            ends += (text for behind in shape.places[end.then] for text in _worded(behind.literal))
+                            ends += (text for behind in syntax.nodes[end.then] for text in _worded(behind.literal))
                     if branch.field == "value" and not branch.literal:
-                        ends += (other.literal for other in place)
+                        ends += (other.literal for other in node)
         return _stripped(ends)
 
     @property
@@ -249,16 +253,16 @@ def only(grammar: Grammar, family: str) -> Grammar:
         return grammar.families[family]
     if not grammar.exclusive:
         return grammar
-    return replace(grammar, shapes=tuple(shape for shape in grammar.shapes if shape.family == family))
+    return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.family == family))
 
 
 @lru_cache(maxsize=64)
 def without_calls(grammar: Grammar) -> Grammar:
     """What is looked for where nothing can be called: reasoning and framing."""
     frames = (
-        shape for shape in grammar.shapes if all(b.field in ("", "said") for place in shape.places for b in place)
+        syntax for syntax in grammar.syntaxes if all(b.field in ("", "said") for node in syntax.nodes for b in node)
     )
-    return replace(grammar, shapes=tuple(frames))
+    return replace(grammar, syntaxes=tuple(frames))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +280,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that ended, for the judge. `body` is the text between opener and closer, `pieces` its fields with their texts in
-    order; those of a broken body reach as far as it was understood, the last one to the closer. `closed` is False if the answer
-    ended, or another block began, where only closers were missing (R6.8, option `unclosed`). `broken`: it is not what its shape says. `opened` is the
-    call that was opened while the block came (R6.13), its first one: a call behind which another one was opened is a block of its own, and so is
-    what is left in the end."""
+    """A block that ended, for the judge. `body` is the text between opener and closer, `pieces` its fields with their
+    texts in order; those of a broken body reach as far as it was understood, the last one to the closer. `closed` is
+    False if the answer ended, or another block began, where only closers were missing (R6.8, option `unclosed`).
+    `broken`: it is not what its syntax says. `opened` is the call that was opened while the block came (R6.13), its
+    first one: a call behind which another one was opened is a block of its own, and so is what is left in the end."""
 
-    shape: Shape
+    syntax: BlockSyntax
     body: str
     pieces: tuple[tuple[Field, str], ...]
     closed: bool = True
@@ -323,23 +327,25 @@ class Judge(Protocol):
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """The names that may be called, for shapes that begin with one; none if any may."""
+        """The names that may be called, for syntaxes that begin with one; none if any may."""
 
-    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
-        """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and its
-        arguments begin. If so the call, without arguments; it will be judged as `opened`."""
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+        """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and
+        its arguments begin. If so the call, without arguments; it will be judged as `opened`."""
 
-    def argument(self, shape: Shape, opened: Found, key: str, value: str) -> str:
-        """A member of an opened call's arguments as it will stand in their JSON text, from the pieces `key` and `value`."""
+    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
+        """A member of an opened call's arguments as it will stand in their JSON text, from the pieces `key` and
+        `value`."""
 
-    def value_kind(self, shape: Shape, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
-        """The key of a member of an opened call's arguments as it will stand in their JSON text, colon included, and what the
-        value is that begins like this: `text`, a string that holds the piece as it is; `json`, if it is any; `unsure`, seen later."""
+    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+        """The key of a member of an opened call's arguments as it will stand in their JSON text, colon included, and
+        what the value is that begins like this: `text`, a string that holds the piece as it is; `json`, if it is any;
+        `unsure`, seen later."""
 
     def withdrawn(self, opened: Found) -> GatewayError:
         """The error for a call that was opened and did not become what was given out of it."""
 
-    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
         """Judge a block that has no end. `why`: the answer ended (`end`), the backend stopped for length (`truncated`:
         never a call, C18), or the block is larger than `limits.block_bytes` (`oversize`, R6.9)."""
 

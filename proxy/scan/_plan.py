@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, Branch, Field, Grammar, Place, Read, Shape
+from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, BlockSyntax, Branch, Field, Grammar, Node, Read
 
 NOTHING: Final = 0
 WORD: Final = 1
@@ -47,27 +47,28 @@ _WRAPPERS: Final = (b"", b"await ", b"print(", b"print(await ")
 SURE: Final = 0
 LIKELY: Final = 1
 UNLIKELY: Final = 2
-"""Whether a value ends where something stands that may end it: surely; if what follows is what may follow; or, since the template
-writes its end in another way, only if all that follows is as the template writes it."""
+"""Whether a value ends where something stands that may end it: surely; if what follows is what may follow; or, since
+the template writes its end in another way, only if all that follows is as the template writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of `shape`."""
+    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of
+    `syntax`."""
 
     literal: bytes
     taken: int
     read: int
     field: Field
     then: int
-    shape: Shape
+    syntax: BlockSyntax
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A `Place`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer may come. `free`: the block
-    may end here whatever comes. `final`: only a closer is missing, unless another call comes. `more`: one argument more may come. `next`: what begins another
-    block, if that may end this one."""
+    """A `Node`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer may come.
+    `free`: the block may end here whatever comes. `final`: only a closer is missing, unless another call comes. `more`:
+    one argument more may come. `next`: what begins another block, if that may end this one."""
 
     steps: tuple[Step, ...]
     otherwise: Step | None
@@ -80,27 +81,27 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """A literal that opens a block. `shapes` are those that it may open, all of them `untaught` or none. `inner`: it stands in a
-    section or ends one, so that whitespace between the last block and it is inside that section."""
+    """A literal that opens a block. `syntaxes` are those that it may open, all of them `untaught` or none. `inner`: it
+    stands in a section or ends one, so that whitespace between the last block and it is inside that section."""
 
     literal: bytes
     anchor: Anchor
-    shapes: tuple[Shape, ...]
+    syntaxes: tuple[BlockSyntax, ...]
     first: Stop
 
     @property
     def untaught(self) -> bool:
-        return self.shapes[0].untaught
+        return self.syntaxes[0].untaught
 
     @property
     def inner(self) -> bool:
-        return self.anchor == "after" or any(shape.ends_section for shape in self.shapes)
+        return self.anchor == "after" or any(syntax.ends_section for syntax in self.syntaxes)
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A literal to look for. `opens` a block, or the reasoning that ends with the tag of index `reasoning`; neither: ends it. The
-    block of an opener that is empty begins with the literal."""
+    """A literal to look for. `opens` a block, or the reasoning that ends with the tag of index `reasoning`; neither:
+    ends it. The block of an opener that is empty begins with the literal."""
 
     literal: bytes
     anchor: Anchor = "anywhere"
@@ -114,19 +115,20 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried, `inside` those of
-    reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener, and `begins` the bytes with which
-    that may begin; `printed` the same, untaught, tried behind all markers. `stops` are the places of each shape, and behind them one
-    where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of an untaught shape; `firsts` the bytes with which markers begin, `longest` the length of the
-    longest opener. `quotes`: there are untaught shapes, so that it matters what stands in inline code and fences. `native` is for the
-    compiled scanner, which keeps its own form of the plan there."""
+    """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried,
+    `inside` those of reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener,
+    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `stops`
+    are the nodes of each syntax, and behind them one where nothing but another block may follow, or nothing; `begun`
+    are the openers that end a short field of an untaught syntax; `firsts` the bytes with which markers begin, `longest`
+    the length of the longest opener. `quotes`: there are untaught syntaxes, so that it matters what stands in inline
+    code and fences. `native` is for the compiled scanner, which keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
     answer: Opener | None
     begins: bytes
     printed: Opener | None
-    stops: dict[Shape, tuple[Stop, ...]]
+    stops: dict[BlockSyntax, tuple[Stop, ...]]
     begun: tuple[bytes, ...]
     firsts: bytes
     longest: int
@@ -136,16 +138,17 @@ class Plan:
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer
 def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> Plan:
-    """How to read `grammar`, with these pairs of tags around reasoning. Untaught shapes that would get in the way of others are left out.
+    """How to read `grammar`, with these pairs of tags around reasoning. Untaught syntaxes that would get in the way of
+    others are left out.
 
-    Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside another
-    one (but for its end), an opener inside its own closer where both are looked for, or two branches of which one begins like
-    the other.
+    Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside
+    another one (but for its end), an opener inside its own closer where both are looked for, or two branches of which
+    one begins like the other.
     """
-    taught = [shape for shape in grammar.shapes if not shape.untaught]
-    untaught = [shape for shape in grammar.shapes if shape.untaught]
+    taught = [syntax for syntax in grammar.syntaxes if not syntax.untaught]
+    untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught]
     begins = _begun(taught)
-    stops = {shape: _stops(shape, begins) for shape in taught}
+    stops = {syntax: _stops(syntax, begins) for syntax in taught}
     openers = _openers(taught, stops)
     marks = tuple(Marker(opener.literal, opener.anchor, opener) for opener in openers if opener.literal)
     if not all(opener and closer for opener, closer in reasoning):
@@ -154,9 +157,9 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     text = (*tags, *marks)
     inside = tuple((Marker(closer.encode()), *(marks if scan_calls else ())) for _, closer in reasoning)
     held = [
-        (shape.opener.encode(), shape.closer.encode())
-        for shape in taught
-        if shape.opener and shape.closer and not shape.first_keys
+        (syntax.opener.encode(), syntax.closer.encode())
+        for syntax in taught
+        if syntax.opener and syntax.closer and not syntax.first_keys
     ]
     for literals in (*({marker.literal for marker in markers} for markers in (text, *inside)), *map(set, held)):
         for one in literals:
@@ -167,7 +170,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         raise ValueError("two markers are the same")
     apart = _apart(untaught, [marker.literal.decode() for marker in text])
     begun = tuple(dict.fromkeys((*begins, *_begun(apart))))
-    stops |= {shape: _stops(shape, begun) for shape in apart}
+    stops |= {syntax: _stops(syntax, begun) for syntax in apart}
     further = _openers(apart, stops)
     lines = tuple(
         Marker(step.literal, opener.anchor, opener)
@@ -195,21 +198,21 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     )
 
 
-def _begun(shapes: Sequence[Shape]) -> tuple[str, ...]:
+def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[str, ...]:
     """The openers that end a block of which only closers are missing."""
-    return tuple(dict.fromkeys(shape.opener for shape in shapes if shape.opener and shape.anchor != "line"))
+    return tuple(dict.fromkeys(syntax.opener for syntax in syntaxes if syntax.opener and syntax.anchor != "line"))
 
 
-def _openers(shapes: Sequence[Shape], stops: Mapping[Shape, tuple[Stop, ...]]) -> list[Opener]:
-    by_opener: dict[tuple[str, Anchor], list[Shape]] = {}
-    for shape in shapes:
-        if not shape.opener and shape.anchor != "answer" and not (shape.untaught and shape.anchor == "margin"):
-            raise ValueError("a shape without an opener needs anchor='answer'")
-        if shape.opener and shape.anchor == "answer":
-            raise ValueError("anchor='answer' is for shapes without an opener")
-        by_opener.setdefault((shape.opener, shape.anchor), []).append(shape)
+def _openers(syntaxes: Sequence[BlockSyntax], stops: Mapping[BlockSyntax, tuple[Stop, ...]]) -> list[Opener]:
+    by_opener: dict[tuple[str, Anchor], list[BlockSyntax]] = {}
+    for syntax in syntaxes:
+        if not syntax.opener and syntax.anchor != "answer" and not (syntax.untaught and syntax.anchor == "margin"):
+            raise ValueError("a syntax without an opener needs anchor='answer'")
+        if syntax.opener and syntax.anchor == "answer":
+            raise ValueError("anchor='answer' is for syntaxes without an opener")
+        by_opener.setdefault((syntax.opener, syntax.anchor), []).append(syntax)
     return [
-        Opener(opener.encode(), anchor, tuple(found), _merged([stops[shape][0] for shape in found]))
+        Opener(opener.encode(), anchor, tuple(found), _merged([stops[syntax][0] for syntax in found]))
         for (opener, anchor), found in by_opener.items()
     ]
 
@@ -218,75 +221,75 @@ def _of_answers(openers: Sequence[Opener]) -> Opener | None:
     return next((opener for opener in openers if opener.anchor == "answer"), None)
 
 
-def _apart(untaught: Sequence[Shape], markers: Sequence[str]) -> list[Shape]:
-    """The untaught shapes that can be told from the `markers` of what is taught and of reasoning, and from each other. The first ones
-    stay. A marker may begin with an untaught one, and be the same."""
-    found: list[Shape] = []
+def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[BlockSyntax]:
+    """The untaught syntaxes that can be told from the `markers` of what is taught and of reasoning, and from each
+    other. The first ones stay. A marker may begin with an untaught one, and be the same."""
+    found: list[BlockSyntax] = []
     literals: dict[str, Anchor] = {}
     firsts: dict[tuple[str, Anchor], Stop] = {}
-    for shape in untaught:
-        opener = shape.opener
+    for syntax in untaught:
+        opener = syntax.opener
         if any(opener and (marker in opener[:-1] or opener in marker[1:-1]) for marker in markers):
             continue
         if opener and any(
-            anchor != shape.anchor if other == opener else (other in opener[:-1] or opener in other[:-1])
+            anchor != syntax.anchor if other == opener else (other in opener[:-1] or opener in other[:-1])
             for other, anchor in literals.items()
         ):
             continue
         if (
             opener
-            and shape.closer
-            and not shape.first_keys
-            and (opener in shape.closer[:-1] or shape.closer in opener[:-1])
+            and syntax.closer
+            and not syntax.first_keys
+            and (opener in syntax.closer[:-1] or syntax.closer in opener[:-1])
         ):
             continue
-        first = _stops(shape, ())[0]
+        first = _stops(syntax, ())[0]
         try:
-            firsts[opener, shape.anchor] = _merged([*filter(None, [firsts.get((opener, shape.anchor))]), first])
+            firsts[opener, syntax.anchor] = _merged([*filter(None, [firsts.get((opener, syntax.anchor))]), first])
         except ValueError:
             continue
         if opener:
-            literals[opener] = shape.anchor
-        found.append(shape)
+            literals[opener] = syntax.anchor
+        found.append(syntax)
     return found
 
 
 def _begins(stop: Stop) -> bytes:
-    """The bytes with which something may begin that a place takes."""
+    """The bytes with which something may begin that a node takes."""
     named = stop.otherwise is not None and stop.otherwise.read == NAME
     return bytes(dict.fromkeys([*(step.literal[0] for step in stop.steps), *(NAMED if named else b"")]))
 
 
-def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
-    """The places of a shape; a bracket behind a literal gets a place of its own, since whitespace may stand between."""
-    places = list(shape.places)
-    closing, over = _closing(shape.places), _over(shape.places)
+def _stops(syntax: BlockSyntax, begins: Sequence[str]) -> tuple[Stop, ...]:
+    """The nodes of a syntax; a bracket behind a literal gets a node of its own, since whitespace may stand between."""
+    nodes = list(syntax.nodes)
+    closing, over = _closing(syntax.nodes), _over(syntax.nodes)
     stops: list[Stop] = []
-    for index, place in enumerate(places):  # grows while it is gone through
+    for index, node in enumerate(nodes):  # grows while it is gone through
         steps: list[Step] = []
         otherwise: Step | None = None
-        for branch in place:
+        for branch in node:
             if branch.read == "end":
                 continue
             read, bracket = _READS[branch.read]
             if branch.literal and bracket:
-                places.append((Branch(read=branch.read, field=branch.field, then=branch.then),))
-                steps.append(_step(branch.literal, len(branch.literal.encode()), NOTHING, "", len(places) - 1, shape))
+                nodes.append((Branch(read=branch.read, field=branch.field, then=branch.then),))
+                steps.append(_step(branch.literal, len(branch.literal.encode()), NOTHING, "", len(nodes) - 1, syntax))
             elif branch.literal:
                 taken = 0 if branch.ahead else len(branch.literal.encode())
-                steps.append(_step(branch.literal, taken, read, branch.field, branch.then, shape))
+                steps.append(_step(branch.literal, taken, read, branch.field, branch.then, syntax))
             elif bracket:
-                steps.append(_step(bracket, 0, read, branch.field, branch.then, shape))
+                steps.append(_step(bracket, 0, read, branch.field, branch.then, syntax))
             else:
-                otherwise = _step("", 0, read, branch.field, branch.then, shape)
+                otherwise = _step("", 0, read, branch.field, branch.then, syntax)
             if branch.ahead and (branch.read != "nothing" or branch.then != END):
-                raise ValueError(f"{branch.literal!r} is only looked at, so nothing can follow in {shape.opener!r}")
+                raise ValueError(f"{branch.literal!r} is only looked at, so nothing can follow in {syntax.opener!r}")
             if read in (NAME, WORD, PROSE) and (
-                branch.then == END or not all(b.literal or _READS[b.read][1] for b in shape.places[branch.then])
+                branch.then == END or not all(b.literal or _READS[b.read][1] for b in syntax.nodes[branch.then])
             ):
-                raise ValueError(f"nothing says where the {branch.read} of {shape.opener!r} ends")
-        stop = _merged([_stop(steps, otherwise, ends=any(branch.read == "end" for branch in place))])
-        stop = replace(stop, final=otherwise is None and _is_over(place, over))
+                raise ValueError(f"nothing says where the {branch.read} of {syntax.opener!r} ends")
+        stop = _merged([_stop(steps, otherwise, ends=any(branch.read == "end" for branch in node))])
+        stop = replace(stop, final=otherwise is None and _is_over(node, over))
         if index in closing:
             literals = [step.literal.decode() for step in steps]
             apart = [
@@ -299,38 +302,38 @@ def _stops(shape: Shape, begins: Sequence[str]) -> tuple[Stop, ...]:
     return (*stops, Stop((), None, ends=True, free=False, final=False, more=False, next=tuple(map(str.encode, begins))))
 
 
-def _closing(places: Sequence[Place]) -> set[int]:
-    """The places where a block may end without a further field."""
-    return _grown(places, lambda place, found: any(b.read == "nothing" and b.then in (END, *found) for b in place))
+def _closing(nodes: Sequence[Node]) -> set[int]:
+    """The nodes where a block may end without a further field."""
+    return _grown(nodes, lambda node, found: any(b.read == "nothing" and b.then in (END, *found) for b in node))
 
 
-def _over(places: Sequence[Place]) -> set[int]:
-    """The places where nothing is left to come but closers, unless it is another call."""
-    return _grown(places, _is_over)
+def _over(nodes: Sequence[Node]) -> set[int]:
+    """The nodes where nothing is left to come but closers, unless it is another call."""
+    return _grown(nodes, _is_over)
 
 
-def _is_over(place: Place, over: Collection[int]) -> bool:
+def _is_over(node: Node, over: Collection[int]) -> bool:
     return all(
         branch.then in (END, *over) if branch.read == "nothing" else branch.field in ("call", "calls")
-        for branch in place
+        for branch in node
         if branch.read != "end"
     )
 
 
-def _grown(places: Sequence[Place], belongs: Callable[[Place, Collection[int]], bool]) -> set[int]:
-    """The least set of places that holds all that belong to it."""
+def _grown(nodes: Sequence[Node], belongs: Callable[[Node, Collection[int]], bool]) -> set[int]:
+    """The least set of nodes that holds all that belong to it."""
     found: set[int] = set()
     before = -1
     while before < len(found):
         before = len(found)
-        found.update(index for index, place in enumerate(places) if belongs(place, found))
+        found.update(index for index, node in enumerate(nodes) if belongs(node, found))
     return found
 
 
-def _step(literal: str, taken: int, read: int, field: Field, then: int, shape: Shape) -> Step:
+def _step(literal: str, taken: int, read: int, field: Field, then: int, syntax: BlockSyntax) -> Step:
     if len(literal.encode()) > LITERAL_BYTES:
         raise ValueError(f"a literal is longer than {LITERAL_BYTES} bytes: {literal[:40]!r}...")
-    return Step(literal.encode(), taken, read, field, then, shape)
+    return Step(literal.encode(), taken, read, field, then, syntax)
 
 
 def _stop(steps: Sequence[Step], otherwise: Step | None, *, ends: bool = False) -> Stop:
@@ -345,22 +348,22 @@ def _stop(steps: Sequence[Step], otherwise: Step | None, *, ends: bool = False) 
 
 
 def _merged(stops: Sequence[Stop]) -> Stop:
-    """All branches of several places. Raises `ValueError` if they cannot be told apart."""
+    """All branches of several nodes. Raises `ValueError` if they cannot be told apart."""
     steps = [step for stop in stops for step in stop.steps]
     for index, step in enumerate(steps):
-        if any(other.literal.startswith(step.literal) for place, other in enumerate(steps) if place != index):
-            raise ValueError(f"after {step.shape.opener!r}, {step.literal.decode()!r} may mean two things")
+        if any(other.literal.startswith(step.literal) for number, other in enumerate(steps) if number != index):
+            raise ValueError(f"after {step.syntax.opener!r}, {step.literal.decode()!r} may mean two things")
     others = [stop.otherwise for stop in stops if stop.otherwise is not None]
     if len(others) > 1:
-        raise ValueError(f"after {others[0].shape.opener!r} anything may mean two things")
+        raise ValueError(f"after {others[0].syntax.opener!r} anything may mean two things")
     return _stop(steps, others[0] if others else None, ends=any(stop.ends for stop in stops))
 
 
 @lru_cache(maxsize=256)  # a pure function, asked for each byte of a first key
-def heads(shape: Shape, names: tuple[str, ...]) -> frozenset[bytes]:
-    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside. Only what nobody taught may be
-    quoted as Python does it."""
-    quotes = (b'"', b"'") if shape.untaught else (b'"',)
-    keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in shape.first_keys for quote in quotes]
+def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> frozenset[bytes]:
+    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside. Only
+    what nobody taught may be quoted as Python does it."""
+    quotes = (b'"', b"'") if syntax.untaught else (b'"',)
+    keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in syntax.first_keys for quote in quotes]
     calls = [b"%b%b(" % (wrapper, name.encode("utf-8", "replace")) for name in names for wrapper in _WRAPPERS]
     return frozenset((*keys, *calls))

@@ -1,23 +1,23 @@
-"""Reading a block, in Python: which fields it has and where it ends. Part of the Python twin, see `_pyparse.py`. `_fastblock.pxi` is the same
-with C types.
+"""Reading a block, in Python: which fields it has and where it ends. Part of the Python twin, see `_pyparse.py`.
+`_fastblock.pxi` is the same with C types.
 
-How a block ends (R6.4): its body is followed character by character, through the places and fields of its shape. The closer
-counts only where the shape expects it, so that inside a string it is data. So it is inside a value in tags, if what follows it is
-none of what may follow: then the value goes on, from there, and nothing is read twice. Once the body cannot be what the shape
-says, the *first* literal closer after the opener ends the block, also one already passed; what follows it is read again as text.
-The same holds if the answer ends inside a JSON string. Where only closers are missing the opener of another block is as good as
-the end of the answer (R6.8).
+How a block ends (R6.4): its body is followed character by character, through the nodes and fields of its syntax. The
+closer counts only where the syntax expects it, so that inside a string it is data. So it is inside a value in tags, if
+what follows it is none of what may follow: then the value goes on, from there, and nothing is read twice. Once the body
+cannot be what the syntax says, the *first* literal closer after the opener ends the block, also one already passed;
+what follows it is read again as text. The same holds if the answer ends inside a JSON string. Where only closers are
+missing the opener of another block is as good as the end of the answer (R6.8).
 
-An opener is only a mention (R6.2) if no body follows: then it is text at once, and reading goes on right behind it. With
-a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the judge's) or
-up to the next opener or the end of the answer (then it is text).
+An opener is only a mention (R6.2) if no body follows: then it is text at once, and reading goes on right behind it.
+With a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the judge's)
+or up to the next opener or the end of the answer (then it is text).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, Judge, Shape, Why
+from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, Judge, Why
 from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, Step, Stop
 from ._pybuffer import Buffer
 from ._pyfields import AT_STEP, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
@@ -44,9 +44,10 @@ NONE: Final = 4
 class BlockReader:
     """Reads one block after another, and says what became of it.
 
-    `state` is one of `LEAD` to `HELD`. `outcome` is what became of the block, up to the position that was given; then all of it is in the
-    buffer. Of one that is `WHOLE` the body ends at offset `body_end`, `closed` and `broken` are those of the judge's `Block`, and
-    `pieces` its fields, with their offsets. `why` one is `UNFINISHED` is for the judge as well.
+    `state` is one of `LEAD` to `HELD`. `outcome` is what became of the block, up to the position that was given; then
+    all of it is in the buffer. Of one that is `WHOLE` the body ends at offset `body_end`, `closed` and `broken` are
+    those of the judge's `Block`, and `pieces` its fields, with their offsets. `why` one is `UNFINISHED` is for the
+    judge as well.
     """
 
     def __init__(self, buffer: Buffer, judge: Judge, plan: Plan, live: LiveCalls | None) -> None:
@@ -60,7 +61,7 @@ class BlockReader:
         self.state = LEAD
         self.opener = b""
         self.closer = b""
-        self.shape: Shape | None = None
+        self.syntax: BlockSyntax | None = None
         self.untaught = False
         self.inner = False
         self.pieces: list[Piece] = []
@@ -70,10 +71,10 @@ class BlockReader:
         self.broken = False
         self.why: Why = "end"
 
-        # `_stop`: the place that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at `_word_at`. `_then`: the place
-        # behind the last field. `_mark`: where the block may end, if `_may_end`. `_doubt`: whether the value before the place has ended;
-        # `_proving`: it has if this step's tag is as it should be. `_fence` may come, `_fenced` has come. `_beyond`: from where another opener
-        # ends a broken block.
+        # `_stop`: the node that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at
+        # `_word_at`. `_then`: the node behind the last field. `_mark`: where the block may end, if `_may_end`.
+        # `_doubt`: whether the value before the node has ended; `_proving`: it has if this step's tag is as it should
+        # be. `_fence` may come, `_fenced` has come. `_beyond`: from where another opener ends a broken block.
         self._stop = _NO_STOP
         self._gap = 0
         self._word = b""
@@ -96,13 +97,13 @@ class BlockReader:
         self.state = LEAD
         self.outcome = OPEN
         self.opener = opener.literal
-        self.shape = opener.shapes[0]
-        self.closer = self.shape.closer.encode()
+        self.syntax = opener.syntaxes[0]
+        self.closer = self.syntax.closer.encode()
         self.untaught = opener.untaught
         self.inner = opener.inner
         self.pieces.clear()
         self._buffer.start = at
-        self._fence = any(shape.fence for shape in opener.shapes)
+        self._fence = any(syntax.fence for syntax in opener.syntaxes)
         self._fenced = False
         self._may_end = False
         self._doubt = SURE
@@ -130,10 +131,10 @@ class BlockReader:
         """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
         end = len(self._buffer.data)
         fields = self._fields
-        assert self.shape is not None
+        assert self.syntax is not None
         stop = self._stop
         named = self.state == BODY and fields.named and not self.pieces  # no more than an opener
-        if self.state in (HELD, KEY) or ((self.state == LEAD or named) and (self.shape.first_keys or not truncated)):
+        if self.state in (HELD, KEY) or ((self.state == LEAD or named) and (self.syntax.first_keys or not truncated)):
             return self._none(end)
         resting = self.state == TAIL and self._proving is None
         if resting and not (truncated and self._doubt):
@@ -155,10 +156,10 @@ class BlockReader:
                 return self._given_up(at + len(self.closer))
         return self._unfinished(end, "end")
 
-    # --- places: what may come between fields -------------------------------------------------------------------------
+    # --- nodes: what may come between fields -------------------------------------------------------------------------
 
     def _go_to(self, stop: Stop, pos: int) -> int:
-        """To a place. A block that nothing can continue ends at once."""
+        """To a node. A block that nothing can continue ends at once."""
         self._stop = stop
         self._word = b""
         self._gap = self._buffer.offset(pos)
@@ -219,7 +220,7 @@ class BlockReader:
         return self._break(at) if self.pieces else self._mention(at)
 
     def _text_begins(self, step: Step, at: int) -> int:
-        """A text without a literal before it: it began with the place, whitespace included."""
+        """A text without a literal before it: it began with the node, whitespace included."""
         start = self._gap
         at = self._take(step, at)
         self._fields.reach_back(start, self._buffer.span(start, self._fields.start))
@@ -242,41 +243,42 @@ class BlockReader:
             if self._doubt == UNLIKELY:
                 return self._doubt_more(step, pos)
             self._be_sure()
-        self.shape = step.shape
-        self.closer = step.shape.closer.encode()
+        self.syntax = step.syntax
+        self.closer = step.syntax.closer.encode()
         pos += step.taken - len(step.literal)
         if step.read == NOTHING:
             if step.then == END:
                 return self._closed(pos, self._buffer.offset(pos) - step.taken)
             self.state = TAIL if self.pieces else LEAD
-            return self._go_to(self._places()[step.then], pos)
+            return self._go_to(self._nodes()[step.then], pos)
         self._may_end = False
         self._then = step.then
-        self._fields.begin(step, self._places()[step.then], self._buffer.offset(pos), not self.pieces)
+        self._fields.begin(step, self._nodes()[step.then], self._buffer.offset(pos), not self.pieces)
         self.state = KEY if self._fields.in_key else BODY
         return pos
 
-    def _places(self) -> tuple[Stop, ...]:
-        assert self.shape is not None
-        return self._plan.stops[self.shape]
+    def _nodes(self) -> tuple[Stop, ...]:
+        assert self.syntax is not None
+        return self._plan.stops[self.syntax]
 
     # --- values in tags: whether one has ended ------------------------------------------------------------------------
 
     def _doubt_of(self, step: Step, at: int) -> int:
-        """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one before the
-        closer too (`framed`); where the closer is left out, what ends the call is enough."""
-        assert self.shape is not None
+        """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one
+        before the closer too (`framed`); where the closer is left out, what ends the call is enough."""
+        assert self.syntax is not None
         start = self._fields.start
-        if not self.shape.framed or self._buffer.span(start, start + 1) != b"\n":
+        if not self.syntax.framed or self._buffer.span(start, start + 1) != b"\n":
             return LIKELY
         own = step.read == NOTHING if step.literal[0] == _NEWLINE else self._buffer.span(at - 1, at) == b"\n"
         return LIKELY if own else UNLIKELY
 
     def _doubt_more(self, step: Step, pos: int) -> int:
-        """Also what follows `step`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing more."""
+        """Also what follows `step`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing
+        more."""
         self.state = TAIL
         if step.read == NOTHING:
-            return self._go_to(self._places()[-1], pos)
+            return self._go_to(self._nodes()[-1], pos)
         self._proving = step
         self._word = b""
         return pos
@@ -311,8 +313,8 @@ class BlockReader:
                 self._fields.pass_value(b"", True)
 
     def _read_on(self, at: int) -> int:
-        """What was taken for the end of a value is part of it. The search goes on where something else followed than what may
-        follow, one character of whitespace before it included."""
+        """What was taken for the end of a value is part of it. The search goes on where something else followed than
+        what may follow, one character of whitespace before it included."""
         self._doubt = SURE
         self.state = BODY
         again = max(self._gap, self._word_at - 1)
@@ -334,7 +336,7 @@ class BlockReader:
             if self._then == END:
                 return self._closed(at, ended)
             self.state = TAIL
-            return self._go_to(self._places()[self._then], at)
+            return self._go_to(self._nodes()[self._then], at)
         if fields.found == AT_STEP:
             return self._field_ended(at)
         if fields.found == NO_KEY:
@@ -360,18 +362,19 @@ class BlockReader:
         if self._fields.field:
             self.pieces.append((self._fields.field, self._fields.start, upto))
 
-    # --- what is not as its shape says --------------------------------------------------------------------------------
+    # --- what is not as its syntax says
+    # --------------------------------------------------------------------------------
 
     def _mention(self, at: int) -> int:
         """No body follows the opener, as shows at `at`."""
-        assert self.shape is not None
-        if self.untaught or not self._judge.strict or self.shape.first_keys or not self.closer:
+        assert self.syntax is not None
+        if self.untaught or not self._judge.strict or self.syntax.first_keys or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
     def _break(self, at: int) -> int:
-        """The body is not what the shape says, as shows at `at`. Without a closer to come it is no block at all; nor is one that
-        was not taught, of which no more than the name is known."""
+        """The body is not what the syntax says, as shows at `at`. Without a closer to come it is no block at all; nor
+        is one that was not taught, of which no more than the name is known."""
         in_field = self.state == BODY
         named = self._fields.named if in_field else not self._has_content()
         if not self.closer or (self.untaught and named):
@@ -429,7 +432,7 @@ class BlockReader:
         return upto
 
     def _given_up(self, upto: int) -> int:
-        """A block that is not what its shape says ends with the closer at `upto`."""
+        """A block that is not what its syntax says ends with the closer at `upto`."""
         upto += self._buffer.gather()
         return self._whole(upto, upto - self._buffer.start - len(self.closer), broken=True)
 

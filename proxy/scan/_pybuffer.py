@@ -1,4 +1,5 @@
-"""The bytes that are being read, in Python: part of the Python twin, see `_pyparse.py`. `_fastbuffer.pxi` is the same with C types."""
+"""The bytes that are being read, in Python: part of the Python twin, see `_pyparse.py`. `_fastbuffer.pxi` is the same
+with C types."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from __future__ import annotations
 class Buffer:
     """The bytes of this delta, and before them what earlier deltas brought of the block that is open.
 
-    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at `start` in `data`. Positions
-    are in `data`, offsets count from the block's first byte. `steps`: so many bytes were looked at, by all who read here.
+    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at
+    `start` in `data`. Positions are in `data`, offsets count from the block's first byte. `steps`: so many bytes were
+    looked at, by all who read here.
     """
 
     __slots__ = ("_seen", "data", "raw", "start", "steps")
@@ -60,8 +62,8 @@ class Buffer:
         return bytes(self.raw[start:]) + self.data[self.start + max(0, start - size) : self.start + stop - size]
 
     def next_of(self, firsts: bytes, pos: int) -> int:
-        """Where the next of these bytes stands, or the end of `data`. Each byte remembers from where it was looked for, and where it was found;
-        a block that is none leads back before that."""
+        """Where the next of these bytes stands, or the end of `data`. Each byte remembers from where it was looked for,
+        and where it was found; a block that is none leads back before that."""
         size = len(self.data)
         nearest = size
         for first in firsts:

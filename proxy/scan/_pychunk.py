@@ -1,15 +1,16 @@
-"""Prose of Chat chunks, passed from a server's frames into a client's, in Python: the specification of the `ChunkGate` in
-`_fastchunk.pxi`.
+"""Prose of Chat chunks, passed from a server's frames into a client's, in Python: the specification of the `ChunkGate`
+in `_fastchunk.pxi`.
 
 Rules of this module:
 
-1. A frame passes only if it is known what reading and writing it would come to: it holds more text, or more reasoning, of answer
-   0 and says nothing else. Whoever is in doubt declines; a declined frame goes the long way, so declining costs time and is
-   never wrong.
-2. The text is unescaped and shown to the scanner. What the scanner lets pass is escaped as every writer here escapes text
-   (orjson); what it makes of the rest, a call for instance, are events, and somebody else writes those. Half a character is not
-   for this module.
-3. Each frame is read by a real tokenizer (depth, strings), or it is byte for byte the last frame that was, but for its text.
+1. A frame passes only if it is known what reading and writing it would come to: it holds more text, or more reasoning,
+   of answer 0 and says nothing else. Whoever is in doubt declines; a declined frame goes the long way, so declining
+   costs time and is never wrong.
+2. The text is unescaped and shown to the scanner. What the scanner lets pass is escaped as every writer here escapes
+   text (orjson); what it makes of the rest, a call for instance, are events, and somebody else writes those. Half a
+   character is not for this module.
+3. Each frame is read by a real tokenizer (depth, strings), or it is byte for byte the last frame that was, but for its
+   text.
 4. Frames that are declined go on alone first, then in larger and larger groups, until one passes again.
 """
 
@@ -35,9 +36,10 @@ _KEPT_BYTES: Final = 8 * 1024
 class ChunkGate:
     """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
 
-    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for them. `found`
-    takes the events, at least one, that the scanner made of a frame's text, and gives what the client gets for those. Both
-    may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than `frame_bytes` never passes.
+    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for
+    them. `found` takes the events, at least one, that the scanner made of a frame's text, and gives what the client
+    gets for those. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than
+    `frame_bytes` never passes.
     """
 
     def __init__(
@@ -75,9 +77,9 @@ class ChunkGate:
         *,
         reasoning: bool = False,
     ) -> None:
-        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped text and
-        `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written between `head`
-        and `middle`. No `head`: nothing passes at once."""
+        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped
+        text and `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written
+        between `head` and `middle`. No `head`: nothing passes at once."""
         self._open = True
         self._reasoning = reasoning
         self._scanner = scanner
@@ -96,8 +98,8 @@ class ChunkGate:
         self._scanner = None
 
     def take(self) -> tuple[int, str, str]:
-        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner may
-        keep text between the two."""
+        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner
+        may keep text between the two."""
         taken = self._frames, "".join(self._fed), "".join(self._given)
         self._passed = self._frames = self._kept = 0
         self._fed.clear()

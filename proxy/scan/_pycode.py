@@ -1,7 +1,7 @@
 """Following what is not JSON, character by character: part of the Python twin, see `_pyparse.py`.
 
-Like `_pyjson.py` these answer one question, where the thing ends. What it means, and whether it means anything, is said once it
-is whole (`proxy/scan/literals.py`).
+Like `_pyjson.py` these answer one question, where the thing ends. What it means, and whether it means anything, is said
+once it is whole (`proxy/scan/literals.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _QUOTED: Final = 23
 class CodeReader:
     """Follows a call, or a list of calls, as Python writes it; in the list there may be JSON instead.
 
-    Models often leave quotes inside strings as they are, so a quote ends its string only if a comma, colon or closing bracket
-    comes next, whitespace aside. Where a string is well-formed that changes nothing. `inside`: past the first callee's name,
-    or in the first object.
+    Models often leave quotes inside strings as they are, so a quote ends its string only if a comma, colon or closing
+    bracket comes next, whitespace aside. Where a string is well-formed that changes nothing. `inside`: past the first
+    callee's name, or in the first object.
     """
 
     __slots__ = ("escaped", "inside", "listed", "mode", "quote", "stack")

@@ -1,8 +1,9 @@
-"""Reading one field of a block, in Python: where it ends, or that it is none. Part of the Python twin, see `_pyparse.py`; JSON is followed
-in `_pyjson.py`, other syntax in `_pycode.py`. `_fastfields.pxi` is the same with C types.
+"""Reading one field of a block, in Python: where it ends, or that it is none. Part of the Python twin, see
+`_pyparse.py`; JSON is followed in `_pyjson.py`, other syntax in `_pycode.py`. `_fastfields.pxi` is the same with C
+types.
 
-Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through: whether a field
-parses in the end, and whether it can be repaired, is the judge's business.
+Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through:
+whether a field parses in the end, and whether it can be repaired, is the judge's business.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ AT_STEP: Final = 2
 NO_KEY: Final = 3
 NO_FIELD: Final = 4
 NO_CALL: Final = 5
-"""What became of a field: nothing yet; it ended by itself; it ended before a literal; its first key, what stands there, or the first
-callee's name says that it is none."""
+"""What became of a field: nothing yet; it ended by itself; it ended before a literal; its first key, what stands there,
+or the first callee's name says that it is none."""
 
 
 class FieldReader:
     """Reads one field after another.
 
-    `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first key is not known yet.
-    `found` is what became of it; `step` then begins at the position that `read` gave, and `text` is what came right before it, if `followed`:
-    `live` wants to know what comes.
+    `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first
+    key is not known yet. `found` is what became of it; `step` then begins at the position that `read` gave, and `text`
+    is what came right before it, if `followed`: `live` wants to know what comes.
     """
 
     def __init__(self, buffer: Buffer, judge: Judge, plan: Plan, live: LiveCalls | None) -> None:
@@ -70,14 +71,15 @@ class FieldReader:
         self._buffer = buffer
         self._judge = judge
 
-        # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of it holds.
+        # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of
+        # it holds.
         self._opener = b""
         self._untaught = False
         self._ways: tuple[bytes, ...] = ()
 
-        # The field. `_stop` is the place behind it, and ends it if it is text; `_firsts` begin the literals there. `_key` reads its beginning, up
-        # to the first key. `_overlap`: the end of what was read, as far as it may begin a literal. `_worded`: of a short field something was
-        # read; `_ended`: nothing but whitespace may follow.
+        # The field. `_stop` is the node behind it, and ends it if it is text; `_firsts` begin the literals there.
+        # `_key` reads its beginning, up to the first key. `_overlap`: the end of what was read, as far as it may begin
+        # a literal. `_worded`: of a short field something was read; `_ended`: nothing but whitespace may follow.
         self._stop: Stop | None = None
         self._firsts = b""
         self._key: FirstKey | None = None
@@ -100,32 +102,33 @@ class FieldReader:
             self.live.begin_block(pieces)
 
     def begin(self, step: Step, stop: Stop, at: int, first: bool) -> None:
-        """The field of `step` begins at offset `at`, the `first` one of the block if so; `stop` is the place behind it."""
+        """The field of `step` begins at offset `at`, the `first` one of the block if so; `stop` is the node behind
+        it."""
         self.kind = step.read
         self.field = step.field
         self.start = at
         self.in_key = False
         if step.read == JSON:
             self._json.begin()
-            if first and step.shape.first_keys:
+            if first and step.syntax.first_keys:
                 self._begin_key(step)
         elif step.read == PRINTED:
             self._begin_key(step)
         elif step.read == CODE:
             self._code.begin(bool(step.literal))
         elif step.read == BRACES:
-            self._braces.begin(step.shape.quote.encode())
+            self._braces.begin(step.syntax.quote.encode())
         else:
             self._stop = stop
             self._firsts = bytes({found.literal[0] for found in stop.steps})
             self._overlap = b""
             self._worded = self._ended = False
         if self.live is not None and not self._untaught:
-            self.followed = self.live.begin_field(step.shape, step.field, step.read, at)
+            self.followed = self.live.begin_field(step.syntax, step.field, step.read, at)
 
     def _begin_key(self, step: Step) -> None:
         self.in_key = True
-        self._key = FirstKey(step.shape, step.read, self._judge.callable_names if step.read == PRINTED else ())
+        self._key = FirstKey(step.syntax, step.read, self._judge.callable_names if step.read == PRINTED else ())
 
     def reach_back(self, start: int, overlap: bytes) -> None:
         """The field began before its literal, at `start`; between them stands `overlap`."""
@@ -262,8 +265,8 @@ class FieldReader:
         return self._find(AT_STEP, at)
 
     def _read_word(self, pos: int, end: int) -> int:
-        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is untaught, anyone's),
-        makes the block none."""
+        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is
+        untaught, anyone's), makes the block none."""
         window = self._overlap + self._buffer.data[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
         shift = pos - len(self._overlap)
         for at, byte in enumerate(window):

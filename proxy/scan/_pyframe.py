@@ -1,5 +1,6 @@
-"""Reading one frame of a Chat stream for its text, in Python: part of the Python twin, see `_pychunk.py`. `_fastframe.pxi` is the same with C
-types, and also does what orjson does for this one: it reads and writes the escapes of the text.
+"""Reading one frame of a Chat stream for its text, in Python: part of the Python twin, see `_pychunk.py`.
+`_fastframe.pxi` is the same with C types, and also does what orjson does for this one: it reads and writes the escapes
+of the text.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Rules of this module:
 
 1. Found is what the pieces of one kind of text hold together, cut anywhere. What was found stays found.
-2. Nothing is held back: with the piece that completes a part of a secret everything ends. What of it went out before is too
-   little to be worth anything (`proxy.backends.private`).
-3. Frames are read as the `ChunkGate` reads them: one that holds nothing but more text costs a comparison with the one before.
-   Whoever asked reads the others, and gives their text to `text`.
+2. Nothing is held back: with the piece that completes a part of a secret everything ends. What of it went out before is
+   too little to be worth anything (`proxy.backends.private`).
+3. Frames are read as the `ChunkGate` reads them: one that holds nothing but more text costs a comparison with the one
+   before. Whoever asked reads the others, and gives their text to `text`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SecretGuard:
         return self.found
 
     def frames(self, data: bytes, pos: int) -> int:
-        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is something else or in
-        which a part was found, else the end of `data`."""
+        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is
+        something else or in which a part was found, else the end of `data`."""
         while pos < len(data):
             end = data.find(b"\n\n", pos)
             if end < 0 or not self._take(data[pos:end]):

@@ -45,7 +45,8 @@ class ObjectReader:
         self.escaped = False
 
     def begin_after_first_key(self, listed: bool = False) -> None:
-        """The object's brace and its first key have been read already, and before them the bracket of an array if `listed`."""
+        """The object's brace and its first key have been read already, and before them the bracket of an array if
+        `listed`."""
         self.mode = _COLON
         self.depth = 1 + listed
         self.arrays = int(listed) << 1

@@ -1,5 +1,5 @@
-"""What goes out, in Python: events, and whitespace that waits because it may touch a block (R6.6). Part of the Python twin, see `_pyparse.py`.
-`_fastoutput.pxi` is the same with C types.
+"""What goes out, in Python: events, and whitespace that waits because it may touch a block (R6.6). Part of the Python
+twin, see `_pyparse.py`. `_fastoutput.pxi` is the same with C types.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .blocks import opening
 class Output:
     """The events of one answer. Knows neither markers nor blocks: it is told what is said, and where an edge is.
 
-    `events` are those of this delta. `prose` is where what is said belongs, `TEXT` or `REASONING`; `open` its block, or -1. `next_block` is the
-    number of the next one. `trims`: whitespace at edges goes. `fresh`: nothing but whitespace was visible yet. `after`: the last edge is
-    a block.
+    `events` are those of this delta. `prose` is where what is said belongs, `TEXT` or `REASONING`; `open` its block, or
+    -1. `next_block` is the number of the next one. `trims`: whitespace at edges goes. `fresh`: nothing but whitespace
+    was visible yet. `after`: the last edge is a block.
     """
 
     def __init__(self, trim_edges: bool, choice: int, first_block: int) -> None:
@@ -30,10 +30,10 @@ class Output:
         self._trim_edges = trim_edges
         self._said: list[str] = []
 
-        # Whitespace that waits is `_pending`. `_blank`: only whitespace since the last edge. `_touching`: that edge is a block or a
-        # tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait. `_spoken`: something was visible already.
-        # Of whitespace that was left out since then: `_left` what stood behind the last text, `_middle` between blocks, `_right` since
-        # the last edge.
+        # Whitespace that waits is `_pending`. `_blank`: only whitespace since the last edge. `_touching`: that edge is
+        # a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait.
+        # `_spoken`: something was visible already. Of whitespace that was left out since then: `_left` what stood
+        # behind the last text, `_middle` between blocks, `_right` since the last edge.
         self._pending = bytearray()
         self._blank = True
         self._touching = False
@@ -63,7 +63,8 @@ class Output:
         return not (self._blank or self._spilled or self.open < 0)
 
     def touches(self, more: int) -> bool:
-        """Whether a block would come right after a block, with nothing but whitespace between, of which `more` bytes were not said yet."""
+        """Whether a block would come right after a block, with nothing but whitespace between, of which `more` bytes
+        were not said yet."""
         near = self.trims or len(self._pending) + more <= self.limit  # more would not have waited
         return self.after and self._blank and near
 
@@ -106,8 +107,8 @@ class Output:
         return True
 
     def pass_on(self, text: str) -> str | None:
-        """What of `text` goes out at once where `flows`, whitespace before it included; None if not even that is certain. It is for the caller
-        to send it."""
+        """What of `text` goes out at once where `flows`, whitespace before it included; None if not even that is
+        certain. It is for the caller to send it."""
         said = text.rstrip(SPACE) if self.trims else text
         waits = text[len(said) :]
         if len(self._pending) + len(waits) > self.limit:
@@ -123,8 +124,8 @@ class Output:
         self.fresh = self.fresh and (self.prose != TEXT or not text.strip(SPACE))
 
     def _begin_text(self) -> None:
-        """Something else than whitespace comes, the first thing since the last edge. Between two texts one character of what
-        stood there stays; all of it where none is dropped."""
+        """Something else than whitespace comes, the first thing since the last edge. Between two texts one character of
+        what stood there stays; all of it where none is dropped."""
         self._blank = False
         if self.prose == TEXT:
             joint = _stays(self._left, self._right) or self._middle if self._trim_edges else self._left
@@ -210,7 +211,8 @@ class Output:
         self.close()
 
     def open_call(self, call: Found, source: str | None) -> int:
-        """A call begins; `source` is the text in which it was written, None if that is still coming. Gives its number."""
+        """A call begins; `source` is the text in which it was written, None if that is still coming. Gives its
+        number."""
         block = self._number()
         self.events.append(opening(block, call, self._choice, source))
         return block

@@ -5,21 +5,24 @@ Rules of this module:
 1. Bytes of UTF-8 inside, events out. No socket, no clock, no policy: what a block *is* decides the `Judge`.
 2. Splitting the input differently never changes the events after `normalise`. Whatever is decided depends on characters
    and on the end of the answer, never on the end of a delta.
-3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at most
-   three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a mention is
-   held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an untaught block that was none
-   no other one begins before the place where that was seen. The beginning of a literal that was none is looked at once more. (That cannot
-   repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind it looks into the same bytes, its
-   strings are where the first block's were not, and there a closer would have been a syntax error.)
+3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
+   most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
+   mention is held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
+   untaught block that was none no other one begins before the place where that was seen. The beginning of a literal
+   that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a
+   string. If a block that begins behind it looks into the same bytes, its strings are where the first block's were not,
+   and there a closer would have been a syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
    block (R6.6). A block is kept back up to `block_bytes`.
-5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in this list:
-   `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`); `Prose`, text outside blocks, said to the output
-   (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in
-   `_pyjson.py`, other syntax in `_pycode.py`) and the search in a broken one (`_pyclosers.py`). None of them calls back: each says what it
-   found, and what follows from that is said here.
+5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in
+   this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
+   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
+   where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
+   `_pycode.py`) and the search in a broken one (`_pyclosers.py`). None of them calls back: each says what it found, and
+   what follows from that is said here.
 
-Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that reads with.
+Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
+reads with.
 """
 
 from __future__ import annotations
@@ -57,14 +60,14 @@ __all__ = ["CallScanner", "SseFramer"]
 class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included, and
-    a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`: drop
-    whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a blank with
-    which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the next text (R6.6).
-    `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks, unchanged, and is left out if it is
-    only whitespace. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count. `choice` is put
-    into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are given out as they come, where the judge
-    lets their call through (R6.13).
+    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included,
+    and a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`:
+    drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a
+    blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the
+    next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks,
+    unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the first pair.
+    `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
+    `first_block`. `incremental`: arguments are given out as they come, where the judge lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -122,7 +125,7 @@ class CallScanner:
 
     @property
     def steps(self) -> int:
-        """Characters or bytes looked at so far: at most four times the input, seven where untaught shapes are looked
+        """Characters or bytes looked at so far: at most four times the input, seven where untaught syntaxes are looked
         for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
         return self._buffer.steps
 
@@ -153,8 +156,8 @@ class CallScanner:
         return out
 
     def pass_on(self, text: str) -> str | None:
-        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it takes
-        `feed` to tell. `text` is not empty and holds no surrogates."""
+        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it
+        takes `feed` to tell. `text` is not empty and holds no surrogates."""
         prose = self._prose
         if self._done or self._in_block or not self._output.flows or prose.held or self._decoder.half:
             return None
@@ -234,7 +237,8 @@ class CallScanner:
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
-        """If the block has ended, at `upto`, have it judged and do what the judge says. Gives the position from where to go on."""
+        """If the block has ended, at `upto`, have it judged and do what the judge says. Gives the position from where
+        to go on."""
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
@@ -256,16 +260,16 @@ class CallScanner:
     def _verdict(self, upto: int) -> Verdict:
         """What the judge says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
-        assert block.shape is not None
+        assert block.syntax is not None
         if block.outcome == FRAMING:
             return DROPPED
         raw = self._buffer.data[self._buffer.start : upto]
         start, end = len(block.opener), block.body_end
         if block.outcome != WHOLE:
-            return self._judge.unfinished(block.shape, raw[start:].decode(), block.why)
+            return self._judge.unfinished(block.syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return live.judged(block.shape, raw, start, end, block.closed, block.broken)
-        return self._judge.block(ended(block.shape, raw, start, end, block.pieces, block.closed, block.broken))
+            return live.judged(block.syntax, raw, start, end, block.closed, block.broken)
+        return self._judge.block(ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken))
 
     def _none(self, at: int) -> int:
         """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
@@ -315,8 +319,8 @@ class CallScanner:
 
     def _choose(self) -> None:
         """The model has shown which format it writes, which may say what counts from here on."""
-        assert self._block.shape is not None
-        chosen = only(self._grammar, self._block.shape.family)
+        assert self._block.syntax is not None
+        chosen = only(self._grammar, self._block.syntax.family)
         if chosen is not self._grammar:
             self._grammar = chosen
             self._read_as(plan(chosen, self._reasoning, self._scan_calls))

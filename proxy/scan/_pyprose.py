@@ -20,14 +20,16 @@ _BLANKS: Final = " \t"
 NONE: Final = 0
 ANSWER: Final = 1
 LITERAL: Final = 2
-"""What was taken for a block of what is taught and was none: nothing yet, what begins an answer, what begins with an opener."""
+"""What was taken for a block of what is taught and was none: nothing yet, what begins an answer, what begins with an
+opener."""
 
 
 class Prose:
     """Reads the text of one answer outside blocks: says it, and finds the markers in it.
 
-    `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where reading stopped. `held`
-    may be the beginning of a marker. For untaught shapes: `quiet` is up to where in the buffer none begins, since one was read there already.
+    `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where
+    reading stopped. `held` may be the beginning of a marker. For untaught syntaxes: `quiet` is up to where in the
+    buffer none begins, since one was read there already.
     """
 
     def __init__(self, buffer: Buffer, output: Output, plan: Plan, preopened: bool) -> None:
@@ -36,8 +38,9 @@ class Prose:
         self.opened: Opener | None = None
         self.held = b""
 
-        # `_tags`: the pair of tags that the text is inside of. `_line_start`: what is read begins a line; `_margin`: indentation aside.
-        # `_quoting` is what is quoted there, read up to `_quoted`, `_refused` what was tried here of what is taught.
+        # `_tags`: the pair of tags that the text is inside of. `_line_start`: what is read begins a line; `_margin`:
+        # indentation aside. `_quoting` is what is quoted there, read up to `_quoted`, `_refused` what was tried here of
+        # what is taught.
         self._tags = 0
         self._line_start = self._margin = True
         self._quoting = Quoting()
@@ -49,7 +52,8 @@ class Prose:
         output.begin(self.state)
 
     def read_as(self, plan: Plan) -> None:
-        """From here on look for this. What is looked for inside reasoning changes with the next tag, or with `enter_again`."""
+        """From here on look for this. What is looked for inside reasoning changes with the next tag, or with
+        `enter_again`."""
         self.plan = plan
         self._opens = plan.answer is not None or plan.printed is not None
         literals = [marker.literal for markers in (plan.text, *plan.inside) for marker in markers]
@@ -180,8 +184,8 @@ class Prose:
         return at
 
     def _marker_at(self, pos: int, at: int) -> tuple[Marker | None, bool]:
-        """The marker that stands at `at`, and whether one may, as far as the buffer goes. What stands between `pos` and there was not
-        said yet."""
+        """The marker that stands at `at`, and whether one may, as far as the buffer goes. What stands between `pos` and
+        there was not said yet."""
         buf = self._buffer.data
         refused = self._refused == LITERAL and at == pos
         for marker in self._markers:

@@ -1,10 +1,11 @@
-"""What is quoted in Markdown, in Python: the specification of `_fastquoting.pxi`. Part of the Python twin, see `_pyparse.py`.
+"""What is quoted in Markdown, in Python: the specification of `_fastquoting.pxi`. Part of the Python twin, see
+`_pyparse.py`.
 
 Rules of this module (after CommonMark, decided without looking ahead):
 
 1. A run of ticks opens inline code; the next run of the same length, or the end of the line, ends it.
-2. Three ticks or more at the start of a line, indentation aside, open a fence, if no other tick follows in that line. As many at the
-   start of a line close it, if no word follows.
+2. Three ticks or more at the start of a line, indentation aside, open a fence, if no other tick follows in that line.
+   As many at the start of a line close it, if no word follows.
 3. What comes is read once, whatever its pieces are.
 """
 
@@ -24,8 +25,8 @@ class Quoting:
     __slots__ = ("_fence", "_line", "_margin", "_run", "_span")
 
     def __init__(self) -> None:
-        # `_fence`, `_span`: ticks of what is open. `_line`: the fence was opened in this line. `_run`: ticks of the run that is read, which
-        # began at the start of a line if `_margin`.
+        # `_fence`, `_span`: ticks of what is open. `_line`: the fence was opened in this line. `_run`: ticks of the run
+        # that is read, which began at the start of a line if `_margin`.
         self._fence = 0
         self._span = 0
         self._line = False

@@ -1,4 +1,5 @@
-"""Searching a block that is not what its shape says for its end. Both scanners use this as it is: few blocks are broken."""
+"""Searching a block that is not what its syntax says for its end. Both scanners use this as it is: few blocks are
+broken."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class CloserSearch:
         self.found = NOTHING_YET
 
     def read(self, more: bytes, since: int | None) -> int:
-        """Search the next bytes, up to the end of what is `found`; gives how many those are. An opener that begins before `since`, counted
-        from the first of them, does not count; with None, none does."""
+        """Search the next bytes, up to the end of what is `found`; gives how many those are. An opener that begins
+        before `since`, counted from the first of them, does not count; with None, none does."""
         opener_end = -1 if since is None else self._end_of(self._opener, more, len(more), since)
         closer_end = self._end_of(self._closer, more, len(more) if opener_end < 0 else opener_end, -len(self._overlap))
         if closer_end >= 0:
@@ -44,7 +45,8 @@ class CloserSearch:
         return len(more)
 
     def _end_of(self, literal: bytes, more: bytes, end: int, since: int) -> int:
-        """The end of the first `literal` in `more`, up to `end`, that does not begin before `since`, or -1. It may begin in what came before."""
+        """The end of the first `literal` in `more`, up to `end`, that does not begin before `since`, or -1. It may
+        begin in what came before."""
         before = len(self._overlap)
         if before:
             seam = self._overlap + more[: min(end, len(literal) - 1)]

@@ -1,4 +1,5 @@
-"""Deltas as valid text: whole characters, whatever they were cut into. Both scanners use this as it is; most deltas never come here."""
+"""Deltas as valid text: whole characters, whatever they were cut into. Both scanners use this as it is; most deltas
+never come here."""
 
 from __future__ import annotations
 

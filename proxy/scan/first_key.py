@@ -1,28 +1,29 @@
-"""How a field begins that is a call only if its first key, or the name of its callee, says so. Both scanners use this as it is: it is about the
-first bytes of a field.
+"""How a field begins that is a call only if its first key, or the name of its callee, says so. Both scanners use this
+as it is: it is about the first bytes of a field.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import SPACE, Shape
+from ._grammar import SPACE, BlockSyntax
 from ._plan import CODE, JSON, NOTHING, PRINTED, heads
 
 _SPACE: Final = SPACE.encode()
 
 
 class FirstKey:
-    """Reads the beginning of an object, or of the first object of an array; of an untaught shape, what `printed` fields begin with too.
+    """Reads the beginning of an object, or of the first object of an array; of an untaught syntax, what `printed`
+    fields begin with too.
 
     Behind it, `kind` says how the field goes on. `listed`: it stands in a list. `begun` is what was read of a call.
     """
 
-    __slots__ = ("_key", "_names", "_shape", "begun", "kind", "listed")
+    __slots__ = ("_key", "_names", "_syntax", "begun", "kind", "listed")
 
-    def __init__(self, shape: Shape, kind: int, names: tuple[str, ...]) -> None:
+    def __init__(self, syntax: BlockSyntax, kind: int, names: tuple[str, ...]) -> None:
         """`names` are those that a `printed` call may have."""
-        self._shape = shape
+        self._syntax = syntax
         self._names = names if kind == PRINTED else ()
         self._key = b""
         self.begun = b""
@@ -36,10 +37,10 @@ class FirstKey:
         self._key += bytes((byte,))
         self.listed = self._key.startswith(b"[")
         key = self._key[self.listed :]
-        known = heads(self._shape, self._names)
+        known = heads(self._syntax, self._names)
         if key not in known:
             return None if any(head.startswith(key) for head in known) else False
-        if not self._shape.untaught or (key[:2] == b'{"' and not self.listed):
+        if not self._syntax.untaught or (key[:2] == b'{"' and not self.listed):
             self.kind = JSON
         else:
             self.kind = CODE

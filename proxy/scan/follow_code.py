@@ -1,12 +1,14 @@
-"""Calls in a model's own syntax while they come (R6.13): Python as models write it. Gemma's braces are in `follow_braces.py`.
+"""Calls in a model's own syntax while they come (R6.13): Python as models write it. Gemma's braces are in
+`follow_braces.py`.
 
 Rules of this module:
 
-1. What is given out is the beginning of what `literals.py` makes of the whole. Where that is not certain nothing more is given out:
-   the judge sees the whole in the end, and the scanner compares.
-2. A token is given out when it is whole, the text of a string while it comes; neither the outermost bracket, nor a comma before what
-   follows it. So what was given out is never JSON by itself.
-3. One pass; patterns match at their first attempt. Held back is at most one token, one escape, or a quote with the whitespace behind.
+1. What is given out is the beginning of what `literals.py` makes of the whole. Where that is not certain nothing more
+   is given out: the judge sees the whole in the end, and the scanner compares.
+2. A token is given out when it is whole, the text of a string while it comes; neither the outermost bracket, nor a
+   comma before what follows it. So what was given out is never JSON by itself.
+3. One pass; patterns match at their first attempt. Held back is at most one token, one escape, or a quote with the
+   whitespace behind.
 4. Both scanners use this as it is; JSON is followed in `follow_json.py`.
 """
 
@@ -40,7 +42,8 @@ _QUOTED: Final = 14
 
 
 class PythonFollower(Follower):
-    """`[f(a=1), g(b='x')]`, or `f(a=1)` where the first byte is no bracket. The list may hold objects, or nothing: JSON."""
+    """`[f(a=1), g(b='x')]`, or `f(a=1)` where the first byte is no bracket. The list may hold objects, or nothing:
+    JSON."""
 
     def __init__(self) -> None:
         super().__init__()

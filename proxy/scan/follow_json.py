@@ -1,4 +1,5 @@
-"""Calls in JSON while they come (R6.13): their names, and their arguments as `json_text.py` gives them out. See `live.py`."""
+"""Calls in JSON while they come (R6.13): their names, and their arguments as `json_text.py` gives them out. See
+`live.py`."""
 
 from __future__ import annotations
 
@@ -40,12 +41,13 @@ Passed = tuple[str, int]
 
 
 class CallFollower:
-    """Follows the JSON of calls: an object, an array of them, or an object that holds such an array as `tool_calls`; OpenAI's
-    `function` between a call and its name too. Takes out the arguments: an object as it was written, or without whitespace, a
-    string as the text that it holds.
+    """Follows the JSON of calls: an object, an array of them, or an object that holds such an array as `tool_calls`;
+    OpenAI's `function` between a call and its name too. Takes out the arguments: an object as it was written, or
+    without whitespace, a string as the text that it holds.
 
-    `is_json`: never, see `PythonFollower`. `begun`: name and first bytes of a call's arguments are known, it is for the scanner to open it. `name` is its name, `start` where
-    it begins, counted from the first byte, `passed` those before it that had no arguments to give out."""
+    `is_json`: never, see `PythonFollower`. `begun`: name and first bytes of a call's arguments are known, it is for the
+    scanner to open it. `name` is its name, `start` where it begins, counted from the first byte, `passed` those before
+    it that had no arguments to give out."""
 
     __slots__ = (
         *("_at", "_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
@@ -66,8 +68,8 @@ class CallFollower:
     def begin(
         self, names: tuple[bytes, ...], parameters: tuple[bytes, ...], objects: bool, compact: bool, listed: bool
     ) -> None:
-        """The next byte is a bracket. `names` and `parameters` are the keys of name and arguments; with `objects` arguments may be
-        an object, which is given out `compact`; with `listed` there may be an array of calls."""
+        """The next byte is a bracket. `names` and `parameters` are the keys of name and arguments; with `objects`
+        arguments may be an object, which is given out `compact`; with `listed` there may be an array of calls."""
         self._names = names
         self._parameters = parameters
         self._objects = objects
@@ -188,7 +190,8 @@ class CallFollower:
             self.name = self._key.decode()
 
     def _begin_value(self, byte: int) -> int:
-        """The first byte of a value. Gives how many bytes are to be read again: 1 if it belongs to what is read next."""
+        """The first byte of a value. Gives how many bytes are to be read again: 1 if it belongs to what is read
+        next."""
         key = bytes(self._key)
         wanted = key in self._parameters or not self._names
         if wanted and self._text.given:

@@ -1,4 +1,5 @@
-"""What followers of a model's own syntax have in common: see `follow_code.py`, which has the rules, and `follow_braces.py`."""
+"""What followers of a model's own syntax have in common: see `follow_code.py`, which has the rules, and
+`follow_braces.py`."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ STUCK: Final = 16
 class Follower:
     """Reads what comes, and gives out what is certain of a call's arguments.
 
-    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` where it begins, counted
-    in bytes from the first one, `passed` are those before it that had no arguments to give out, each with its name and its beginning.
-    `is_json`: it is JSON, for somebody else to read from the start."""
+    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` where it
+    begins, counted in bytes from the first one, `passed` are those before it that had no arguments to give out, each
+    with its name and its beginning. `is_json`: it is JSON, for somebody else to read from the start."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -51,8 +52,8 @@ class Follower:
         self._counted = 0
 
     def read(self, buf: bytes, pos: int, end: int) -> int:
-        """The next bytes, whole characters, up to `end`, or less: when `begun` changes, something is to be done before more is read.
-        Gives where to go on."""
+        """The next bytes, whole characters, up to `end`, or less: when `begun` changes, something is to be done before
+        more is read. Gives where to go on."""
         text = buf[pos:end].decode()
         begun = self.begun
         before = self._seen

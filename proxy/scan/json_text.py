@@ -1,8 +1,8 @@
 """One JSON value while it comes (R6.13): what of it is certain. See `live.py`.
 
-`ObjectReader` finds the end of what a model wrote, however it is written. `JsonText` reads the same bytes strictly, one step behind,
-and stops for good where RFC 8259 does. What it gives out by then is the beginning of valid JSON, and of whatever the text will be
-repaired to.
+`ObjectReader` finds the end of what a model wrote, however it is written. `JsonText` reads the same bytes strictly, one
+step behind, and stops for good where RFC 8259 does. What it gives out by then is the beginning of valid JSON, and of
+whatever the text will be repaired to.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ FAILED: Final = 11
 
 
 class JsonText:
-    """Follows one JSON value. Certain are whole tokens and the characters of strings, escapes whole; not a comma or the end of a
-    string, before something valid follows it, nor the outermost brackets: so what was given out of an object or an array never is
-    JSON by itself.
+    """Follows one JSON value. Certain are whole tokens and the characters of strings, escapes whole; not a comma or the
+    end of a string, before something valid follows it, nor the outermost brackets: so what was given out of an object
+    or an array never is JSON by itself.
 
-    `given`: something was certain. `compact`: whitespace between tokens is left out. `roots`: what the value may begin with."""
+    `given`: something was certain. `compact`: whitespace between tokens is left out. `roots`: what the value may begin
+    with."""
 
     __slots__ = (
         "_arrays",

@@ -5,7 +5,8 @@ Rules of this module:
 1. Nothing is evaluated: a token is looked at and written as JSON. Numbers keep their text where JSON has it.
 2. What has no single reading is malformed, never guessed: a bare word, a nested call, arithmetic, strings side by side.
 3. A Python string ends where `_pycode.py` ends it: at a quote behind which, whitespace aside, a comma, colon or closing
-   bracket comes, so that quotes which a model left unescaped stay data. Where a string is well-formed that changes nothing.
+   bracket comes, so that quotes which a model left unescaped stay data. Where a string is well-formed that changes
+   nothing.
 4. One pass, no step back; patterns match at their first attempt. `MAX_DEPTH` and `MAX_VALUES` bound the work.
 
 Everything here raises `ValueError` with what is wrong.
@@ -54,7 +55,8 @@ _JOINED: Final = re.compile(_SPACES + r"""[rRbBuUfF]{0,2}['"]""")
 
 
 def _to_quote(quote: str, data: str) -> re.Pattern[str]:
-    """What a string holds, and the quote behind it; a quote that matches `data` is none. Nothing is kept to come back to."""
+    """What a string holds, and the quote behind it; a quote that matches `data` is none. Nothing is kept to come back
+    to."""
     one, rest = quote[0], quote[1:]
     return re.compile(rf"((?:[^\\{one}]++|\\.|{one}(?!{rest}){data})*+){quote}", re.DOTALL)
 
@@ -75,7 +77,8 @@ class PythonCall:
 
 
 def python_call(text: str, *, literal: bool = False) -> PythonCall:
-    """The call that `text` is. `literal`: a string that would have to be computed (`f"{x}"`) is none; else it is taken as it stands."""
+    """The call that `text` is. `literal`: a string that would have to be computed (`f"{x}"`) is none; else it is taken
+    as it stands."""
     reader = _Python(text, literal=literal)
     call = reader.call()
     reader.finish()
@@ -117,7 +120,8 @@ def python_value(text: str) -> str:
 
 
 def braces_value(text: str, quote: str) -> str:
-    """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of one."""
+    """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of
+    one."""
     reader = _Braces(text, quote)
     reader.value()
     reader.finish()

@@ -3,13 +3,13 @@
 Rules of this module:
 
 1. What goes out is the beginning of what the judge will make of the whole: followers (`follow_*.py`) give out what
-   is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the judge sees the
-   whole, and what it makes of it is compared with what went out; if it is something else, the answer fails.
-2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none. So calls
-   without arguments wait for the end of the block, or for the next call that has some.
+   is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the judge
+   sees the whole, and what it makes of it is compared with what went out; if it is something else, the answer fails.
+2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none.
+   So calls without arguments wait for the end of the block, or for the next call that has some.
 3. Where a block holds several calls, one is judged alone as soon as the arguments of the next one begin.
-4. Both scanners use this as it is: it is an option, and here nothing is gained by a second machine. They say what fields are read and
-   what came of them, by offsets in the block.
+4. Both scanners use this as it is: it is an option, and here nothing is gained by a second machine. They say what
+   fields are read and what came of them, by offsets in the block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 from ..errors import GatewayError
-from ._grammar import SPACE, Block, Field, Found, Judge, Shape, ValueKind, Verdict
+from ._grammar import SPACE, Block, BlockSyntax, Field, Found, Judge, ValueKind, Verdict
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from .blocks import TO_CLOSER, Piece
 from .follow_braces import BracesFollower
@@ -55,10 +55,11 @@ class LiveCalls:
         self._host = host
         self.opened: Found | None = None
 
-        # The field that is read: its kind, and where it begins. `_pieces` are those before it. `_follower` reads it, of which it has got
-        # `_passed` bytes; `_waiting` are calls before it without arguments. `_fields` are the kinds of fields of the call that is
-        # read, "" for arguments, if it has them, and `_begins` where the first one is. `_refused`: of this block nothing more.
-        self._shape: Shape | None = None
+        # The field that is read: its kind, and where it begins. `_pieces` are those before it. `_follower` reads it, of
+        # which it has got `_passed` bytes; `_waiting` are calls before it without arguments. `_fields` are the kinds of
+        # fields of the call that is read, "" for arguments, if it has them, and `_begins` where the first one is.
+        # `_refused`: of this block nothing more.
+        self._syntax: BlockSyntax | None = None
         self._pieces: Sequence[Piece] = ()
         self._field: Field = ""
         self._from = 0
@@ -70,9 +71,9 @@ class LiveCalls:
         self._fields: set[Field] = set()
         self._begins = 0
 
-        # `_call` is the block of the call that is open, `_sent` what was given out of its arguments, `_stuck` that no more of them is.
-        # It begins at `_where`; `_given` were before it, which are judged already, the first one of those in one field with it at
-        # `_head`.
+        # `_call` is the block of the call that is open, `_sent` what was given out of its arguments, `_stuck` that no
+        # more of them is. It begins at `_where`; `_given` were before it, which are judged already, the first one of
+        # those in one field with it at `_head`.
         self._call = 0
         self._sent = bytearray()
         self._stuck = False
@@ -80,9 +81,9 @@ class LiveCalls:
         self._given = 0
         self._head = -1
 
-        # The value in tags that is read: what it is, its beginning as long as that is not sure, and its key's place. `_at_start`
-        # before its first character, `_line_end` that may be no part of it, `_ending` whether it has ended if no elements follow.
-        # `_text` reads it if it is JSON.
+        # The value in tags that is read: what it is, its beginning as long as that is not sure, and its key's place.
+        # `_at_start` before its first character, `_line_end` that may be no part of it, `_ending` whether it has ended
+        # if no elements follow. `_text` reads it if it is JSON.
         self._kind_of_value: ValueKind = "unsure"
         self._value = ""
         self._key_at = 0
@@ -101,11 +102,12 @@ class LiveCalls:
         self._given = self._where = 0
         self._head = -1
 
-    def begin_field(self, shape: Shape, field: Field, read: int, at: int) -> bool:
-        """A field begins at offset `at`. True if what comes of it is wanted: it may be part of a call that is given out."""
+    def begin_field(self, syntax: BlockSyntax, field: Field, read: int, at: int) -> bool:
+        """A field begins at offset `at`. True if what comes of it is wanted: it may be part of a call that is given
+        out."""
         if self._ending:
             self._end_value(field)
-        self._shape = shape
+        self._syntax = syntax
         self._field = field
         self._from = at
         if field in ("name", "id"):
@@ -126,14 +128,14 @@ class LiveCalls:
         elif read == CODE and field != "value":
             self._follower = PythonFollower()
         elif read == BRACES and field == "arguments":
-            self._follower = BracesFollower(shape.quote)
+            self._follower = BracesFollower(syntax.quote)
         else:
             self._refused = True  # nobody follows that
         return not self._refused
 
     def _begin_fields(self, field: Field) -> None:
-        """A name or an id comes. It belongs to the next call if this one has got one, or arguments. Calls without arguments that were
-        not given out wait for the next one's turn."""
+        """A name or an id comes. It belongs to the next call if this one has got one, or arguments. Calls without
+        arguments that were not given out wait for the next one's turn."""
         if field in self._fields or "" in self._fields:
             if self.opened is None or self._where != self._begins:
                 self._waiting.append((None, self._begins))
@@ -144,22 +146,23 @@ class LiveCalls:
 
     def _follow_calls(self) -> None:
         """From its first byte on the field is read as JSON."""
-        assert self._shape is not None
-        names = tuple(name.encode() for name in self._shape.names)
-        parameters = tuple(name.encode() for name in self._shape.parameters)
-        compact = self._shape.arguments == "string"
+        assert self._syntax is not None
+        names = tuple(name.encode() for name in self._syntax.names)
+        parameters = tuple(name.encode() for name in self._syntax.parameters)
+        compact = self._syntax.arguments == "string"
         self._calls.begin(names, parameters, self._judge.unwrap or not compact, compact, self._field == "calls")
         self._follower = self._calls
 
     def _pass_over(self) -> None:
-        """Another field with a call begins. If nothing was given out of the one before, that waits for the next one's turn."""
+        """Another field with a call begins. If nothing was given out of the one before, that waits for the next one's
+        turn."""
         before = self._follower
         if before is not None and not before.begun and self._pieces and self._pieces[-1][0] == "call":
             self._waiting.append((before.name or "", self._pieces[-1][1]))
 
     def pass_field(self, more: bytes) -> bool:
-        """More of a field came that ends by itself: give out what is certain of its arguments, once the judge has let the call
-        through. False if no more of the field is wanted."""
+        """More of a field came that ends by itself: give out what is certain of its arguments, once the judge has let
+        the call through. False if no more of the field is wanted."""
         before = self._passed
         self._passed += len(more)
         pos = 0
@@ -182,7 +185,8 @@ class LiveCalls:
         return followed
 
     def _begin_calls(self, follower: CallFollower | PythonFollower | BracesFollower) -> bool:
-        """Arguments begin: open their call, and before it those that had none to give out. False if one may not be given out."""
+        """Arguments begin: open their call, and before it those that had none to give out. False if one may not be
+        given out."""
         if self._field == "arguments":
             return self._begin_tagged()
         calls = [(name, self._from + start) for name, start in follower.passed]
@@ -200,13 +204,13 @@ class LiveCalls:
         return all(self._begin_call(name, where, to) for (name, where), to in zip(calls, ends, strict=True))
 
     def _begin_call(self, name: str | None, where: int, to: int) -> bool:
-        """Open a call that begins at offset `where`, if the judge lets it through; the one before it is judged and ended then. Without
-        a name it is in the fields up to offset `to`."""
-        assert self._shape is not None
+        """Open a call that begins at offset `where`, if the judge lets it through; the one before it is judged and
+        ended then. Without a name it is in the fields up to offset `to`."""
+        assert self._syntax is not None
         pieces: tuple[tuple[Field, str], ...] = (("name", name or ""),)
         if name is None:
             pieces = self._between(where, to)
-        opened = self._judge.opening(self._shape, pieces) if pieces else None  # none: not even an empty name
+        opened = self._judge.opening(self._syntax, pieces) if pieces else None  # none: not even an empty name
         if opened is None or not self._end_call(where):
             self._refused = True
             return False
@@ -223,9 +227,9 @@ class LiveCalls:
         """Another call begins at offset `to`. False if the one before it is not what was given out of it."""
         if self.opened is None:
             return True
-        assert self._shape is not None
+        assert self._syntax is not None
         pieces = self._between(self._where, to)
-        verdict = self._judge.block(Block(self._shape, "", pieces, opened=self.opened))
+        verdict = self._judge.block(Block(self._syntax, "", pieces, opened=self.opened))
         if len(verdict.calls) != 1 or not self._give_rest(self.opened, verdict.calls[0]):
             return False
         self._given += 1
@@ -256,11 +260,11 @@ class LiveCalls:
             return
         if not self._begin_tagged():
             return
-        assert self._shape is not None
-        if whole and self._shape.prefix and not self._ending:
+        assert self._syntax is not None
+        if whole and self._syntax.prefix and not self._ending:
             self._ending = True
             whole = False
-        if self._shape.framed and more:
+        if self._syntax.framed and more:
             if self._at_start:
                 more = more.removeprefix("\n")
             self._at_start = False
@@ -281,8 +285,8 @@ class LiveCalls:
             self._pass_json(more.encode(), whole)
 
     def _end_value(self, next: Field) -> None:
-        """The text of an element has ended. If its arguments go on, so do elements in it: then it is no text, and what it is shows at
-        the end of the block."""
+        """The text of an element has ended. If its arguments go on, so do elements in it: then it is no text, and what
+        it is shows at the end of the block."""
         if next == "arguments":
             self._refused = True
         else:
@@ -290,17 +294,18 @@ class LiveCalls:
         self._ending = False
 
     def _begin_member(self, whole: bool) -> bool:
-        """What an argument begins with, as soon as it is certain what kind of value it has. False if there is no more to say."""
-        assert self._shape is not None
+        """What an argument begins with, as soon as it is certain what kind of value it has. False if there is no more
+        to say."""
+        assert self._syntax is not None
         assert self.opened is not None
         _, start, stop = self._pieces[self._key_at]
         key = self._host.span(start, stop).decode()
-        head, self._kind_of_value = self._judge.value_kind(self._shape, self.opened, key, self._value)
+        head, self._kind_of_value = self._judge.value_kind(self._syntax, self.opened, key, self._value)
         comma = "," if self._sent else "{"
         if whole and self._kind_of_value != "text":
             _, start, stop = self._pieces[self._key_at + 1]
             value = self._host.span(start, stop).decode()
-            self._send(comma + self._judge.argument(self._shape, self.opened, key, value))
+            self._send(comma + self._judge.argument(self._syntax, self.opened, key, value))
             return False
         if self._kind_of_value == "json":
             self._text.begin(True, b"{[")
@@ -325,17 +330,20 @@ class LiveCalls:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def judged(self, shape: Shape, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool) -> Verdict:
-        """What becomes of the block `raw`, whose body stands between these offsets, as far as it is not judged already."""
+    def judged(
+        self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
+    ) -> Verdict:
+        """What becomes of the block `raw`, whose body stands between these offsets, as far as it is not judged
+        already."""
         pieces = tuple(
             (field, self._unjudged(raw, start, body_end if end == TO_CLOSER else end))
             for field, start, end in self._pieces
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )
         body = raw[body_start:body_end].decode()
-        if shape.whole and len(pieces) < 2 and not self._given:
-            pieces = ((shape.whole, body),)
-        return self._judge.block(Block(shape, body, pieces, closed, broken, self.opened))
+        if syntax.whole and len(pieces) < 2 and not self._given:
+            pieces = ((syntax.whole, body),)
+        return self._judge.block(Block(syntax, body, pieces, closed, broken, self.opened))
 
     def _unjudged(self, raw: bytes, start: int, end: int) -> str:
         """What a field holds, without the calls that are judged already."""
@@ -344,8 +352,8 @@ class LiveCalls:
         return (raw[start : self._head] + raw[self._where : end]).decode()
 
     def settle(self, verdict: Verdict) -> tuple[GatewayError | None, tuple[Found, ...]]:
-        """The end of a block of which calls were given out while it came. What was sent is never withdrawn. Gives the error with which
-        the answer ends, and the calls that are still to be given out."""
+        """The end of a block of which calls were given out while it came. What was sent is never withdrawn. Gives the
+        error with which the answer ends, and the calls that are still to be given out."""
         opened = self.opened
         assert opened is not None
         self.opened = None

@@ -1,7 +1,7 @@
 """What the scanner's states lead to, as data: what `docs/drawings.py` draws.
 
-The twins do not read it, they are it: a test watches the specification over the texts of the laws, and the table is just what it did, no row
-missing and none too many; the compiled twin shows the same state behind every character.
+The twins do not read it, they are it: a test watches the specification over the texts of the laws, and the table is
+just what it did, no row missing and none too many; the compiled twin shows the same state behind every character.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ INSIDE: Final = (LEAD, KEY, BODY, TAIL, BROKEN, HELD)
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """From each of these states, `on` this, to each of those. A step ends where the scanner looks again in which state it is: within
-    one character there may be several."""
+    """From each of these states, `on` this, to each of those. A step ends where the scanner looks again in which state
+    it is: within one character there may be several."""
 
     sources: tuple[int, ...]
     on: str
@@ -41,7 +41,7 @@ TRANSITIONS: Final = (
     Transition((KEY,), "a key that calls begin with", (BODY,)),
     Transition((BODY,), "the field is whole", (TAIL,)),
     Transition((BODY, TAIL), "that field was no part of a call, as if nothing had been read yet", (LEAD,)),
-    Transition((BODY, TAIL), "something that the shape does not allow", (BROKEN,)),
+    Transition((BODY, TAIL), "something that the syntax does not allow", (BROKEN,)),
     Transition((LEAD, BODY, TAIL), "no body follows the opener, and a strict tool is on offer", (HELD,)),
     Transition(INSIDE, "the block is judged, or is none, and the text goes on", OUTSIDE),
     Transition(INSIDE, "the judge gives an error", (DONE,)),

@@ -11,7 +11,7 @@ from proxy.events import Finish, Start, fold
 from proxy.fastparse import CallScanner
 from proxy.formats.base import ToolFormat, escaping_in_calls
 from proxy.formats.layout import Tagged
-from proxy.formats.shapes import FUNCTION_STOPS
+from proxy.formats.syntaxes import FUNCTION_STOPS
 from proxy.formats.values import Number, Syntax, read_object
 from proxy.judging.judge import Judge
 from proxy.model import Part, ToolChoice, ToolSpec, ToolUse

@@ -32,10 +32,10 @@ def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) ->
     grammar = tool_format.grammar
     for tags in ((), grammar.reasoning, tuple(dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")]))):
         read = plan(grammar, tags, scan_calls).stops.keys()
-        taught = {shape for shape in grammar.shapes if not shape.untaught}
+        taught = {syntax for syntax in grammar.syntaxes if not syntax.untaught}
         assert taught <= read
-        # Of two untaught shapes that cannot be told from each other the first one is read.
-        assert {(shape.opener, shape.anchor) for shape in read} == {(s.opener, s.anchor) for s in grammar.shapes}
+        # Of two untaught syntaxes that cannot be told from each other the first one is read.
+        assert {(syntax.opener, syntax.anchor) for syntax in read} == {(s.opener, s.anchor) for s in grammar.syntaxes}
 
 
 @pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in NOT_READ], ids=lambda f: f.name)

@@ -254,7 +254,7 @@ def test_a_model_that_copies_what_it_was_shown_gives_back_the_bytes(tool_format:
 
 
 def own_literals(tool_format: ToolFormat) -> list[str]:
-    """Everything that the format's shapes look for."""
-    shapes = tool_format.grammar.shapes
-    found = [branch.literal for shape in shapes for place in shape.places for branch in place if branch.literal]
+    """Everything that the format's syntaxes look for."""
+    syntaxes = tool_format.grammar.syntaxes
+    found = [branch.literal for syntax in syntaxes for node in syntax.nodes for branch in node if branch.literal]
     return [*dict.fromkeys([*tool_format.grammar.markers, *found, "x", "y", "z"])]

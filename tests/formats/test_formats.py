@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import RESULT_MARKERS, prompt_name
 from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from proxy.scan._grammar import Shape
+from proxy.scan._grammar import BlockSyntax
 from tests.formats.cases import (
     FORMATS,
     SEARCH,
@@ -44,14 +44,14 @@ in_own_syntax = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.
 
 
 def literals(tool_format: ToolFormat) -> list[str]:
-    """Everything that the format's shapes look for, whole and without its last character."""
+    """Everything that the format's syntaxes look for, whole and without its last character."""
     found = [*tool_format.grammar.markers, "".join(tool_format.grammar.markers)]
-    found += [b.literal for shape in tool_format.grammar.shapes for place in shape.places for b in place if b.literal]
+    found += [b.literal for syntax in tool_format.grammar.syntaxes for node in syntax.nodes for b in node if b.literal]
     return [*dict.fromkeys(found), *dict.fromkeys(literal[:-1] for literal in found)]
 
 
-def reads(shape: Shape) -> bool:
-    return any(branch.field for place in shape.places for branch in place)
+def reads(syntax: BlockSyntax) -> bool:
+    return any(branch.field for node in syntax.nodes for branch in node)
 
 
 @cache
@@ -206,10 +206,10 @@ def test_text_without_an_opener_comes_back(tool_format: ToolFormat, text: str, c
 
 @every_format
 def test_a_mention_of_an_opener_stays_text(tool_format: ToolFormat) -> None:
-    framing = {shape.opener for shape in tool_format.grammar.shapes if not reads(shape)}
-    for shape in tool_format.grammar.shapes:
-        if shape.opener and shape.opener not in framing:
-            text = f"The marker {shape.opener} begins a call."
+    framing = {syntax.opener for syntax in tool_format.grammar.syntaxes if not reads(syntax)}
+    for syntax in tool_format.grammar.syntaxes:
+        if syntax.opener and syntax.opener not in framing:
+            text = f"The marker {syntax.opener} begins a call."
             assert "".join(p.text for p in scan(tool_format, (SEARCH,), [text]) if isinstance(p, Text)) == text
 
 

@@ -377,7 +377,7 @@ def test_instructions_of_the_client_keep_their_markers() -> None:
 
 def openers(tool_format: ToolFormat) -> list[str]:
     """What opens a block anywhere."""
-    return [shape.opener for shape in tool_format.grammar.shapes if shape.opener and shape.anchor == "anywhere"]
+    return [syntax.opener for syntax in tool_format.grammar.syntaxes if syntax.opener and syntax.anchor == "anywhere"]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from proxy.errors import GatewayError, ModelFault
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Field, Found, Shape, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Field, Found, Verdict, Why
 
 
 @dataclass
@@ -20,7 +20,7 @@ class WordJudge:
 
     def block(self, block: Block) -> Verdict:
         body = block.body
-        self.log.append((block.shape.opener, body, block.pieces, block.closed, block.broken))
+        self.log.append((block.syntax.opener, body, block.pieces, block.closed, block.broken))
         call = Found("f", f"call_{len(self.log)}", body.strip())
         if "xx" in body:
             return Verdict(calls=(call, Found("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source")))
@@ -32,14 +32,14 @@ class WordJudge:
             return Verdict(replacement=" [rejected] ")
         return Verdict(error=ModelFault("no call")) if self.strict else AS_TEXT
 
-    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         return None
 
     def withdrawn(self, opened: Found) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
-    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
-        self.log.append((shape.opener, body, why))
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
+        self.log.append((syntax.opener, body, why))
         if why == "truncated":
             return DROPPED
         return Verdict(error=ModelFault("no end")) if self.strict else AS_TEXT

@@ -21,11 +21,11 @@ from proxy.scan._grammar import (
     SPACE,
     WORD_BYTES,
     Block,
+    BlockSyntax,
     Branch,
     Field,
     Grammar,
     Judge,
-    Shape,
     Verdict,
     only,
 )
@@ -222,11 +222,11 @@ def braces_end(text: str, at: int, quote: str) -> int:
 
 CONTENT = ("value", "arguments", "call", "calls")
 BRACKETS = {"object": "{", "array": "[", "list": "[", "braces": "{"}
-Option = tuple[Shape, Branch]
+Option = tuple[BlockSyntax, Branch]
 
 
 class Closed(Exception):
-    """The block ends at `upto`, its body at `body_end`. `broken`: not as its shape says. `closed`: its closer is there.
+    """The block ends at `upto`, its body at `body_end`. `broken`: not as its syntax says. `closed`: its closer is there.
     `more`: the text ended, where one argument more might have come."""
 
     def __init__(
@@ -276,32 +276,38 @@ class _Descent:
     """Reads a block in `text`, which goes as far as the block may. `read` never comes back: it raises how the block ends."""
 
     def __init__(
-        self, text: str, start: int, shapes: list[Shape], strict: bool, openers: list[str], names: tuple[str, ...]
+        self,
+        text: str,
+        start: int,
+        syntaxes: list[BlockSyntax],
+        strict: bool,
+        openers: list[str],
+        names: tuple[str, ...],
     ) -> None:
         self.text = text
         self.names = names
         self.printing: Field | None = None
         self.openers = openers
         self.value_ended: Literal["surely", "likely", "unlikely"] = "surely"
-        self.shapes = shapes
-        self.shape = shapes[0]
+        self.syntaxes = syntaxes
+        self.syntax = syntaxes[0]
         self.strict = strict
-        self.after = start + len(self.shape.opener)
+        self.after = start + len(self.syntax.opener)
         self.mark = self.after
         self.may_end = False
         self.pieces: list[tuple[Field, int, int | None]] = []
-        self.fence = any(shape.fence for shape in shapes)
+        self.fence = any(syntax.fence for syntax in syntaxes)
         self.fenced = False
 
     def read(self) -> None:
-        self.place([(shape, branch) for shape in self.shapes for branch in shape.places[0]], self.after)
+        self.node([(syntax, branch) for syntax in self.syntaxes for branch in syntax.nodes[0]], self.after)
 
-    def place(self, options: list[Option], at: int, *, over: bool = False) -> None:
+    def node(self, options: list[Option], at: int, *, over: bool = False) -> None:
         """What may come between two fields. `over`: nothing but another block, or the end of the answer."""
         text = self.text
         ends = any(branch.read == "end" for _, branch in options)
         options = [option for option in options if option[1].read != "end"]
-        literals = {branch.literal or BRACKETS.get(branch.read, ""): (shape, branch) for shape, branch in options}
+        literals = {branch.literal or BRACKETS.get(branch.read, ""): (syntax, branch) for syntax, branch in options}
         other = literals.pop("", None)
         free = other is not None and other[1].read == "nothing" and other[1].then == END
         unlikely = self.value_ended == "unlikely"
@@ -317,9 +323,9 @@ class _Descent:
         while True:
             at = skip(text, at, SPACE + (LETTERS if lead and self.fenced else ""))
             fence = [FENCE] if (self.fence and not self.fenced if lead else self.fenced) else []
-            for literal, (shape, branch) in literals.items():
+            for literal, (syntax, branch) in literals.items():
                 if text.startswith(literal, at):
-                    self.take(shape, branch, at)
+                    self.take(syntax, branch, at)
             if fence and text.startswith(FENCE, at):
                 self.fenced = not self.fenced
                 at += len(FENCE)
@@ -334,7 +340,7 @@ class _Descent:
                 self.take(*other, begin if other[1].read == "text" else at)
             if lead:
                 self.mention(at)
-            if self.shape.untaught and self.pieces[-1][0] not in CONTENT:
+            if self.syntax.untaught and self.pieces[-1][0] not in CONTENT:
                 raise Released(at)
             field, start, _ = self.pieces.pop()
             self.broken(field, start, at, at if begun else None)
@@ -344,61 +350,61 @@ class _Descent:
             raise Cut(ends=True, surely=self.value_ended == "surely")
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
-        final = other is None and all(self.over(shape, branch, set()) for shape, branch in options)
+        final = other is None and all(self.over(syntax, branch, set()) for syntax, branch in options)
         raise Cut(whole=at if final else None)
 
     def openers_at(self, options: list[Option]) -> list[str]:
         """What may end the block here as the beginning of another one: after content, where closers are all that is missing."""
         if not self.pieces or self.pieces[-1][0] not in CONTENT:
             return []
-        if not any(self.closing(shape, branch, set()) for shape, branch in options):
+        if not any(self.closing(syntax, branch, set()) for syntax, branch in options):
             return []
         literals = [branch.literal or BRACKETS.get(branch.read, "") for _, branch in options]
         literals = [literal for literal in literals if literal]
         return [o for o in self.openers if not any(o.startswith(x) or x.startswith(o) for x in literals)]
 
-    def closing(self, shape: Shape, branch: Branch, seen: set[int]) -> bool:
+    def closing(self, syntax: BlockSyntax, branch: Branch, seen: set[int]) -> bool:
         """Whether the block can end behind a branch without a further field."""
         if branch.read != "nothing" or branch.then in seen:
             return False
         if branch.then == END:
             return True
         seen.add(branch.then)
-        return any(self.closing(shape, option, seen) for option in shape.places[branch.then])
+        return any(self.closing(syntax, option, seen) for option in syntax.nodes[branch.then])
 
-    def over(self, shape: Shape, branch: Branch, seen: set[int]) -> bool:
+    def over(self, syntax: BlockSyntax, branch: Branch, seen: set[int]) -> bool:
         """Whether nothing is left to come from here on but closers and further calls."""
         if branch.read != "nothing":
             return branch.read == "end" or branch.field in ("call", "calls")
         if branch.then in seen:
             return False
         return branch.then == END or all(
-            self.over(shape, option, seen | {branch.then}) for option in shape.places[branch.then]
+            self.over(syntax, option, seen | {branch.then}) for option in syntax.nodes[branch.then]
         )
 
-    def take(self, shape: Shape, branch: Branch, at: int) -> None:
-        self.shape = shape
+    def take(self, syntax: BlockSyntax, branch: Branch, at: int) -> None:
+        self.syntax = syntax
         after = at + len(branch.literal)
         if branch.read == "nothing":
             if branch.then == END and self.value_ended == "unlikely":
-                self.place([], after, over=True)
+                self.node([], after, over=True)
             if branch.then == END:
                 raise Closed(at if branch.ahead else after, at)
-            self.place([(shape, option) for option in shape.places[branch.then]], after)
+            self.node([(syntax, option) for option in syntax.nodes[branch.then]], after)
         if branch.literal and branch.read in BRACKETS:
-            self.place([(shape, replace(branch, literal=""))], after)
-        self.field(shape, branch, after)
+            self.node([(syntax, replace(branch, literal=""))], after)
+        self.field(syntax, branch, after)
 
-    def field(self, shape: Shape, branch: Branch, at: int) -> None:
+    def field(self, syntax: BlockSyntax, branch: Branch, at: int) -> None:
         text = self.text
         self.may_end = False
         self.value_ended = "surely"
         if branch.read in ("name", "word", "text"):
-            self.until_literal(shape, branch, at)
+            self.until_literal(syntax, branch, at)
         in_code = branch.read in ("list", "call")
-        if branch.read == "printed" or (branch.read in ("object", "array") and shape.first_keys and not self.pieces):
-            in_code = self.first_key(shape, at, calls=branch.read == "printed")
-        self.printing = branch.field if shape.untaught and not shape.opener and branch.read != "braces" else None
+        if branch.read == "printed" or (branch.read in ("object", "array") and syntax.first_keys and not self.pieces):
+            in_code = self.first_key(syntax, at, calls=branch.read == "printed")
+        self.printing = branch.field if syntax.untaught and not syntax.opener and branch.read != "braces" else None
         try:
             match branch.read:
                 case "list" | "call":
@@ -406,7 +412,7 @@ class _Descent:
                 case _ if in_code:
                     end = self.code(at)
                 case "braces":
-                    end = braces_end(text, at, shape.quote)
+                    end = braces_end(text, at, syntax.quote)
                 case _:
                     end = value_end(text, at)
         except Wrong as wrong:
@@ -415,7 +421,7 @@ class _Descent:
             ):  # the fence ends: a bracket may be missing
                 self.printing = None
                 self.keep(branch.field, at, wrong.at)
-                self.place([(shape, option) for option in shape.places[branch.then]], wrong.at)
+                self.node([(syntax, option) for option in syntax.nodes[branch.then]], wrong.at)
             if in_code and not (self.pieces or wrong.begun):
                 self.mention(wrong.at)
             self.broken(branch.field, at, wrong.at)
@@ -427,7 +433,7 @@ class _Descent:
         self.keep(branch.field, at, end)
         if branch.then == END:
             raise Closed(end, end)
-        self.place([(shape, option) for option in shape.places[branch.then]], end)
+        self.node([(syntax, option) for option in syntax.nodes[branch.then]], end)
 
     def code(self, at: int) -> int:
         text = self.text
@@ -441,33 +447,33 @@ class _Descent:
         if field:
             self.pieces.append((field, begin, end))
 
-    def until_literal(self, shape: Shape, branch: Branch, begin: int) -> None:
+    def until_literal(self, syntax: BlockSyntax, branch: Branch, begin: int) -> None:
         text = self.text
         worded = ended = False
         data_to = begin
         for at in range(begin, len(text)):
             if at < data_to:
                 continue
-            for option in shape.places[branch.then]:
+            for option in syntax.nodes[branch.then]:
                 literal = option.literal or BRACKETS[option.read]
                 if text.startswith(literal, at):
                     own = option.read == "nothing" if literal[0] == "\n" else text[at - 1] == "\n"
-                    unlikely = shape.framed and text[begin] == "\n" and not own
+                    unlikely = syntax.framed and text[begin] == "\n" and not own
                     before = len(self.pieces)
                     self.keep(branch.field, begin, at)
-                    wrong = self.misfit(shape, option, at + len(literal), unlikely) if branch.read == "text" else None
+                    wrong = self.misfit(syntax, option, at + len(literal), unlikely) if branch.read == "text" else None
                     if wrong is None:
                         if branch.read == "text":
                             self.value_ended = "unlikely" if unlikely else "likely"
-                        self.take(shape, option, at)
+                        self.take(syntax, option, at)
                     del self.pieces[before:]
                     data_to = wrong - 1 if wrong > at + len(literal) and text[wrong - 1] in SPACE else wrong
             if at < data_to:
                 continue
-            if any(option.literal.startswith(text[at:]) for option in shape.places[branch.then]):
+            if any(option.literal.startswith(text[at:]) for option in syntax.nodes[branch.then]):
                 break
             if branch.read != "text":
-                others = self.openers if shape.untaught else [shape.opener]
+                others = self.openers if syntax.untaught else [syntax.opener]
                 if any(opener and text.startswith(opener, at) for opener in others):  # so the first one was a mention
                     self.no_word(branch.field, begin, at)
                 if any(opener.startswith(text[at:]) for opener in others):
@@ -481,25 +487,25 @@ class _Descent:
                 ended = ended or (worded and (char == "\n" or (branch.read == "name" and char in SPACE)))
         raise Cut(early=branch.read != "text" and not self.pieces)
 
-    def misfit(self, shape: Shape, branch: Branch, at: int, unlikely: bool) -> int | None:
+    def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool) -> int | None:
         """Where what follows a branch's literal is none of what may follow; None if it is. `unlikely`: all of it has to be as the
         template writes it."""
         if branch.read != "nothing":
             return self.wrong_tag(at) if unlikely else None
         if branch.then == END and not unlikely:
             return None
-        place = () if branch.then == END else shape.places[branch.then]
-        free = any(option == Branch() for option in place)
-        if any(not option.literal and option.read not in BRACKETS for option in place) and not (free and unlikely):
+        node = () if branch.then == END else syntax.nodes[branch.then]
+        free = any(option == Branch() for option in node)
+        if any(not option.literal and option.read not in BRACKETS for option in node) and not (free and unlikely):
             return None
         at = skip(self.text, at, SPACE)
-        for option in place:
+        for option in node:
             literal = option.literal or BRACKETS.get(option.read, "")
             if literal and self.text.startswith(literal, at):
-                return self.misfit(shape, option, at + len(literal), unlikely)
+                return self.misfit(syntax, option, at + len(literal), unlikely)
             if literal.startswith(self.text[at:]):
                 return None
-        openers = self.openers if branch.then == END else self.openers_at([(shape, option) for option in place])
+        openers = self.openers if branch.then == END else self.openers_at([(syntax, option) for option in node])
         begun = any(self.text.startswith(o, at) or o.startswith(self.text[at:]) for o in openers)
         return None if at == len(self.text) or begun else at
 
@@ -518,14 +524,14 @@ class _Descent:
     def no_word(self, field: Field, begin: int, at: int) -> None:
         if not self.pieces:
             self.mention(at)
-        if self.shape.untaught:
+        if self.syntax.untaught:
             raise Released(at)
         self.broken(field, begin, at)
 
-    def first_key(self, shape: Shape, at: int, *, calls: bool) -> bool:
+    def first_key(self, syntax: BlockSyntax, at: int, *, calls: bool) -> bool:
         """Whether what begins like this is read as Python is. `calls`: it may be some."""
-        quotes = ('"', "'") if shape.untaught else ('"',)
-        heads = ["{" + quote + key + quote for key in shape.first_keys for quote in quotes]
+        quotes = ('"', "'") if syntax.untaught else ('"',)
+        heads = ["{" + quote + key + quote for key in syntax.first_keys for quote in quotes]
         if calls:
             heads += [w + name + "(" for name in self.names for w in ("", "await ", "print(", "print(await ")]
         squeezed = ""
@@ -534,19 +540,19 @@ class _Descent:
                 continue
             squeezed += char
             if squeezed in heads or squeezed.removeprefix("[") in heads:
-                return calls_in_code(squeezed) if shape.untaught else False
+                return calls_in_code(squeezed) if syntax.untaught else False
             if not any(head.startswith(squeezed.removeprefix("[")) for head in heads):
                 raise Released(where)
         raise Cut(text=True)
 
     def broken(self, field: Field, begin: int, wrong: int, beyond: int | None = None) -> None:
         """The first closer ends it. Another opener does if it stands before that, and not before `beyond`."""
-        closer = self.shape.closer
+        closer = self.syntax.closer
         if not closer:
             raise Released(wrong)
         self.keep(field, begin, None)
         found = self.text.find(closer, self.after)
-        opener = -1 if beyond is None or not self.shape.opener else self.text.find(self.shape.opener, beyond)
+        opener = -1 if beyond is None or not self.syntax.opener else self.text.find(self.syntax.opener, beyond)
         if opener >= 0 and not 0 <= found <= opener:
             raise Interrupted(opener)
         if found < 0:
@@ -555,10 +561,10 @@ class _Descent:
 
     def mention(self, at: int) -> None:
         """No body follows the opener."""
-        closer = self.shape.closer
-        if self.shape.untaught or not self.strict or self.shape.first_keys or not closer:
+        closer = self.syntax.closer
+        if self.syntax.untaught or not self.strict or self.syntax.first_keys or not closer:
             raise Released(at)
-        opener = self.text.find(self.shape.opener, self.after)
+        opener = self.text.find(self.syntax.opener, self.after)
         found = self.text.find(closer, self.after)
         if found >= 0 and (opener < 0 or found < opener):
             raise Closed(found + len(closer), found, broken=True)
@@ -596,9 +602,9 @@ def quotes(prose: str, behind: str) -> bool:
     return bool(fence or span)
 
 
-def is_inner(shapes: list[Shape]) -> bool:
+def is_inner(syntaxes: list[BlockSyntax]) -> bool:
     """They stand in a section, or end one."""
-    return shapes[0].anchor == "after" or any(shape.ends_section for shape in shapes)
+    return syntaxes[0].anchor == "after" or any(syntax.ends_section for syntax in syntaxes)
 
 
 # --- the whole text --------------------------------------------------------------------------------------------------
@@ -648,10 +654,10 @@ class _Reading:
                 self.say(self.text[at])
                 at += 1
                 continue
-            end, verdict, shapes = found
+            end, verdict, syntaxes = found
             if verdict is None:
-                at += len(shapes[0].opener)
-                self.say(shapes[0].opener)
+                at += len(syntaxes[0].opener)
+                self.say(syntaxes[0].opener)
                 continue
             if verdict.error is not None:
                 self.segment(edge=True)
@@ -670,53 +676,53 @@ class _Reading:
         self.segment(edge=False)
         return self.out
 
-    def block_at(self, at: int) -> tuple[int, Verdict | None, list[Shape]] | None:
-        """What becomes of the block that begins here, with its shapes; None: none does. What was not taught is tried where what was
+    def block_at(self, at: int) -> tuple[int, Verdict | None, list[BlockSyntax]] | None:
+        """What becomes of the block that begins here, with its syntaxes; None: none does. What was not taught is tried where what was
         taught is none."""
-        quoting = any(shape.untaught for shape in self.grammar.shapes)
-        for shapes in self.candidates(at):
-            untaught = shapes[0].untaught
+        quoting = any(syntax.untaught for syntax in self.grammar.syntaxes)
+        for syntaxes in self.candidates(at):
+            untaught = syntaxes[0].untaught
             if untaught and (at < self.quiet or self.inside or quotes(self.prose, self.text[at].replace("`", ""))):
                 continue
             if not untaught:
                 self.fresh = False if not quoting else self.fresh
-                self.in_section = self.in_section or is_inner(shapes)
-            end, verdict = self.block(shapes, at)
+                self.in_section = self.in_section or is_inner(syntaxes)
+            end, verdict = self.block(syntaxes, at)
             if untaught and not (verdict is not None and (verdict.calls or verdict.drop)):
                 self.quiet = max(self.quiet, end, at + 1)
                 continue
             if verdict is None and quoting:
                 continue
             if untaught:
-                self.in_section = self.in_section or is_inner(shapes)
+                self.in_section = self.in_section or is_inner(syntaxes)
             self.fresh = False
-            return end, verdict, shapes
+            return end, verdict, syntaxes
         return None
 
-    def candidates(self, at: int) -> list[list[Shape]]:
-        """The shapes that may begin here, those of one opener together, in the order in which they are tried."""
-        found: list[list[Shape]] = []
-        if shapes := self.answer_at(at):
-            found.append(shapes)
+    def candidates(self, at: int) -> list[list[BlockSyntax]]:
+        """The syntaxes that may begin here, those of one opener together, in the order in which they are tried."""
+        found: list[list[BlockSyntax]] = []
+        if syntaxes := self.answer_at(at):
+            found.append(syntaxes)
         if self.inside and not self.settings.scan_calls:
             return found
-        groups: dict[tuple[bool, str, str], list[Shape]] = {}
-        for shape in self.grammar.shapes:
-            if not (self.inside and shape.untaught):
-                groups.setdefault((shape.untaught, shape.opener, shape.anchor), []).append(shape)
-        for (_, opener, anchor), shapes in sorted(groups.items(), key=lambda group: (group[0][0], not group[0][1])):
-            literals = [opener] if opener else self.line_literals(shapes) if anchor == "margin" else []
+        groups: dict[tuple[bool, str, str], list[BlockSyntax]] = {}
+        for syntax in self.grammar.syntaxes:
+            if not (self.inside and syntax.untaught):
+                groups.setdefault((syntax.untaught, syntax.opener, syntax.anchor), []).append(syntax)
+        for (_, opener, anchor), syntaxes in sorted(groups.items(), key=lambda group: (group[0][0], not group[0][1])):
+            literals = [opener] if opener else self.line_literals(syntaxes) if anchor == "margin" else []
             if any(self.text.startswith(literal, at) for literal in literals) and self.anchored(anchor, at):
-                found.append(shapes)
+                found.append(syntaxes)
             elif any(literal.startswith(self.text[at:]) for literal in literals) and self.anchored(anchor, at):
                 return found  # held to the end
         if self.fresh and not self.inside and self.text[at] not in SPACE:
-            printed = [shape for shape in self.grammar.shapes if shape.untaught and shape.anchor == "answer"]
+            printed = [syntax for syntax in self.grammar.syntaxes if syntax.untaught and syntax.anchor == "answer"]
             found += [printed] if printed else []
         return found
 
-    def line_literals(self, shapes: list[Shape]) -> list[str]:
-        return [b.literal or BRACKETS.get(b.read, "") for shape in shapes for b in shape.places[0]]
+    def line_literals(self, syntaxes: list[BlockSyntax]) -> list[str]:
+        return [b.literal or BRACKETS.get(b.read, "") for syntax in syntaxes for b in syntax.nodes[0]]
 
     def anchored(self, anchor: str, at: int) -> bool:
         starts = at in self.line_starts or self.text[at - 1] == "\n"
@@ -817,62 +823,62 @@ class _Reading:
 
     @property
     def limit(self) -> int:
-        return max([self.settings.block_bytes, *(len(shape.opener.encode()) for shape in self.grammar.shapes)])
+        return max([self.settings.block_bytes, *(len(syntax.opener.encode()) for syntax in self.grammar.syntaxes)])
 
-    def answer_at(self, at: int) -> list[Shape]:
-        """The shapes that an answer may begin with, if it begins here."""
-        shapes = [shape for shape in self.grammar.shapes if shape.anchor == "answer" and not shape.untaught]
-        heads = {branch.literal or BRACKETS.get(branch.read, "") for shape in shapes for branch in shape.places[0]}
-        named = any(branch.read == "name" for shape in shapes for branch in shape.places[0] if not branch.literal)
+    def answer_at(self, at: int) -> list[BlockSyntax]:
+        """The syntaxes that an answer may begin with, if it begins here."""
+        syntaxes = [syntax for syntax in self.grammar.syntaxes if syntax.anchor == "answer" and not syntax.untaught]
+        heads = {branch.literal or BRACKETS.get(branch.read, "") for syntax in syntaxes for branch in syntax.nodes[0]}
+        named = any(branch.read == "name" for syntax in syntaxes for branch in syntax.nodes[0] if not branch.literal)
         begins = any(head and self.text[at] == head[0] for head in heads)
         begins = begins or (named and (self.text[at] in NAME + ":/" or not self.text[at].isascii()))
-        return shapes if begins and self.fresh and not self.inside else []
+        return syntaxes if begins and self.fresh and not self.inside else []
 
     def follows_block(self) -> bool:
         since = "".join(self.said)
         near = len(since) <= self.limit or (self.settings.trim_edges and not self.inside)
         return self.after_block and near and not since.strip(SPACE)
 
-    def block(self, shapes: list[Shape], start: int) -> tuple[int, Verdict | None]:
+    def block(self, syntaxes: list[BlockSyntax], start: int) -> tuple[int, Verdict | None]:
         """Where the block ends and what it is; None: its opener was none, as is seen there."""
         over = next(self.overflows(start), None)
         openers = [
-            shape.opener
-            for shape in self.grammar.shapes
-            if shape.opener and shape.anchor != "line" and (shapes[0].untaught or not shape.untaught)
+            syntax.opener
+            for syntax in self.grammar.syntaxes
+            if syntax.opener and syntax.anchor != "line" and (syntaxes[0].untaught or not syntax.untaught)
         ]
         names = self.judge.callable_names
-        descent = _Descent(self.text[:over], start, shapes, self.judge.strict, openers, names)
+        descent = _Descent(self.text[:over], start, syntaxes, self.judge.strict, openers, names)
         try:
             descent.read()
         except Released as found:
             return found.args[0], None
         except Closed as end:
             if end.more and self.truncated and over is None:
-                return len(self.text), self.judge.unfinished(descent.shape, self.text[descent.after :], "truncated")
+                return len(self.text), self.judge.unfinished(descent.syntax, self.text[descent.after :], "truncated")
             return self.judged(descent, end)
         except Interrupted as found:
             upto: int = found.args[0]
-            return upto, self.judge.unfinished(descent.shape, self.text[descent.after : upto], "end")
+            return upto, self.judge.unfinished(descent.syntax, self.text[descent.after : upto], "end")
         except Cut as cut:
             return self.cut(descent, cut, over)
         raise AssertionError("a descent never comes back")
 
     def cut(self, descent: _Descent, cut: Cut, over: int | None) -> tuple[int, Verdict | None]:
-        shape, after = descent.shape, descent.after
-        found = self.text.find(shape.closer, after, over) if shape.closer else -1
-        by_closer = Closed(found + len(shape.closer), found, broken=True)
+        syntax, after = descent.syntax, descent.after
+        found = self.text.find(syntax.closer, after, over) if syntax.closer else -1
+        by_closer = Closed(found + len(syntax.closer), found, broken=True)
         if over is not None:
             if found >= 0 and not self.judge.strict:
                 descent.pieces = [piece for piece in descent.pieces if piece[2] is not None]
                 return self.judged(descent, by_closer)
-            return over, self.judge.unfinished(shape, self.text[after:over], "oversize")
-        if cut.text or (cut.early and (shape.first_keys or not self.truncated)):
+            return over, self.judge.unfinished(syntax, self.text[after:over], "oversize")
+        if cut.text or (cut.early and (syntax.first_keys or not self.truncated)):
             return len(self.text), None
         if cut.ends and (cut.surely or not self.truncated):
             return self.judged(descent, Closed(len(self.text), len(self.text)))
         if self.truncated:
-            return len(self.text), self.judge.unfinished(shape, self.text[after:], "truncated")
+            return len(self.text), self.judge.unfinished(syntax, self.text[after:], "truncated")
         if cut.whole is not None:
             return self.judged(descent, Closed(len(self.text), cut.whole, closed=False))
         if descent.printing is not None:
@@ -881,10 +887,10 @@ class _Reading:
             return self.judged(descent, Closed(len(self.text), len(self.text), broken=True))
         if cut.in_string and found >= 0:
             return self.judged(descent, by_closer)
-        return len(self.text), self.judge.unfinished(shape, self.text[after:], "end")
+        return len(self.text), self.judge.unfinished(syntax, self.text[after:], "end")
 
     def judged(self, descent: _Descent, end: Closed) -> tuple[int, Verdict]:
-        self.chosen = shape = descent.shape
+        self.chosen = syntax = descent.syntax
         if not end.broken and not descent.pieces:  # framing
             return end.upto, DROPPED
         body = self.text[descent.after : end.body_end]
@@ -893,10 +899,10 @@ class _Reading:
             for field, begin, upto in descent.pieces
             if begin <= end.body_end and (upto is None or upto <= end.body_end)
         )
-        whole = shape.whole
+        whole = syntax.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        return end.upto, self.judge.block(Block(shape, body, pieces, end.closed, end.broken))
+        return end.upto, self.judge.block(Block(syntax, body, pieces, end.closed, end.broken))
 
     def overflows(self, start: int) -> Iterator[int]:
         size = 0

@@ -9,7 +9,7 @@ import pytest
 
 from proxy import open_scanner
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.scan._grammar import Branch, Grammar, Shape
+from proxy.scan._grammar import BlockSyntax, Branch, Grammar
 from tests.parse.judges import WordJudge
 from tests.parse.texts import GRAMMARS
 
@@ -300,7 +300,7 @@ def test_a_think_tag_inside_a_block_is_data(twin: ModuleType) -> None:
     assert read(twin, text, reasoning=THINK) == ['call:{"x":"<think></think>"}']
 
 
-# --- other shapes (R6.12) -------------------------------------------------------------------------------------------
+# --- other syntaxes (R6.12) -------------------------------------------------------------------------------------------
 
 
 def test_fenced_json(twin: ModuleType) -> None:
@@ -336,7 +336,7 @@ def test_bare_json_does_not_delay_ordinary_text(twin: ModuleType) -> None:
     assert words(events + scanner.feed('{"name":"x"}')) == ['text:I{"name":"x"}']
 
 
-def test_a_grammar_without_shapes_finds_only_reasoning(twin: ModuleType) -> None:
+def test_a_grammar_without_syntaxes_finds_only_reasoning(twin: ModuleType) -> None:
     assert read(twin, f"<think>a</think>{CALL}", "none", reasoning=THINK) == ["reasoning:a", f"text:{CALL}"]
 
 
@@ -368,18 +368,18 @@ def test_bytes_and_text_may_take_turns(twin: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("grammar", "reasoning", "message"),
     [
-        (Grammar(shapes=(Shape(opener="", closer=""),)), (), "needs anchor='answer'"),
-        (Grammar(shapes=(Shape(opener="a", closer="b", anchor="answer"),)), (), "without an opener"),
-        (Grammar(shapes=(Shape(opener="<t>", closer="</t>"),)), (("<t", "</t"),), "part of another marker"),
-        (Grammar(shapes=(Shape(opener="ab", closer="xabx"),)), (), "part of another marker"),
-        (Grammar(shapes=()), (("<think>", ""),), "must not be empty"),
+        (Grammar(syntaxes=(BlockSyntax(opener="", closer=""),)), (), "needs anchor='answer'"),
+        (Grammar(syntaxes=(BlockSyntax(opener="a", closer="b", anchor="answer"),)), (), "without an opener"),
+        (Grammar(syntaxes=(BlockSyntax(opener="<t>", closer="</t>"),)), (("<t", "</t"),), "part of another marker"),
+        (Grammar(syntaxes=(BlockSyntax(opener="ab", closer="xabx"),)), (), "part of another marker"),
+        (Grammar(syntaxes=()), (("<think>", ""),), "must not be empty"),
         (
-            Grammar(shapes=tuple(Shape(opener=f"{c}>", closer="/") for c in "abcdefghijklmnopq")),
+            Grammar(syntaxes=tuple(BlockSyntax(opener=f"{c}>", closer="/") for c in "abcdefghijklmnopq")),
             (),
             "different bytes",
         ),
         (
-            Grammar(shapes=(Shape(opener="<t>", body=((Branch(literal="x", ahead=True, then=1),), ())),)),
+            Grammar(syntaxes=(BlockSyntax(opener="<t>", body=((Branch(literal="x", ahead=True, then=1),), ())),)),
             (),
             "nothing can follow",
         ),
@@ -394,8 +394,8 @@ def test_markers_that_contradict_each_other_are_refused(
 
 def test_a_block_may_end_in_front_of_what_ends_it(twin: ModuleType) -> None:
     """And a marker may stand at the end of another one: what begins first counts."""
-    shape = Shape(opener="<to=", body=((Branch(literal="me>", ahead=True), Branch(literal="you>")),))
-    grammar = Grammar(shapes=(shape, Shape(opener=">", closer="<")), reasoning=(("me>", "</me>"),))
+    syntax = BlockSyntax(opener="<to=", body=((Branch(literal="me>", ahead=True), Branch(literal="you>")),))
+    grammar = Grammar(syntaxes=(syntax, BlockSyntax(opener=">", closer="<")), reasoning=(("me>", "</me>"),))
     for size in (1, 50):
         text = "<to=me>Hm.</me> <to=you>Yes. <to=them"
         scanner = twin.CallScanner(grammar, WordJudge(), reasoning=grammar.reasoning)

@@ -238,7 +238,7 @@ def without_closer(format: str, *behind: str) -> str:
     chosen = registries().formats.get(format)
     uses = [ToolUse(f"call_{k}", "f", f'{{"k":"{k}"}}') for k in "ab"]
     text = (chosen.render_calls or (lambda uses: "".join(map(chosen.render_call, uses))))(uses)
-    closer = next(shape.closer for shape in chosen.grammar.shapes if shape.closer and shape.closer in text)
+    closer = next(syntax.closer for syntax in chosen.grammar.syntaxes if syntax.closer and syntax.closer in text)
     before, found, after = text.partition(closer)
     assert found
     return "".join((before, *behind, after))

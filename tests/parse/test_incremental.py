@@ -16,14 +16,14 @@ from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, normalise
 from proxy.formats import hermes, sentinel
 from proxy.model import ToolUse
 from proxy.registry import registries
-from proxy.scan._grammar import AS_TEXT, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Field, Found, Grammar, Verdict, Why
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 
 MISTRAL = Grammar(
-    shapes=(
-        Shape(
+    syntaxes=(
+        BlockSyntax(
             opener="[TOOL_CALLS]",
             body=(
                 (Branch(read="word", field="name", then=1),),
@@ -42,7 +42,7 @@ class Believer:
     unwrap = True
     callable_names: tuple[str, ...] = ()
 
-    def opening(self, shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         name = dict(pieces)["name"].strip()
         return None if name == "no" else Found(name, "call_1", "")
 
@@ -63,7 +63,7 @@ class Believer:
     def call(self, name: str, arguments: str) -> Verdict:
         return Verdict(calls=(Found(name.strip(), "call_1", arguments),))
 
-    def unfinished(self, shape: Shape, body: str, why: Why) -> Verdict:
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
         return Verdict(drop=True) if why == "truncated" else AS_TEXT
 
     def withdrawn(self, opened: Found) -> GatewayError:

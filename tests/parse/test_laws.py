@@ -95,7 +95,7 @@ def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: 
     """R1.4: outside blocks nothing but pending whitespace and less than a marker."""
     grammar = GRAMMARS[name]
     tags = [tag for pair in settings.reasoning for tag in pair]
-    longest = max(len(marker.encode()) for marker in [*(shape.opener for shape in grammar.shapes), *tags, " "])
+    longest = max(len(marker.encode()) for marker in [*(syntax.opener for syntax in grammar.syntaxes), *tags, " "])
     pieces = data.draw(cuts(data.draw(texts_of(grammar))))
     for module in modules():
         _, seen = scan(module, grammar, WordJudge(), settings, pieces)

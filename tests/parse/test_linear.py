@@ -140,7 +140,7 @@ PLACES = {
     "nothing taught": [("", "<tool_call>{<tag>"), ("", "[CALLS][<tag>{")],
     "families": [("", '[CALLS][{"x":1}] <tool_call>'), ("", "[CALLS]<tool_call>{"), ("", "```json\n"), ("", "<")],
 }
-"""What to begin with, and what to repeat, for grammars of places and branches."""
+"""What to begin with, and what to repeat, for grammars of nodes and branches."""
 
 
 def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tuple[int, int]:
@@ -150,7 +150,7 @@ def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tu
     judge.strict = strict  # held blocks, but no verdict of failure, which would end the run
     scanner = twin.CallScanner(GRAMMARS[form], judge, reasoning=(("<think>", "</think>"),), **options)
     judge.block = lambda block: WordJudge().block(block)  # type: ignore[method-assign]  # soft verdicts
-    judge.unfinished = lambda shape, body, why: WordJudge().unfinished(shape, body, why)  # type: ignore[method-assign]
+    judge.unfinished = lambda syntax, body, why: WordJudge().unfinished(syntax, body, why)  # type: ignore[method-assign]
     said = 0
     for at in range(0, len(text), size):
         said += sum(len(e.text) for e in scanner.feed(text[at : at + size]) if isinstance(e, Delta))
@@ -181,7 +181,7 @@ def test_work_is_bounded_in_every_machine(twin: ModuleType, form: str, size: int
         steps, said = run(twin, form, text, size, strict=strict)
         deltas = -(-len(text) // size)
         looks = 4 if strict else 3  # a short field, then held, then text
-        looks += 3 * any(shape.untaught for shape in GRAMMARS[form].shapes)  # and all that as something else
+        looks += 3 * any(syntax.untaught for syntax in GRAMMARS[form].syntaxes)  # and all that as something else
         assert steps <= looks * len(text.encode()) + longest * deltas, (begin, unit)
         assert said <= len(text), (begin, unit)
 

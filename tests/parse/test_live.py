@@ -259,8 +259,8 @@ def has_key_twice(text: str) -> bool:
 
 def is_tagged(format: str) -> bool:
     """Values have no type of their own."""
-    shapes = registries().formats.get(format).grammar.shapes
-    return any(branch.field == "value" for shape in shapes for place in shape.places for branch in place)
+    syntaxes = registries().formats.get(format).grammar.syntaxes
+    return any(branch.field == "value" for syntax in syntaxes for node in syntax.nodes for branch in node)
 
 
 def ends_in_value(text: str) -> bool:
@@ -425,9 +425,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.judge, name)
 
-    def value_kind(self, shape: Any, opened: Any, key: str, begun: str) -> Any:
+    def value_kind(self, syntax: Any, opened: Any, key: str, begun: str) -> Any:
         self.asked += len(begun)
-        return self.judge.value_kind(shape, opened, key, begun)
+        return self.judge.value_kind(syntax, opened, key, begun)
 
 
 @pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import proxy.scan
-from proxy.scan._grammar import Shape
+from proxy.scan._grammar import BlockSyntax
 from proxy.scan._plan import CODE, JSON, PRINTED
 from proxy.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
 from proxy.scan.decoding import DeltaDecoder
@@ -97,12 +97,12 @@ def test_halves_of_a_surrogate_pair_are_joined() -> None:
     assert decoder.finish() == ""
 
 
-NAMED = Shape(opener="", closer="", anchor="answer", first_keys=("name", "tool"))
-PRINTING = Shape(opener="", anchor="margin", first_keys=("name",), untaught=True)
+NAMED = BlockSyntax(opener="", closer="", anchor="answer", first_keys=("name", "tool"))
+PRINTING = BlockSyntax(opener="", anchor="margin", first_keys=("name",), untaught=True)
 
 
 @pytest.mark.parametrize(
-    ("shape", "text", "fits", "kind"),
+    ("syntax", "text", "fits", "kind"),
     [
         (NAMED, '{"name"', True, JSON),
         (NAMED, ' { "tool"'.lstrip(), True, JSON),
@@ -116,8 +116,10 @@ PRINTING = Shape(opener="", anchor="margin", first_keys=("name",), untaught=True
         (PRINTING, "g", False, None),
     ],
 )
-def test_a_first_key_says_what_it_is_with_its_last_byte(shape: Shape, text: str, fits: bool, kind: int | None) -> None:
-    key = FirstKey(shape, PRINTED if shape.untaught else JSON, ("f",))
+def test_a_first_key_says_what_it_is_with_its_last_byte(
+    syntax: BlockSyntax, text: str, fits: bool, kind: int | None
+) -> None:
+    key = FirstKey(syntax, PRINTED if syntax.untaught else JSON, ("f",))
     *before, last = [key.take(byte) for byte in text.encode()]
     assert set(before) <= {None}
     assert last is fits

@@ -1,4 +1,4 @@
-"""`open_scanner`: formats by name, tools in any shape, and the product's own judge behind it."""
+"""`open_scanner`: formats by name, tools in any syntax, and the product's own judge behind it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_three_words_are_enough() -> None:
         {"name": "read_file"},
     ],
 )
-def test_tools_in_any_shape(tool: Any) -> None:
+def test_tools_in_any_syntax(tool: Any) -> None:
     scanner = proxy.open_scanner(tools=[tool])
     assert uses(scanner.feed(READ) + scanner.finish()) == [("read_file", '{"path":"a"}')]
     other = proxy.open_scanner(tools=[tool])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from proxy.events import Event, Fault
-from proxy.scan._grammar import DONE, STATES, Branch, Grammar, Shape
+from proxy.scan._grammar import DONE, STATES, BlockSyntax, Branch, Grammar
 from proxy.scan._pyparse import CallScanner
 from proxy.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
 from tests.parse.conftest import load
@@ -23,8 +23,8 @@ from tests.parse.texts import GRAMMARS, text_of
 S = TypeVar("S", bound=CallScanner)
 SEEDS = 200
 PASSED_OVER = Grammar(
-    shapes=(
-        Shape(
+    syntaxes=(
+        BlockSyntax(
             opener="<note>",
             closer="</note>",
             body=(
@@ -175,7 +175,7 @@ EXAMPLES = {
     "a key that calls begin with": Example('```json\n{"tool_calls', '"', grammar=GRAMMARS["fenced_json"]),
     "the field is whole": Example('<tool_call>{"x":1', "}"),
     "that field was no part of a call, as if nothing had been read yet": Example("<note>{}", ";", grammar=PASSED_OVER),
-    "something that the shape does not allow": Example('<tool_call>{"x":1', "]"),
+    "something that the syntax does not allow": Example('<tool_call>{"x":1', "]"),
     "no body follows the opener, and a strict tool is on offer": Example("<tool_call>", "a", strict=True),
     "the block is judged, or is none, and the text goes on": Example('<tool_call>{"x":1}', "</tool_call>"),
     "the judge gives an error": Example('<tool_call>{"a":1}', "</tool_call>", strict=True),

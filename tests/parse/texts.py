@@ -11,17 +11,17 @@ from random import Random
 from hypothesis import strategies as st
 
 from proxy.formats import bare_json, fenced_json, sentinel
-from proxy.scan._grammar import END, Branch, Grammar, Place, Shape
+from proxy.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
 from tests.parse.oracle import Settings, valid
 
 
 def _later(branch: Branch) -> Branch:
-    """The branch in a body that has one place more in front."""
+    """The branch in a body that has one node more in front."""
     return branch if branch.then == END else replace(branch, then=branch.then + 1)
 
 
 ARGS = Branch(literal="[ARGS]", read="object", field="arguments")
-TAGGED: tuple[Place, ...] = (
+TAGGED: tuple[Node, ...] = (
     (Branch(literal="<function=", read="name", field="name", then=1),),
     (Branch(literal=">", then=2),),
     (Branch(literal="<parameter=", read="word", field="key", then=3), Branch(literal="</function>", then=5)),
@@ -33,21 +33,21 @@ TAGGED: tuple[Place, ...] = (
     ),
     (Branch(literal="</tool_call>"),),
 )
-SECTION_CALL: tuple[Place, ...] = (
+SECTION_CALL: tuple[Node, ...] = (
     (Branch(read="name", field="id", then=1),),
     (Branch(literal="<|args|>", read="object", field="arguments", then=2),),
     (Branch(literal="<|end|>"),),
 )
 
 
-def printed(base: int, *ends: Branch) -> tuple[Place, ...]:
+def printed(base: int, *ends: Branch) -> tuple[Node, ...]:
     """Calls one after another, then what ends them."""
     call = Branch(read="printed", field="calls", then=base + 1)
     return ((call,), (Branch(literal=";", then=base), *ends, call))
 
 
 ENDS = Branch(read="end")
-BARE = Shape(opener="", anchor="answer", body=printed(0, ENDS), first_keys=("name", "x"), untaught=True)
+BARE = BlockSyntax(opener="", anchor="answer", body=printed(0, ENDS), first_keys=("name", "x"), untaught=True)
 BEHIND = replace(
     BARE,
     anchor="margin",
@@ -66,7 +66,7 @@ FENCED = replace(
         (Branch(literal="```", read="word", then=1), ENDS),
     ),
 )
-FUNCTION = Shape(
+FUNCTION = BlockSyntax(
     opener="<function=",
     closer="</function>",
     body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], (Branch(),)),
@@ -75,25 +75,27 @@ FUNCTION = Shape(
 )
 MARKED = (
     FUNCTION,
-    Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED, family="tagged", untaught=True),
-    Shape(opener="[CALLS]", body=((Branch(read="array", field="calls"),),), family="calls", untaught=True),
-    Shape(opener="<tag>", closer="</tag>", family="tag", untaught=True),
+    BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED, family="tagged", untaught=True),
+    BlockSyntax(opener="[CALLS]", body=((Branch(read="array", field="calls"),),), family="calls", untaught=True),
+    BlockSyntax(opener="<tag>", closer="</tag>", family="tag", untaught=True),
 )
-FRAME = Shape(opener="<|start|>", body=((Branch(),),), family="tagged", untaught=True)
+FRAME = BlockSyntax(opener="<|start|>", body=((Branch(),),), family="tagged", untaught=True)
 
 GRAMMARS = {
     "sentinel": sentinel.GRAMMAR,
     "fenced_json": fenced_json.GRAMMAR,
     "bare_json": bare_json.GRAMMAR,
     "several": Grammar(
-        shapes=(*sentinel.GRAMMAR.shapes, *fenced_json.GRAMMAR.shapes, *bare_json.GRAMMAR.shapes),
+        syntaxes=(*sentinel.GRAMMAR.syntaxes, *fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes),
     ),
-    "not ascii": Grammar(shapes=(Shape(opener="<｜opén｜>", closer="ü|"), Shape(opener="§", closer="</tool_call>"))),
-    "none": Grammar(shapes=()),
+    "not ascii": Grammar(
+        syntaxes=(BlockSyntax(opener="<｜opén｜>", closer="ü|"), BlockSyntax(opener="§", closer="</tool_call>"))
+    ),
+    "none": Grammar(syntaxes=()),
     "tagged": Grammar(
-        shapes=(
-            Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED),
-            Shape(
+        syntaxes=(
+            BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED),
+            BlockSyntax(
                 opener="<function=",
                 closer="</function>",
                 body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], ()),
@@ -101,9 +103,9 @@ GRAMMARS = {
         )
     ),
     "framed": Grammar(
-        shapes=(
-            Shape(opener="<tool_call>", closer="</tool_call>", body=TAGGED, framed=True),
-            Shape(
+        syntaxes=(
+            BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED, framed=True),
+            BlockSyntax(
                 opener="<function=",
                 closer="</function>",
                 framed=True,
@@ -117,8 +119,8 @@ GRAMMARS = {
         )
     ),
     "pairs": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<tool_call>",
                 closer="</tool_call>",
                 body=(
@@ -133,21 +135,23 @@ GRAMMARS = {
         )
     ),
     "section": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|section|>",
                 closer="<|end|>",
                 body=((Branch(literal="<|call|>", then=1),), *(tuple(_later(b) for b in p) for p in SECTION_CALL)),
             ),
-            Shape(opener="<|call|>", closer="<|end|>", body=SECTION_CALL),
-            Shape(opener="<|section_end|>", anchor="after", body=((Branch(),),)),
-            Shape(opener="<|start|>", body=((Branch(),),)),
+            BlockSyntax(opener="<|call|>", closer="<|end|>", body=SECTION_CALL),
+            BlockSyntax(opener="<|section_end|>", anchor="after", body=((Branch(),),)),
+            BlockSyntax(opener="<|start|>", body=((Branch(),),)),
         )
     ),
     "mistral": Grammar(
-        shapes=(
-            Shape(opener="[CALLS]", body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),)),
-            Shape(
+        syntaxes=(
+            BlockSyntax(
+                opener="[CALLS]", body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),)
+            ),
+            BlockSyntax(
                 opener="[CALLS]",
                 body=(
                     (Branch(read="name", field="name", then=1),),
@@ -158,14 +162,14 @@ GRAMMARS = {
         )
     ),
     "code": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<|start|>",
                 closer="<|end|>",
                 body=((Branch(read="list", field="calls", then=1),), (Branch(literal="<|end|>"),)),
             ),
-            Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
-            Shape(
+            BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
+            BlockSyntax(
                 opener="<calls>",
                 closer="</calls>",
                 body=(
@@ -176,8 +180,8 @@ GRAMMARS = {
         )
     ),
     "braces": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<call>",
                 closer="</call>",
                 quote="<q>",
@@ -190,8 +194,8 @@ GRAMMARS = {
         )
     ),
     "separated": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="",
                 anchor="answer",
                 first_keys=("name", "a"),
@@ -201,12 +205,12 @@ GRAMMARS = {
                     (Branch(read="object", field="call", then=1),),
                 ),
             ),
-            Shape(opener="<tag>", body=((Branch(read="array", field="calls"),),), first_keys=("name",)),
+            BlockSyntax(opener="<tag>", body=((Branch(read="array", field="calls"),),), first_keys=("name",)),
         )
     ),
     "verbatim": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<call ",
                 closer="</call>",
                 body=(
@@ -223,20 +227,20 @@ GRAMMARS = {
         )
     ),
     "endings": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="<tool_call>",
                 closer="</tool_call>",
                 body=((Branch(read="object", field="call", then=1),), (Branch(literal="</tool_call>"), Branch())),
             ),
-            Shape(opener="]<x<tool_call>", closer="]<x</tool_call>"),
-            Shape(opener="<end>", body=((Branch(),),)),
-            Shape(opener="/<end>", anchor="after", body=((Branch(),),)),
+            BlockSyntax(opener="]<x<tool_call>", closer="]<x</tool_call>"),
+            BlockSyntax(opener="<end>", body=((Branch(),),)),
+            BlockSyntax(opener="/<end>", anchor="after", body=((Branch(),),)),
         )
     ),
     "headers": Grammar(
-        shapes=(
-            Shape(
+        syntaxes=(
+            BlockSyntax(
                 opener="",
                 anchor="answer",
                 body=(
@@ -244,14 +248,14 @@ GRAMMARS = {
                     (Branch(read="object", field="arguments"),),
                 ),
             ),
-            Shape(
+            BlockSyntax(
                 opener="<to ",
                 body=(
                     (Branch(literal="self<think>", ahead=True), Branch(read="word", then=1)),
                     (Branch(literal="<|m|>"), Branch(literal="<think>", ahead=True)),
                 ),
             ),
-            Shape(
+            BlockSyntax(
                 opener="<|section|>",
                 closer="<|end|>",
                 body=(
@@ -270,37 +274,37 @@ GRAMMARS = {
         )
     ),
     "families": Grammar(
-        shapes=(
-            Shape(opener="<tool_call>", closer="</tool_call>", fence=True, family="a"),
-            Shape(opener="[CALLS]", family="b", body=((Branch(read="array", field="calls"),),)),
-            Shape(opener="```json", closer="```", anchor="line", first_keys=("name",), family="c"),
-            Shape(opener="", anchor="answer", family="d", first_keys=("name",)),
-            Shape(opener="<|start|>", family="b", body=((Branch(),),)),
+        syntaxes=(
+            BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True, family="a"),
+            BlockSyntax(opener="[CALLS]", family="b", body=((Branch(read="array", field="calls"),),)),
+            BlockSyntax(opener="```json", closer="```", anchor="line", first_keys=("name",), family="c"),
+            BlockSyntax(opener="", anchor="answer", family="d", first_keys=("name",)),
+            BlockSyntax(opener="<|start|>", family="b", body=((Branch(),),)),
         ),
         exclusive=True,
     ),
     "recognised": Grammar(
-        shapes=(*sentinel.GRAMMAR.shapes, *MARKED, BARE, BEHIND, FENCED),
-        families={"tagged": Grammar(shapes=(*sentinel.GRAMMAR.shapes, FRAME, FUNCTION, FENCED))},
+        syntaxes=(*sentinel.GRAMMAR.syntaxes, *MARKED, BARE, BEHIND, FENCED),
+        families={"tagged": Grammar(syntaxes=(*sentinel.GRAMMAR.syntaxes, FRAME, FUNCTION, FENCED))},
     ),
     "recognised beside others": Grammar(
-        shapes=(*fenced_json.GRAMMAR.shapes, *bare_json.GRAMMAR.shapes, FUNCTION, BARE, BEHIND, FENCED)
+        syntaxes=(*fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes, FUNCTION, BARE, BEHIND, FENCED)
     ),
     "recognised beside answers": Grammar(
-        shapes=(
-            Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
-            Shape(
+        syntaxes=(
+            BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
+            BlockSyntax(
                 opener="[CALLS",
                 closer="]",
                 body=((Branch(read="object", field="call", then=1),), (Branch(literal="]"),)),
             ),
-            Shape(opener="[C", closer="]", untaught=True),
-            Shape(opener="[CALLS", closer="]", body=TAGGED, untaught=True),
+            BlockSyntax(opener="[C", closer="]", untaught=True),
+            BlockSyntax(opener="[CALLS", closer="]", body=TAGGED, untaught=True),
             BARE,
             FENCED,
         )
     ),
-    "nothing taught": Grammar(shapes=(*MARKED, BARE, replace(FENCED, anchor="answer"))),
+    "nothing taught": Grammar(syntaxes=(*MARKED, BARE, replace(FENCED, anchor="answer"))),
 }
 
 PIECES = [
@@ -396,15 +400,15 @@ FIELDS = {
 
 def literals_of(grammar: Grammar) -> list[str]:
     """Every literal of a grammar."""
-    shapes = grammar.shapes
-    inside = [branch.literal for shape in shapes for place in shape.places for branch in place]
-    found = [*(shape.opener for shape in shapes), *(shape.closer for shape in shapes), *inside]
+    syntaxes = grammar.syntaxes
+    inside = [branch.literal for syntax in syntaxes for node in syntax.nodes for branch in node]
+    found = [*(syntax.opener for syntax in syntaxes), *(syntax.closer for syntax in syntaxes), *inside]
     return sorted({literal for literal in found if literal})
 
 
-def literals_of_shape(shape: Shape) -> list[str]:
-    """The literals between a shape's fields."""
-    return sorted({branch.literal for place in shape.places for branch in place if branch.literal})
+def literals_of_syntax(syntax: BlockSyntax) -> list[str]:
+    """The literals between a syntax's fields."""
+    return sorted({branch.literal for node in syntax.nodes for branch in node if branch.literal})
 
 
 @cache
@@ -419,7 +423,7 @@ def text_of(grammar: Grammar, random: Random) -> str:
     some = [*own, *(literal[:-1] for literal in own), *PIECES]
     parts: list[str] = []
     for _ in range(random.randint(1, 4)):
-        if grammar.shapes and random.random() < 0.75:
+        if grammar.syntaxes and random.random() < 0.75:
             parts += walk(random, grammar)
         else:
             parts += random.choices(some, k=random.randint(0, 4))
@@ -431,40 +435,40 @@ def text_of(grammar: Grammar, random: Random) -> str:
 
 
 def walk(random: Random, grammar: Grammar) -> Iterator[str]:
-    """A way through the places of one shape, which may stop anywhere."""
-    shape = random.choice(grammar.shapes)
-    if shape.untaught:
+    """A way through the nodes of one syntax, which may stop anywhere."""
+    syntax = random.choice(grammar.syntaxes)
+    if syntax.untaught:
         yield random.choice(["", "\n", "\n  ", "`", "``", "\n```\n", "\n````x\n", "\n```\n```\n", "``` `\n"])
-    yield shape.opener
-    spaces = ["", "", "", "", "\n", " \n", " " * 30, *(["```", "```json\n"] * 2 if shape.fence else [])]
+    yield syntax.opener
+    spaces = ["", "", "", "", "\n", " \n", " " * 30, *(["```", "```json\n"] * 2 if syntax.fence else [])]
     right = random.random() < 0.6
     at = 0
     for _ in range(random.randint(1, 14)):
         yield random.choice(spaces)
-        if not shape.places[at]:
+        if not syntax.nodes[at]:
             return
-        branch = random.choice(shape.places[at])
+        branch = random.choice(syntax.nodes[at])
         yield branch.literal
         fields = FIELDS[branch.read]
         yield random.choice(fields[:4] if right else fields)
         while branch.read == "text" and random.random() < 0.3:
-            yield from closers_as_data(random, shape, branch)
+            yield from closers_as_data(random, syntax, branch)
         if branch.then == END:
             return
         at = branch.then
 
 
-def closers_as_data(random: Random, shape: Shape, branch: Branch) -> Iterator[str]:
+def closers_as_data(random: Random, syntax: BlockSyntax, branch: Branch) -> Iterator[str]:
     """What would end a value, and then nothing that may follow it; or something that may, for once."""
     for _ in range(random.randint(1, 3)):
-        option = random.choice(shape.places[branch.then])
+        option = random.choice(syntax.nodes[branch.then])
         yield option.literal
         yield random.choice(["", "", " ", "\n", "\n\n"])
-        if option.then == END or option.read != "nothing" or not shape.places[option.then]:
+        if option.then == END or option.read != "nothing" or not syntax.nodes[option.then]:
             break
         branch = option
     yield random.choice(
-        ["x", " x", "<", "\n", option.literal[:-1], *(literal[:-1] for literal in literals_of_shape(shape))]
+        ["x", " x", "<", "\n", option.literal[:-1], *(literal[:-1] for literal in literals_of_syntax(syntax))]
     )
 
 

@@ -16,18 +16,18 @@ from proxy.judging.assembly import MAX_PIECES, assemble
 from proxy.judging.json_calls import settle_arguments
 from proxy.judging.tags import tag_key, tag_name
 from proxy.judging.untyped import OTHERS, STRING
-from proxy.scan._grammar import Block, Branch, Field, Shape
+from proxy.scan._grammar import Block, BlockSyntax, Branch, Field
 
-JSON = Shape(opener="<call>", closer="</call>")
-TAUGHT_STRING = Shape(opener="<call>", closer="</call>", arguments="string")
-COHERE = Shape(opener="<call>", names=("tool_name", "name"), parameters=("parameters", "arguments"))
-APERTUS = Shape(opener="<call>", names=())
-ARRAY = Shape(opener="[T]", body=((Branch(read="array", field="calls"),),))
-PYTHON = Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),))
-LINES = Shape(opener="<calls>", body=((Branch(read="call", field="call", then=0), Branch(literal="</calls>")),))
-TAGS = Shape(opener="<call>", closer="</call>")
-FRAMED = Shape(opener="<call>", closer="</call>", framed=True)
-BRACES = Shape(opener="<call>", quote="<escape>")
+JSON = BlockSyntax(opener="<call>", closer="</call>")
+TAUGHT_STRING = BlockSyntax(opener="<call>", closer="</call>", arguments="string")
+COHERE = BlockSyntax(opener="<call>", names=("tool_name", "name"), parameters=("parameters", "arguments"))
+APERTUS = BlockSyntax(opener="<call>", names=())
+ARRAY = BlockSyntax(opener="[T]", body=((Branch(read="array", field="calls"),),))
+PYTHON = BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),))
+LINES = BlockSyntax(opener="<calls>", body=((Branch(read="call", field="call", then=0), Branch(literal="</calls>")),))
+TAGS = BlockSyntax(opener="<call>", closer="</call>")
+FRAMED = BlockSyntax(opener="<call>", closer="</call>", framed=True)
+BRACES = BlockSyntax(opener="<call>", quote="<escape>")
 
 WEATHER: Mapping[str, Any] = {
     "type": "object",
@@ -39,7 +39,7 @@ Pieces = tuple[tuple[Field, str], ...]
 
 
 def read(
-    shape: Shape,
+    syntax: BlockSyntax,
     *pieces: tuple[Field, str],
     parameters: Mapping[str, Any] | None = WEATHER,
     repair: bool = True,
@@ -47,7 +47,7 @@ def read(
     closed: bool = True,
 ) -> list[Call]:
     """Names, ids and arguments of the calls in a block."""
-    found = assemble(Block(shape, "", pieces, closed, broken), repair=repair)
+    found = assemble(Block(syntax, "", pieces, closed, broken), repair=repair)
     return [
         (call.name, call.call_id, call.arguments.settle(parameters, repair=repair, objects=True).text)
         for call in found.calls
@@ -108,7 +108,7 @@ def test_what_is_no_call_in_json(text: str) -> None:
     refused(JSON, ("call", text))
 
 
-def test_python_counts_only_where_the_shape_reads_it() -> None:
+def test_python_counts_only_where_the_syntax_reads_it() -> None:
     refused(JSON, ("call", "f(a=1)"))
     refused(ARRAY, ("calls", "[f(a=1)]"))
 
@@ -121,40 +121,40 @@ def test_missing_brackets_do_not_make_up_for_a_missing_closer() -> None:
     assert "not valid JSON" in refused(JSON, ("call", text), repair=False)
 
 
-@pytest.mark.parametrize("shape", [ARRAY, PYTHON])
-def test_an_array(shape: Shape) -> None:
+@pytest.mark.parametrize("syntax", [ARRAY, PYTHON])
+def test_an_array(syntax: BlockSyntax) -> None:
     text = '[{"name": "f", "arguments": {"a": 3.50}}, {"function":{"arguments":"{}","name":"g"}}]'
-    assert read(shape, ("calls", text)) == [("f", None, '{"a": 3.50}'), ("g", None, "{}")]
-    found = assemble(Block(shape, "", (("calls", text),)), repair=True)
+    assert read(syntax, ("calls", text)) == [("f", None, '{"a": 3.50}'), ("g", None, "{}")]
+    found = assemble(Block(syntax, "", (("calls", text),)), repair=True)
     assert [call.source for call in found.calls] == [
         '{"name": "f", "arguments": {"a": 3.50}}',
         '{"function":{"arguments":"{}","name":"g"}}',
     ]
-    assert read(shape, ("calls", f'{{"tool_calls": {text}}}')) == read(shape, ("calls", text))
-    assert read(shape, ("calls", '{"name":"f"}')) == [("f", None, "{}")]
-    assert read(shape, ("calls", "[]")) == []
+    assert read(syntax, ("calls", f'{{"tool_calls": {text}}}')) == read(syntax, ("calls", text))
+    assert read(syntax, ("calls", '{"name":"f"}')) == [("f", None, "{}")]
+    assert read(syntax, ("calls", "[]")) == []
     for wrong in ('["f"]', '[{"name":"f"}, 7]', '{"tool_calls":{}}', "[{]"):
-        refused(shape, ("calls", wrong))
+        refused(syntax, ("calls", wrong))
 
 
 def test_several_objects() -> None:
     pieces: list[tuple[Field, str]] = [("call", '{"name":"f","parameters":{"a":1}}'), ("call", ' {"name":"g"}')]
-    shape = Shape(opener="", anchor="answer", parameters=("parameters", "arguments"))
-    assert read(shape, *pieces) == [("f", None, '{"a":1}'), ("g", None, "{}")]
-    found = assemble(Block(shape, "", tuple(pieces)), repair=True)
+    syntax = BlockSyntax(opener="", anchor="answer", parameters=("parameters", "arguments"))
+    assert read(syntax, *pieces) == [("f", None, '{"a":1}'), ("g", None, "{}")]
+    found = assemble(Block(syntax, "", tuple(pieces)), repair=True)
     assert [call.source for call in found.calls] == [text for _, text in pieces]
-    refused(shape, *pieces, ("call", "{"))
-    refused(shape, pieces[0], ("name", "f"))
+    refused(syntax, *pieces, ("call", "{"))
+    refused(syntax, pieces[0], ("name", "f"))
 
 
 def test_a_lone_call_is_the_whole_block() -> None:
-    for shape, piece in (
+    for syntax, piece in (
         (JSON, ("call", '{"name":"f"}')),
         (JSON, ("call", '{"name":"f","arguments":{}}')),
         (ARRAY, ("calls", '[{"name":"f"}]')),
         (PYTHON, ("calls", "[f()]")),
     ):
-        [call] = assemble(Block(shape, "", (piece,)), repair=True).calls  # type: ignore[arg-type]
+        [call] = assemble(Block(syntax, "", (piece,)), repair=True).calls  # type: ignore[arg-type]
         assert call.source is None
 
 
@@ -351,23 +351,23 @@ def schema_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"properties": {key: {"type": TYPES.get(type(value), "object")} for key, value in values.items()}}
 
 
-def in_json(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_json(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return JSON, (("call", json.dumps({"name": "f", "arguments": values}, indent=1)),)
 
 
-def in_json_backwards(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_json_backwards(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return JSON, (("call", json.dumps({"arguments": json.dumps(values), "name": "f"}, ensure_ascii=False)),)
 
 
-def in_an_array(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_an_array(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return ARRAY, (("calls", json.dumps([{"id": 0, "name": "f", "arguments": values}])),)
 
 
-def as_the_key(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def as_the_key(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return APERTUS, (("calls", json.dumps([{"f": values}])),)
 
 
-def in_python(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_python(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return PYTHON, (("calls", f"[f({', '.join(f'{key}={value!r}' for key, value in values.items())})]"),)
 
 
@@ -378,15 +378,15 @@ def tagged(name: str, pairs: Iterable[tuple[str, str]]) -> Pieces:
     return tuple(pieces)
 
 
-def in_framed_tags(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_framed_tags(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return FRAMED, tagged("f", ((key, f"\n{plain(value)}\n") for key, value in values.items()))
 
 
-def in_tags_with_python(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_tags_with_python(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     return TAGS, tagged('"f"', ((key, str(value)) for key, value in values.items()))
 
 
-def in_typed_tags(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_typed_tags(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     typed = {key: f'"{key}" string="{str(isinstance(value, str)).lower()}"' for key, value in values.items()}
     return TAGS, tagged("f", ((typed[key], plain(value)) for key, value in values.items()))
 
@@ -403,7 +403,7 @@ def braces(value: Any) -> str:
             return json.dumps(value)
 
 
-def in_braces(values: dict[str, Any]) -> tuple[Shape, Pieces]:
+def in_braces(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
     inner = ",".join(f"{key}:{braces(value)}" for key, value in values.items())
     return BRACES, (("name", "f"), ("arguments", f"{{{inner}}}"))
 
@@ -417,10 +417,10 @@ WRITERS = (
 @pytest.mark.parametrize("write", WRITERS)
 @given(values=ARGUMENTS)
 def test_what_is_written_is_read_back(
-    write: Callable[[dict[str, Any]], tuple[Shape, Pieces]], values: dict[str, Any]
+    write: Callable[[dict[str, Any]], tuple[BlockSyntax, Pieces]], values: dict[str, Any]
 ) -> None:
-    shape, pieces = write(values)
-    [(name, call_id, arguments)] = read(shape, *pieces, parameters=schema_of(values))
+    syntax, pieces = write(values)
+    [(name, call_id, arguments)] = read(syntax, *pieces, parameters=schema_of(values))
     assert (name, call_id) == ("f", None)
     assert json.loads(arguments) == values
 
@@ -438,10 +438,10 @@ FIELDS: tuple[Field, ...] = ("name", "id", "key", "value", "arguments", "call", 
     st.booleans(),
 )
 def test_no_fields_raise_anything_else(
-    shape: Shape, pieces: list[tuple[Field, str]], broken: bool, closed: bool
+    syntax: BlockSyntax, pieces: list[tuple[Field, str]], broken: bool, closed: bool
 ) -> None:
     try:
-        found = read(shape, *pieces, broken=broken, closed=closed)
+        found = read(syntax, *pieces, broken=broken, closed=closed)
     except ValueError:
         return
     for _, _, arguments in found:
@@ -459,7 +459,7 @@ def test_settled_arguments() -> None:
 # --- hostile input: counted in calls of functions, not in time ------------------------------------------------------
 
 
-def work(shape: Shape, pieces: Pieces) -> int:
+def work(syntax: BlockSyntax, pieces: Pieces) -> int:
     """How many functions are called to read a block, C functions included."""
     made = 0
 
@@ -470,7 +470,7 @@ def work(shape: Shape, pieces: Pieces) -> int:
 
     sys.setprofile(count)
     try:
-        read(shape, *pieces)
+        read(syntax, *pieces)
     except ValueError:
         pass
     finally:
@@ -482,7 +482,7 @@ def pairs(key: str, value: str, times: int) -> Pieces:
     return tagged("f", ((key.format(number), value) for number in range(times)))
 
 
-HOSTILE: dict[str, Callable[[int], tuple[Shape, Pieces]]] = {
+HOSTILE: dict[str, Callable[[int], tuple[BlockSyntax, Pieces]]] = {
     "brackets": lambda n: (JSON, (("call", "[" * n),)),
     "nested objects": lambda n: (JSON, (("call", '{"name":"f","arguments":' + '{"a":' * n),)),
     "members": lambda n: (JSON, (("call", "{" + ",".join(f'"{k}":1' for k in range(n)) + "}"),)),
@@ -510,9 +510,9 @@ def test_work_is_linear(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_large_hostile_blocks_never_raise_anything_else(kind: str) -> None:
-    shape, pieces = HOSTILE[kind](100_000)
+    syntax, pieces = HOSTILE[kind](100_000)
     try:
-        read(shape, *pieces)
+        read(syntax, *pieces)
     except ValueError:
         pass
 

@@ -48,7 +48,7 @@ def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] |
         limits=LimitsConfig(),
         count=None if counts is None else lambda name: counts.update([name]),
     )
-    verdict = judge.block(Block(grammar.shapes[0], text, (("call", text),)))
+    verdict = judge.block(Block(grammar.syntaxes[0], text, (("call", text),)))
     assert verdict.error is None
     return [(call.name, _parsed(call)) for call in verdict.calls] or None
 
@@ -164,7 +164,7 @@ def test_values_keep_their_text() -> None:
     for grammar, kept in zip(GRAMMARS, ('{"a":1.0,"b":[1e-07, 2]}', '{"a":1.0,"b":[1e-07,2]}'), strict=True):
         judge = Judge(tools, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
         body = '{"name" : "f", "a" : 1.0, "b": [1e-07, 2]}'
-        (call,) = judge.block(Block(grammar.shapes[0], body, (("call", body),))).calls
+        (call,) = judge.block(Block(grammar.syntaxes[0], body, (("call", body),))).calls
         assert call.arguments == kept
 
 

@@ -19,7 +19,7 @@ from proxy.formats import fenced_json, hermes, sentinel
 from proxy.judging.ids import CallIds, new_call_id
 from proxy.judging.judge import Judge, strict_failure
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Grammar, Shape, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Field, Found, Grammar, Verdict, Why
 from proxy.scan._grammar import Judge as JudgeProtocol
 from proxy.scan.repair import compact_json
 from tests.options import route_options
@@ -27,7 +27,7 @@ from tests.options import route_options
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR
 LISTS = fenced_json.GRAMMAR
-TAGS = Shape(
+TAGS = BlockSyntax(
     opener="<call>",
     closer="</call>",
     framed=True,
@@ -56,7 +56,7 @@ class Bench:
         **options: Any,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.shape = grammar.shapes[0]
+        self.syntax = grammar.syntaxes[0]
         numbers = itertools.count(1)
         self.judge = Judge(
             None if any_name else tools or (SOFT,),
@@ -70,7 +70,7 @@ class Bench:
 
     def block(self, body: str, closed: bool = True) -> Verdict:
         """The verdict on a block that is one call in JSON."""
-        return self.judge.block(Block(self.shape, body, (("call", body),), closed))
+        return self.judge.block(Block(self.syntax, body, (("call", body),), closed))
 
     def pieces(self, *pieces: tuple[Field, str], broken: bool = False) -> Verdict:
         """The verdict on a block in tags."""
@@ -358,11 +358,11 @@ def test_other_answers_to_a_missing_closer() -> None:
 def test_unfinished_blocks() -> None:
     for tools, column in (((SOFT,), "soft"), ((STRICT,), "strict")):
         bench = Bench(*tools)
-        assert bench.judge.unfinished(bench.shape, '{"name', "truncated") == DROPPED
+        assert bench.judge.unfinished(bench.syntax, '{"name', "truncated") == DROPPED
         assert bench.counts == {"truncated_calls": 1}
         reasons: tuple[tuple[Why, str], ...] = (("end", "ended"), ("oversize", "1048576 bytes"))
         for why, word in reasons:
-            verdict = bench.judge.unfinished(bench.shape, '{"name', why)
+            verdict = bench.judge.unfinished(bench.syntax, '{"name', why)
             if column == "soft":
                 assert verdict == AS_TEXT
             else:
@@ -491,10 +491,10 @@ def test_a_call_in_tags() -> None:
 
 def test_arguments_without_names_need_the_tool() -> None:
     schema = {"type": "object", "properties": {"city": {}, "days": {}}}
-    read = Grammar(shapes=(Shape(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
+    read = Grammar(syntaxes=(BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
     bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
     text = "[f('Oslo', 3)]"
-    assert bench.judge.block(Block(bench.shape, text, (("calls", text),))).calls == (
+    assert bench.judge.block(Block(bench.syntax, text, (("calls", text),))).calls == (
         Found("f", "call_1", '{"city":"Oslo","days":3}'),
     )
 
@@ -557,7 +557,7 @@ def test_a_call_may_be_opened_once_its_name_is_known() -> None:
     assert opened == Found("soft", "functions.soft:0", "")
     block = Block(TAGS, "", (("id", "functions.soft:0"), ("arguments", '{"a": 1}')), opened=opened)
     assert bench.judge.block(block).calls == (Found("soft", "functions.soft:0", '{"a": 1}'),)
-    assert bench.judge.opening(HERMES.shapes[0], (("name", "a__read"),)) == Found("read", "call_1", "", namespace="a")
+    assert bench.judge.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == Found("read", "call_1", "", namespace="a")
     assert Bench(any_name=True).judge.opening(TAGS, (("name", "x"),)) == Found("x", "call_1", "")
     assert bench.counts == {"calls": 1}
 
@@ -566,7 +566,7 @@ def test_a_call_may_be_opened_once_its_name_is_known() -> None:
 def test_calls_that_wait_for_their_end(name: str) -> None:
     """Strict, free text, unknown; and in JSON a name is a name."""
     bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"))
-    assert bench.judge.opening(HERMES.shapes[0], (("name", name),)) is None
+    assert bench.judge.opening(HERMES.syntaxes[0], (("name", name),)) is None
     assert not bench.counts
 
 

@@ -11,7 +11,7 @@ from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.judging.judge import Judge
 from proxy.judging.near import NAME_CHARS, is_near, near_name, tries_to_call
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import Block, Grammar, Shape
+from proxy.scan._grammar import Block, BlockSyntax, Grammar
 from tests.options import route_options
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
@@ -52,17 +52,17 @@ def test_exactly_one_tool_has_to_be_meant() -> None:
 
 
 def test_text_that_was_meant_as_a_call() -> None:
-    (tag,), fence, bare = sentinel.GRAMMAR.shapes, fenced_json.GRAMMAR.shapes[0], bare_json.GRAMMAR.shapes[0]
+    (tag,), fence, bare = sentinel.GRAMMAR.syntaxes, fenced_json.GRAMMAR.syntaxes[0], bare_json.GRAMMAR.syntaxes[0]
     assert tries_to_call(tag, '{"nam', BOTH)
     assert tries_to_call(tag, '{"name":"write_file","arguments":{"text":"Well ... "so"}}', BOTH)
     assert not tries_to_call(tag, " \n", BOTH), "a mention"
     for explained in ("{...}", "...", '{"name": "TOOL", "arguments": {...}}', '{"name": …, "arguments": …}', "{}"):
         assert not tries_to_call(tag, explained, BOTH)
-    for shape in (fence, bare):
-        assert tries_to_call(shape, '{"name": "read_file", "arguments": {"a', BOTH)
-        assert tries_to_call(shape, "[read_file(path=", BOTH)
-        assert not tries_to_call(shape, '{"name": "my-package", "version', BOTH)
-        assert not tries_to_call(shape, '{"name": "the read_file of old', BOTH)
+    for syntax in (fence, bare):
+        assert tries_to_call(syntax, '{"name": "read_file", "arguments": {"a', BOTH)
+        assert tries_to_call(syntax, "[read_file(path=", BOTH)
+        assert not tries_to_call(syntax, '{"name": "my-package", "version', BOTH)
+        assert not tries_to_call(syntax, '{"name": "the read_file of old', BOTH)
 
 
 def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[str]:
@@ -76,7 +76,7 @@ def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **opt
         limits=LimitsConfig(),
         near=near.append,
     )
-    judge.block(Block(grammar.shapes[0], body, (("call", body),)))
+    judge.block(Block(grammar.syntaxes[0], body, (("call", body),)))
     return near
 
 
@@ -117,7 +117,7 @@ def test_what_a_strict_tool_fails_with_is_a_failure_and_no_near_miss() -> None:
 
 @pytest.mark.parametrize(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])
 def test_blocks_without_an_end(why: Any, near: bool) -> None:
-    shape: Shape = sentinel.GRAMMAR.shapes[0]
+    syntax: BlockSyntax = sentinel.GRAMMAR.syntaxes[0]
     said: list[str] = []
     judge = Judge(
         (READ,),
@@ -127,7 +127,7 @@ def test_blocks_without_an_end(why: Any, near: bool) -> None:
         limits=LimitsConfig(),
         near=said.append,
     )
-    judge.unfinished(shape, '{"name":"read_file","argum', why)
+    judge.unfinished(syntax, '{"name":"read_file","argum', why)
     assert bool(said) is near
-    judge.unfinished(shape, "", why)
+    judge.unfinished(syntax, "", why)
     assert len(said) == near, "nothing but an opener is a mention"

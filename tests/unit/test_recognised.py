@@ -16,27 +16,29 @@ from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
 from proxy.judging.recognised import REASONS
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, Branch, Field, Found, Shape, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Field, Found, Verdict, Why
 from proxy.schemas.schema import ToolSchema, compile_schema
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 from tests.options import route_options
 
-OBJECT = Shape(
+OBJECT = BlockSyntax(
     opener="",
     anchor="answer",
     body=((Branch(read="object", field="call", then=1),), (Branch(read="object", field="call", then=1), Branch())),
     family="object",
     untaught=True,
 )
-LIST = Shape(opener="", anchor="answer", body=((Branch(read="array", field="calls"),),), family="list", untaught=True)
-PYTHON = Shape(
+LIST = BlockSyntax(
+    opener="", anchor="answer", body=((Branch(read="array", field="calls"),),), family="list", untaught=True
+)
+PYTHON = BlockSyntax(
     opener="",
     anchor="answer",
     body=((Branch(read="call", field="call"), Branch(read="list", field="calls")),),
     family="python",
     untaught=True,
 )
-TAGS = Shape(
+TAGS = BlockSyntax(
     opener="<call>",
     closer="</call>",
     body=(
@@ -79,21 +81,21 @@ class Bench:
             schemas=schemas,
         )
 
-    def read(self, text: str, shape: Shape = OBJECT, field: Field = "call", **block: Any) -> Verdict:
+    def read(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Verdict:
         """The verdict on a block that is one text."""
-        return self.judge.block(Block(shape, text, ((field, text),), **block))
+        return self.judge.block(Block(syntax, text, ((field, text),), **block))
 
-    def call(self, text: str, shape: Shape = OBJECT, field: Field = "call", **block: Any) -> Found:
+    def call(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Found:
         """The one call that the text must be."""
-        verdict = self.read(text, shape, field, **block)
+        verdict = self.read(text, syntax, field, **block)
         assert len(verdict.calls) == 1, verdict
         return verdict.calls[0]
 
     def is_text(
-        self, text: str, reason: str | None, shape: Shape = OBJECT, field: Field = "call", **block: Any
+        self, text: str, reason: str | None, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any
     ) -> None:
         """It must be ordinary text, and nothing else may have happened."""
-        assert self.read(text, shape, field, **block) == AS_TEXT
+        assert self.read(text, syntax, field, **block) == AS_TEXT
         assert self.counts == ({"unrecognised": 1} if reason else {})
         assert self.labels == ({("unrecognised", reason): 1} if reason else {})
 
@@ -223,8 +225,8 @@ def test_true_of_python_is_true() -> None:
 
 def test_what_is_not_closed_is_repaired_only_where_that_is_wanted() -> None:
     text = '{"name": "get_time", "arguments": {}}'
-    shape = HERMES.shapes[0]
-    untaught = Shape(opener=shape.opener, closer=shape.closer, family="hermes", untaught=True)
+    syntax = HERMES.syntaxes[0]
+    untaught = BlockSyntax(opener=syntax.opener, closer=syntax.closer, family="hermes", untaught=True)
     bench = Bench()
     assert bench.call(text, untaught, closed=False)
     assert bench.counts == {"calls": 1, "recognised": 1, "unclosed_repaired": 1, "repaired": 1}
@@ -248,7 +250,7 @@ TWO = '{"name": "search", "arguments": {"query": "x"}}'
 
 
 @pytest.mark.parametrize(
-    ("shape", "pieces"),
+    ("syntax", "pieces"),
     [
         (OBJECT, (("call", ONE), ("call", TWO))),
         (LIST, (("calls", f"[{ONE}, {TWO}]"),)),
@@ -265,25 +267,26 @@ TWO = '{"name": "search", "arguments": {"query": "x"}}'
         ),
     ],
 )
-def test_all_calls_of_a_block_or_none(shape: Shape, pieces: tuple[tuple[Field, str], ...]) -> None:
+def test_all_calls_of_a_block_or_none(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> None:
     bench = Bench()
-    found = bench.judge.block(Block(shape, "", pieces)).calls
+    found = bench.judge.block(Block(syntax, "", pieces)).calls
     assert [(call.name, json.loads(call.arguments)) for call in found] == [
         ("get_weather", {"city": "Oslo"}),
         ("search", {"query": "x"}),
     ]
-    assert bench.counts["recognised"] == bench.labels["recognised", shape.family] == 2
+    assert bench.counts["recognised"] == bench.labels["recognised", syntax.family] == 2
     only_one = Bench(WEATHER)
-    assert only_one.judge.block(Block(shape, "", pieces)) == AS_TEXT
+    assert only_one.judge.block(Block(syntax, "", pieces)) == AS_TEXT
     assert only_one.labels == {("unrecognised", "name"): 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "shape", "field"), [("[]", LIST, "calls"), ('{"tool_calls": []}', OBJECT, "call"), ("[]", PYTHON, "calls")]
+    ("text", "syntax", "field"),
+    [("[]", LIST, "calls"), ('{"tool_calls": []}', OBJECT, "call"), ("[]", PYTHON, "calls")],
 )
-def test_a_list_of_nothing_is_text(text: str, shape: Shape, field: Field) -> None:
-    Bench().is_text(text, None, shape, field)
-    tagged = Shape(opener="<calls>", closer="</calls>", family="x", untaught=True)
+def test_a_list_of_nothing_is_text(text: str, syntax: BlockSyntax, field: Field) -> None:
+    Bench().is_text(text, None, syntax, field)
+    tagged = BlockSyntax(opener="<calls>", closer="</calls>", family="x", untaught=True)
     Bench().is_text(text, None, tagged, "calls")
 
 
@@ -353,7 +356,7 @@ def test_a_tool_that_is_called_print() -> None:
 
 
 def test_only_untaught_python_may_be_printed() -> None:
-    taught = Shape(opener="", anchor="answer", body=PYTHON.body, family="pythonic")
+    taught = BlockSyntax(opener="", anchor="answer", body=PYTHON.body, family="pythonic")
     assert Bench().read("print(search('x'))", taught) == AS_TEXT
 
 
@@ -395,7 +398,7 @@ def test_schemas_are_asked_for_once_and_only_if_needed() -> None:
 
 # --- the corpora ----------------------------------------------------------------------------------------------------
 
-PRINTED = Shape(
+PRINTED = BlockSyntax(
     opener="", anchor="answer", body=((Branch(read="printed", field="calls"),),), family="bare", untaught=True
 )
 

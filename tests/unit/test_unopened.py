@@ -138,7 +138,7 @@ def test_tags_that_end_calls_or_any_message_say_nothing_of_thoughts(name: str) -
     closers = {closer for _, closer in pairs}
     assert THINK in pairs
     assert not closers & {"<|end|>", "<|im_end|>", "<|end_message|>", "<|eom|>"}
-    assert not closers & {shape.closer for shape in grammar.shapes}
+    assert not closers & {syntax.closer for syntax in grammar.syntaxes}
 
 
 @pytest.mark.parametrize("explicit", [True, False])

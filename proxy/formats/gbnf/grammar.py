@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...scan._grammar import Grammar, Shape
+from ...scan._grammar import BlockSyntax, Grammar
 from ..layout import Layout
 from ..longjson import compact
 from .arguments import arguments, rules_for
@@ -129,8 +129,8 @@ class _Answer:
     def __init__(self, calls: _Calls, reads: Grammar | None, framing: Grammar | None, around: Around) -> None:
         self._calls = calls
         self._rules = calls.rules
-        self._shapes = reads.shapes if reads is not None else ()
-        self._framing = {shape.opener for shape in framing.shapes} if framing is not None else set()
+        self._syntaxes = reads.syntaxes if reads is not None else ()
+        self._framing = {syntax.opener for syntax in framing.syntaxes} if framing is not None else set()
         self._around = around
 
     def root(self) -> Expression:
@@ -154,42 +154,42 @@ class _Answer:
 
     def _openers(self) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
         """How calls begin in text, and what has to follow."""
-        for shape in self._shapes:
-            if all(branch.read == "nothing" for place in shape.places for branch in place):
+        for syntax in self._syntaxes:
+            if all(branch.read == "nothing" for node in syntax.nodes for branch in node):
                 continue  # no call
-            if shape.anchor in ("anywhere", "line") and shape.opener and not shape.first_keys:
-                yield from self._by_opener(shape)
-            elif shape.anchor in ("answer", "line"):
-                yield from self._by_head(shape)
+            if syntax.anchor in ("anywhere", "line") and syntax.opener and not syntax.first_keys:
+                yield from self._by_opener(syntax)
+            elif syntax.anchor in ("answer", "line"):
+                yield from self._by_head(syntax)
 
-    def _by_opener(self, shape: Shape) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
+    def _by_opener(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
         """A literal that means nothing else, but in inline code: the scanner's opener, where the layout writes it."""
         calls = self._calls
-        where: Where = "line" if shape.anchor == "line" else "plain"
-        before, _, rest = calls.before.partition(shape.opener)
+        where: Where = "line" if syntax.anchor == "line" else "plain"
+        before, _, rest = calls.before.partition(syntax.opener)
         if len(before) + len(rest) == len(calls.before):
             return  # written otherwise by this layout
-        if shape.opener not in self._framing:
-            yield (units(shape.opener), where), calls.after(before + shape.opener, section=not before)
+        if syntax.opener not in self._framing:
+            yield (units(syntax.opener), where), calls.after(before + syntax.opener, section=not before)
         elif rest:
-            yield (units(shape.opener + rest), where), calls.after(calls.before, section=not before)
+            yield (units(syntax.opener + rest), where), calls.after(calls.before, section=not before)
         else:
             for name in calls.tools:
-                what = shape.opener + calls.shown(name) + calls.layout.middle
+                what = syntax.opener + calls.shown(name) + calls.layout.middle
                 yield (units(what), where), calls.after_name(name, middle=True)
 
-    def _by_head(self, shape: Shape) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
+    def _by_head(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
         """JSON or Python, which may be something else: it is a call when a key that nobody else writes has come, or the name of a tool."""
         calls = self._calls
-        head = calls.before.removeprefix(shape.opener)
-        bracket = {"object": "{", "array": "[", "list": "["}.get(shape.places[0][0].read)
-        if not calls.before.startswith(shape.opener) or head.strip()[:1] != bracket:
+        head = calls.before.removeprefix(syntax.opener)
+        bracket = {"object": "{", "array": "[", "list": "["}.get(syntax.nodes[0][0].read)
+        if not calls.before.startswith(syntax.opener) or head.strip()[:1] != bracket:
             return  # written otherwise by this layout
-        where: Where = "start" if shape.anchor == "answer" else "line"
-        opener = units(shape.opener)
+        where: Where = "start" if syntax.anchor == "answer" else "line"
+        opener = units(syntax.opener)
         key = _KEY.search(head)
-        if key is not None and key[1] not in shape.names:
-            yield ((*opener, *spaced(head[: key.end()])), where), calls.after(shape.opener + head[: key.end()])
+        if key is not None and key[1] not in syntax.names:
+            yield ((*opener, *spaced(head[: key.end()])), where), calls.after(syntax.opener + head[: key.end()])
             return
         plain = calls.layout.name == "plain"
         for name in calls.tools:

@@ -47,7 +47,7 @@ def structural_tag(
     if not calls:
         raise Inexpressible("there is no tool to call")
     begin = layout.first or layout.opener
-    openers = (s.opener for s in reads.shapes if s.opener and s.anchor == "anywhere" and not s.first_keys)
+    openers = (s.opener for s in reads.syntaxes if s.opener and s.anchor == "anywhere" and not s.first_keys)
     trigger = next(filter(begin.startswith, openers), begin if demanded else "")
     if not trigger:
         raise Inexpressible("no literal says that a call begins")

@@ -1,4 +1,4 @@
-"""Shapes that several formats share. Plain functions from literals to values of `proxy.scan._grammar`."""
+"""Syntaxes that several formats share. Plain functions from literals to values of `proxy.scan._grammar`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ..scan._grammar import END, Anchor, Branch, Place, Shape
+from ..scan._grammar import END, Anchor, BlockSyntax, Branch, Node
 
-Places = Callable[[int], tuple[Place, ...]]
-"""The places of a call, the first one of index `base`."""
+Nodes = Callable[[int], tuple[Node, ...]]
+"""The nodes of a call, the first one of index `base`."""
 
 DONE: Final = Branch()
 """The block may end here whatever comes: stop tokens are often cut off."""
 
 
-def framing(literal: str, anchor: Anchor = "anywhere") -> Shape:
+def framing(literal: str, anchor: Anchor = "anywhere") -> BlockSyntax:
     """A literal that says nothing and vanishes."""
-    return Shape(opener=literal, anchor=anchor, body=((DONE,),))
+    return BlockSyntax(opener=literal, anchor=anchor, body=((DONE,),))
 
 
 GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
@@ -26,47 +26,47 @@ GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
 
 def listed(
     opener: str, closer: str = "", *, read: Literal["array", "list"] = "array", optional: bool = False, **more: Any
-) -> Shape:
+) -> BlockSyntax:
     """All calls of an answer in one pair of brackets, then the closer, which is `optional` where it is a stop token."""
-    end: Place = (DONE,)
+    end: Node = (DONE,)
     if closer:
         end = (Branch(literal=closer), DONE) if optional else (Branch(literal=closer),)
-    return Shape(opener=opener, closer=closer, body=((Branch(read=read, field="calls", then=1),), end), **more)
+    return BlockSyntax(opener=opener, closer=closer, body=((Branch(read=read, field="calls", then=1),), end), **more)
 
 
-def bare(read: Literal["array", "list"], **more: Any) -> Shape:
+def bare(read: Literal["array", "list"], **more: Any) -> BlockSyntax:
     """The whole answer is one pair of brackets."""
-    return Shape(opener="", anchor="answer", body=((Branch(read=read, field="calls", then=1),), ()), **more)
+    return BlockSyntax(opener="", anchor="answer", body=((Branch(read=read, field="calls", then=1),), ()), **more)
 
 
 def section(
     opener: str,
     call: str,
-    places: Places,
+    nodes: Nodes,
     end: str,
     *,
     after: Anchor = "anywhere",
     tokens: bool = False,
     **more: Any,
-) -> list[Shape]:
+) -> list[BlockSyntax]:
     """Calls that begin with the literal `call` in one section.
 
-    The section's opener and the first call are one shape, so that a mere mention of the opener stays text. The other calls stand
+    The section's opener and the first call are one syntax, so that a mere mention of the opener stays text. The other calls stand
     for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and end are special tokens,
     which no ordinary text holds; then a section without a call vanishes too, and what was said in it is text.
     """
-    opening: tuple[Place, ...] = ((Branch(literal=call, then=1),),)
+    opening: tuple[Node, ...] = ((Branch(literal=call, then=1),),)
     if tokens:
-        first: Place = (Branch(literal=call, then=2), Branch(literal=end))
+        first: Node = (Branch(literal=call, then=2), Branch(literal=end))
         opening = ((*first, Branch(read="word", field="said", then=1)), first)
     return [
-        Shape(opener=opener, body=(*opening, *places(len(opening))), **more),
-        Shape(opener=call, anchor=after, body=places(0), **more),
+        BlockSyntax(opener=opener, body=(*opening, *nodes(len(opening))), **more),
+        BlockSyntax(opener=call, anchor=after, body=nodes(0), **more),
         replace(framing(end, "anywhere" if tokens else "after"), ends_section=True),
     ]
 
 
-def function_tags(base: int, *ends: Branch) -> tuple[Place, ...]:
+def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
     """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one JSON object,
     `</function>`, and what `ends` the block. Models leave out `</parameter>`."""
     return (
@@ -97,10 +97,10 @@ FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
 
 
 ELEMENTS: Final = 7
-"""How many places `elements` are."""
+"""How many nodes `elements` are."""
 
 
-def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Place, ...]:
+def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Node, ...]:
     """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or all of them in one JSON
     object, the closer; or `/>` right behind the name.
 
@@ -125,7 +125,7 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[P
     )
 
 
-def pairs(base: int, key: str, middle: str, value_end: str, closer: str, then: int = END) -> tuple[Place, ...]:
+def pairs(base: int, key: str, middle: str, value_end: str, closer: str, then: int = END) -> tuple[Node, ...]:
     """What follows a call's name: `key KEY middle VALUE value_end` for each argument, the closer."""
     return (
         (Branch(literal=key, read="word", field="key", then=base + 1), Branch(literal=closer, then=then)),
