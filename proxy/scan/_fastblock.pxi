@@ -25,13 +25,13 @@ cdef class BlockReader:
     cdef list pieces
     cdef Py_ssize_t body_end
     cdef str why
-    cdef _Stop _stop
+    cdef _PlanNode _node
     cdef Py_ssize_t _gap, _word_at, _mark
     cdef int _word_size
     cdef unsigned char _word[WORDS]
     cdef int _then, _doubt
     cdef bint _may_end, _fence, _fenced
-    cdef _Step _proving
+    cdef _PlanBranch _proving
 
     def __cinit__(self, Buffer buffer, judge, live):
         self._buffer = buffer
@@ -81,7 +81,7 @@ cdef class BlockReader:
         if state == BODY or state == KEY:
             return self._read_field(pos, end)
         if state == LEAD or state == TAIL:
-            return self._read_place(pos, end) if self._proving is None else self._read_tag(pos, end)
+            return self._read_node(pos, end) if self._proving is None else self._read_tag(pos, end)
         return self._search(pos, end)
 
     cdef Py_ssize_t end(self, bint truncated) except -1:
@@ -97,13 +97,13 @@ cdef class BlockReader:
         ):
             return self._none(end)
         if resting and not (truncated and self._doubt):
-            if (self._stop.ends and self._word_size == 0) or (self._stop.free and self._doubt == UNLIKELY):
+            if (self._node.ends and self._word_size == 0) or (self._node.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
-            if self._may_end and not (truncated and self._stop.more):
+            if self._may_end and not (truncated and self._node.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and self._stop.final:
+        if resting and self._node.final:
             return self._whole(end, self._word_at if self._word_size else end, False, False)
         if self.untaught and not self.opener and self.state == BODY and (fields.kind == JSON or fields.kind == CODE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
@@ -117,24 +117,24 @@ cdef class BlockReader:
 
     # --- nodes: what may come between fields -------------------------------------------------------------------------
 
-    cdef Py_ssize_t _go_to(self, _Stop stop, Py_ssize_t pos) except -1:
-        self._stop = stop
+    cdef Py_ssize_t _go_to(self, _PlanNode node, Py_ssize_t pos) except -1:
+        self._node = node
         self._word_size = 0
         self._gap = self._buffer.offset(pos)
-        if stop.free and self._doubt != UNLIKELY:
+        if node.free and self._doubt != UNLIKELY:
             self._be_sure()
             self._may_end = True
             self._mark = self._gap
-            if not stop.steps:
+            if not node.branches:
                 return self._closed(pos, self._mark)
         return pos
 
-    cdef Py_ssize_t _read_place(self, Py_ssize_t pos, Py_ssize_t end) except -1:
+    cdef Py_ssize_t _read_node(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef Bytes p = self._buffer.p
         cdef Py_ssize_t at
         cdef unsigned char byte
         cdef bint fits, may_fence
-        cdef _Step step
+        cdef _PlanBranch branch
         cdef bytes opener
         for at in range(pos, end):
             byte = p[at]
@@ -145,14 +145,14 @@ cdef class BlockReader:
             self._word[self._word_size] = byte
             self._word_size += 1
             fits = False
-            for step in self._stop.steps:
-                if step.size >= self._word_size and memcmp(step.p, self._word, self._word_size) == 0:
-                    if step.size == self._word_size:
+            for branch in self._node.branches:
+                if branch.size >= self._word_size and memcmp(branch.p, self._word, self._word_size) == 0:
+                    if branch.size == self._word_size:
                         self._buffer.steps += at + 1 - pos
-                        return self._take(step, at + 1)
+                        return self._take(branch, at + 1)
                     fits = True
             if not (fits or self._may_end) and self._has_content():
-                for opener in self._stop.next:
+                for opener in self._node.next:
                     if (
                         PyBytes_GET_SIZE(opener) >= self._word_size
                         and memcmp(bytes_at(opener), self._word, self._word_size) == 0
@@ -174,22 +174,22 @@ cdef class BlockReader:
         return end
 
     cdef Py_ssize_t _otherwise(self, Py_ssize_t at) except -1:
-        cdef _Stop stop = self._stop
-        cdef _Step step = stop.otherwise
+        cdef _PlanNode node = self._node
+        cdef _PlanBranch branch = node.otherwise
         if self._may_end:
             return self._ends_at_mark()
-        if step is not None and not (stop.free and self._doubt == UNLIKELY):
-            if step.read == PROSE:
-                return self._text_begins(step, at)
-            return self._take(step, self._buffer.back_to(self._word_at))
+        if branch is not None and not (node.free and self._doubt == UNLIKELY):
+            if branch.read == PROSE:
+                return self._text_begins(branch, at)
+            return self._take(branch, self._buffer.back_to(self._word_at))
         if self._doubt:
             return self._read_on(at)
         at = self._buffer.position(self._word_at)
         return self._break(at) if self.pieces else self._mention(at)
 
-    cdef Py_ssize_t _text_begins(self, _Step step, Py_ssize_t at) except -1:
+    cdef Py_ssize_t _text_begins(self, _PlanBranch branch, Py_ssize_t at) except -1:
         cdef Py_ssize_t start = self._gap
-        at = self._take(step, at)
+        at = self._take(branch, at)
         self._fields.reach_back(start, self._buffer.span(start, self._fields.start))
         return at
 
@@ -198,52 +198,52 @@ cdef class BlockReader:
 
     cdef Py_ssize_t _next_begins(self) except -1:
         cdef Py_ssize_t upto = self._buffer.back_to(self._word_at)
-        if self._stop.ends or self._stop.free:
+        if self._node.ends or self._node.free:
             return self._closed(upto, self._word_at)
         upto += self._buffer.gather()
         return self._whole(upto, self._word_at, False, False)
 
-    cdef Py_ssize_t _take(self, _Step step, Py_ssize_t pos) except -1:
-        cdef _Stop behind = None
-        if self._doubt and (step.read != NOTHING or step.then == END):
+    cdef Py_ssize_t _take(self, _PlanBranch branch, Py_ssize_t pos) except -1:
+        cdef _PlanNode behind = None
+        if self._doubt and (branch.read != NOTHING or branch.then == END):
             if self._doubt == UNLIKELY:
-                return self._doubt_more(step, pos)
+                return self._doubt_more(branch, pos)
             self._be_sure()
-        self.syntax = step.syntax
-        self.closer = step.syntax.closer
-        pos += step.taken - step.size
-        if step.read == NOTHING:
-            if step.then == END:
-                return self._closed(pos, self._buffer.offset(pos) - step.taken)
+        self.syntax = branch.syntax
+        self.closer = branch.syntax.closer
+        pos += branch.taken - branch.size
+        if branch.read == NOTHING:
+            if branch.then == END:
+                return self._closed(pos, self._buffer.offset(pos) - branch.taken)
             self.state = TAIL if self.pieces else LEAD
-            return self._go_to(self.syntax.stops[step.then], pos)
+            return self._go_to(self.syntax.nodes[branch.then], pos)
         self._may_end = False
-        self._then = step.then
-        if step.then != END:
-            behind = <_Stop>self.syntax.stops[step.then]
-        self._fields.begin(step, behind, self._buffer.offset(pos), not self.pieces)
+        self._then = branch.then
+        if branch.then != END:
+            behind = <_PlanNode>self.syntax.nodes[branch.then]
+        self._fields.begin(branch, behind, self._buffer.offset(pos), not self.pieces)
         self.state = KEY if self._fields.in_key else BODY
         return pos
 
     # --- values in tags: whether one has ended ------------------------------------------------------------------------
 
-    cdef int _doubt_of(self, _Step step, Py_ssize_t at) except -1:
+    cdef int _doubt_of(self, _PlanBranch branch, Py_ssize_t at) except -1:
         if not self.syntax.framed or self._buffer.span(self._fields.start, self._fields.start + 1) != b"\n":
             return LIKELY
-        if step.p[0] == c"\n":
-            return LIKELY if step.read == NOTHING else UNLIKELY
+        if branch.p[0] == c"\n":
+            return LIKELY if branch.read == NOTHING else UNLIKELY
         return LIKELY if self._buffer.span(at - 1, at) == b"\n" else UNLIKELY
 
-    cdef Py_ssize_t _doubt_more(self, _Step step, Py_ssize_t pos) except -1:
+    cdef Py_ssize_t _doubt_more(self, _PlanBranch branch, Py_ssize_t pos) except -1:
         self.state = TAIL
-        if step.read == NOTHING:
-            return self._go_to(self.syntax.stops[len(self.syntax.stops) - 1], pos)
-        self._proving = step
+        if branch.read == NOTHING:
+            return self._go_to(self.syntax.nodes[len(self.syntax.nodes) - 1], pos)
+        self._proving = branch
         self._word_size = 0
         return pos
 
     cdef Py_ssize_t _read_tag(self, Py_ssize_t pos, Py_ssize_t end) except -1:
-        cdef _Step step = self._proving
+        cdef _PlanBranch branch = self._proving
         cdef Py_ssize_t at
         cdef unsigned char byte
         cdef bint inside
@@ -260,7 +260,7 @@ cdef class BlockReader:
                 self._gap = self._word_at = self._buffer.offset(at)
                 return self._read_on(at)
             self._be_sure()
-            self._take(step, at)
+            self._take(branch, at)
             word = PyBytes_FromStringAndSize(<const char *>self._word, self._word_size)
             self._fields.reach_back(self._fields.start - self._word_size, word)
             return at
@@ -299,8 +299,8 @@ cdef class BlockReader:
             if self._then == END:
                 return self._closed(at, ended)
             self.state = TAIL
-            return self._go_to(self.syntax.stops[self._then], at)
-        if self._fields.found == AT_STEP:
+            return self._go_to(self.syntax.nodes[self._then], at)
+        if self._fields.found == AT_BRANCH:
             return self._field_ended(at)
         if self._fields.found == NO_KEY:
             return self._mention(at)
@@ -308,15 +308,15 @@ cdef class BlockReader:
         return self._break(at) if fits_not else self._mention(at)
 
     cdef Py_ssize_t _field_ended(self, Py_ssize_t at) except -1:
-        cdef _Step step = self._fields.step
+        cdef _PlanBranch branch = self._fields.branch
         cdef bytes text = self._fields.text
         cdef Py_ssize_t ended = self._buffer.offset(at)
         if self._fields.kind == PROSE:
-            self._doubt = self._doubt_of(step, ended)
+            self._doubt = self._doubt_of(branch, ended)
         self._keep(ended)
         if self._fields.followed:
             self._fields.pass_value(bytes_at(text), PyBytes_GET_SIZE(text), not self._doubt)
-        return self._take(step, self._buffer.back_to(ended + step.size))
+        return self._take(branch, self._buffer.back_to(ended + branch.size))
 
     cdef int _keep(self, Py_ssize_t upto) except -1:
         if self._fields.field:
@@ -337,7 +337,7 @@ cdef class BlockReader:
         cdef bint whole
         if not self.closer or (self.untaught and named):
             return self._none(at)
-        whole = self.state == TAIL and bool(self.opener and self._stop.next) and self._has_content()
+        whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
             self._keep(TO_CLOSER)
         elif self.pieces:  # what was taken for the end of its last field was none

@@ -4,7 +4,7 @@
 cdef enum:
     GOES_ON
     BY_ITSELF
-    AT_STEP
+    AT_BRANCH
     NO_KEY
     NO_FIELD
     NO_CALL
@@ -19,11 +19,11 @@ cdef class FieldReader:
     cdef str field
     cdef Py_ssize_t start
     cdef bint in_key, followed
-    cdef _Step step
+    cdef _PlanBranch branch
     cdef bytes text
     cdef bytes _opener, _overlap
     cdef bint _untaught, _worded, _ended
-    cdef _Stop _stop
+    cdef _PlanNode _node
     cdef object _key
     cdef ObjectReader _json
     cdef CodeReader _code
@@ -48,32 +48,32 @@ cdef class FieldReader:
             self.live.begin_block(pieces)
         return 0
 
-    cdef int begin(self, _Step step, _Stop stop, Py_ssize_t at, bint first) except -1:
-        self.kind = step.read
-        self.field = step.field
+    cdef int begin(self, _PlanBranch branch, _PlanNode node, Py_ssize_t at, bint first) except -1:
+        self.kind = branch.read
+        self.field = branch.field
         self.start = at
         self.in_key = False
-        if step.read == JSON:
+        if branch.read == JSON:
             begin(&self._json)
-            if first and step.syntax.keyed:
-                self._begin_key(step)
-        elif step.read == PRINTED:
-            self._begin_key(step)
-        elif step.read == CODE:
-            begin_code(&self._code, step.size > 0)
-        elif step.read == BRACES:
-            begin_braces(&self._braces, bytes_at(step.syntax.quote), PyBytes_GET_SIZE(step.syntax.quote))
+            if first and branch.syntax.keyed:
+                self._begin_key(branch)
+        elif branch.read == PRINTED:
+            self._begin_key(branch)
+        elif branch.read == CODE:
+            begin_code(&self._code, branch.size > 0)
+        elif branch.read == BRACES:
+            begin_braces(&self._braces, bytes_at(branch.syntax.quote), PyBytes_GET_SIZE(branch.syntax.quote))
         else:
-            self._stop = stop
+            self._node = node
             self._overlap = b""
             self._worded = self._ended = False
         if self.live is not None and not self._untaught:
-            self.followed = self.live.begin_field(step.syntax.syntax, step.field, step.read, at)
+            self.followed = self.live.begin_field(branch.syntax.syntax, branch.field, branch.read, at)
         return 0
 
-    cdef int _begin_key(self, _Step step) except -1:
+    cdef int _begin_key(self, _PlanBranch branch) except -1:
         self.in_key = True
-        self._key = FirstKey(step.syntax.syntax, step.read, self._judge.callable_names if step.read == PRINTED else ())
+        self._key = FirstKey(branch.syntax.syntax, branch.read, self._judge.callable_names if branch.read == PRINTED else ())
         return 0
 
     cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:
@@ -169,57 +169,57 @@ cdef class FieldReader:
     # --- text, up to a literal ----------------------------------------------------------------------------------------
 
     cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except? -1:
-        cdef _Stop stop = self._stop
+        cdef _PlanNode node = self._node
         cdef Py_ssize_t before = PyBytes_GET_SIZE(self._overlap)
         cdef Py_ssize_t at, size
         cdef bytes seam
         cdef Bytes p
         cdef bint cut = False
-        cdef _Step step = None
+        cdef _PlanBranch branch = None
         if before > 0:
             seam = self._overlap + self._buffer.slice(pos, min(end, pos + WORDS))
             p = bytes_at(seam)
             size = PyBytes_GET_SIZE(seam)
             for at in range(before):
-                if stop.firsts[p[at]]:
-                    step = self._literal_at(p + at, size - at, &cut)
-                    if step is not None or cut:
-                        return self._text_ended(step, p, at, size - at, pos - before + at, end)
+                if node.firsts[p[at]]:
+                    branch = self._literal_at(p + at, size - at, &cut)
+                    if branch is not None or cut:
+                        return self._text_ended(branch, p, at, size - at, pos - before + at, end)
             self._text_ended(None, p, before, 0, pos, end)
         at = pos
         while at < end:
-            if stop.firsts[self._buffer.p[at]]:
-                step = self._literal_at(self._buffer.p + at, end - at, &cut)
-                if step is not None or cut:
+            if node.firsts[self._buffer.p[at]]:
+                branch = self._literal_at(self._buffer.p + at, end - at, &cut)
+                if branch is not None or cut:
                     break
             at += 1
-        return self._text_ended(step, self._buffer.p + pos, at - pos, end - at, at, end)
+        return self._text_ended(branch, self._buffer.p + pos, at - pos, end - at, at, end)
 
-    cdef _Step _literal_at(self, Bytes p, Py_ssize_t size, bint *cut):
-        cdef _Step step
-        for step in self._stop.steps:
-            if size >= step.size:
-                if memcmp(p, step.p, step.size) == 0:
-                    return step
-            elif memcmp(p, step.p, size) == 0:
+    cdef _PlanBranch _literal_at(self, Bytes p, Py_ssize_t size, bint *cut):
+        cdef _PlanBranch branch
+        for branch in self._node.branches:
+            if size >= branch.size:
+                if memcmp(p, branch.p, branch.size) == 0:
+                    return branch
+            elif memcmp(p, branch.p, size) == 0:
                 cut[0] = True
                 return None
         return None
 
     cdef Py_ssize_t _text_ended(
-        self, _Step step, Bytes p, Py_ssize_t size, Py_ssize_t rest, Py_ssize_t at, Py_ssize_t end
+        self, _PlanBranch branch, Bytes p, Py_ssize_t size, Py_ssize_t rest, Py_ssize_t at, Py_ssize_t end
     ) except? -1:
         self._buffer.steps += size
-        if step is None:
+        if branch is None:
             if self.followed:
                 self.pass_value(p, size, False)
             self._overlap = PyBytes_FromStringAndSize(<const char *>p + size, rest)
             return end
-        self._buffer.steps += step.size
-        self.step = step
+        self._buffer.steps += branch.size
+        self.branch = branch
         if self.followed:
             self.text = PyBytes_FromStringAndSize(<const char *>p, size)
-        return self._find(AT_STEP, at)
+        return self._find(AT_BRANCH, at)
 
     cdef Py_ssize_t _read_word(self, Py_ssize_t pos, Py_ssize_t end) except? -1:
         cdef bytes window = self._overlap + self._buffer.slice(pos, min(end, pos + WORD_BYTES + WORDS))
@@ -229,12 +229,12 @@ cdef class FieldReader:
         cdef Py_ssize_t at
         cdef bint cut = False
         cdef bint again
-        cdef _Step step
+        cdef _PlanBranch branch
         for at in range(size):
-            if self._stop.firsts[p[at]]:
-                step = self._literal_at(p + at, size - at, &cut)
-                if step is not None or cut:
-                    return self._text_ended(step, p, at, size - at, shift + at, end)
+            if self._node.firsts[p[at]]:
+                branch = self._literal_at(p + at, size - at, &cut)
+                if branch is not None or cut:
+                    return self._text_ended(branch, p, at, size - at, shift + at, end)
             again = self._opener_at(p + at, size - at, &cut)
             if cut:
                 return self._text_ended(None, p, at, size - at, shift + at, end)

@@ -31,7 +31,7 @@ cdef enum:
 cdef class _BlockSyntax:
     cdef object syntax  # as the judge knows it
     cdef bytes closer, quote
-    cdef tuple stops
+    cdef tuple nodes
     cdef bint keyed, framed
 
     def __cinit__(self, syntax):
@@ -42,7 +42,7 @@ cdef class _BlockSyntax:
         self.framed = syntax.framed
 
 
-cdef class _Step:
+cdef class _PlanBranch:
     cdef bytes literal
     cdef Bytes p
     cdef Py_ssize_t size, taken
@@ -50,48 +50,48 @@ cdef class _Step:
     cdef str field
     cdef _BlockSyntax syntax
 
-    def __cinit__(self, step, _BlockSyntax syntax):
-        self.literal = step.literal
+    def __cinit__(self, branch, _BlockSyntax syntax):
+        self.literal = branch.literal
         self.p = bytes_at(self.literal)
         self.size = PyBytes_GET_SIZE(self.literal)
-        self.taken = step.taken
-        self.read = step.read
-        self.field = step.field
-        self.then = step.then
+        self.taken = branch.taken
+        self.read = branch.read
+        self.field = branch.field
+        self.then = branch.then
         self.syntax = syntax
 
 
-cdef class _Stop:
-    cdef tuple steps
-    cdef _Step otherwise
+cdef class _PlanNode:
+    cdef tuple branches
+    cdef _PlanBranch otherwise
     cdef bint ends, free, final, more
     cdef tuple next
     cdef unsigned char firsts[256]
 
-    def __cinit__(self, stop, dict syntaxes):
-        cdef _Step step
-        self.steps = tuple([_Step(one, syntaxes[one.syntax]) for one in stop.steps])
-        self.otherwise = None if stop.otherwise is None else _Step(stop.otherwise, syntaxes[stop.otherwise.syntax])
-        self.ends = stop.ends
-        self.free = stop.free
-        self.final = stop.final
-        self.more = stop.more
-        self.next = stop.next
+    def __cinit__(self, node, dict syntaxes):
+        cdef _PlanBranch branch
+        self.branches = tuple([_PlanBranch(one, syntaxes[one.syntax]) for one in node.branches])
+        self.otherwise = None if node.otherwise is None else _PlanBranch(node.otherwise, syntaxes[node.otherwise.syntax])
+        self.ends = node.ends
+        self.free = node.free
+        self.final = node.final
+        self.more = node.more
+        self.next = node.next
         memset(self.firsts, 0, 256)
-        for step in self.steps:
-            self.firsts[step.p[0]] = 1
+        for branch in self.branches:
+            self.firsts[branch.p[0]] = 1
 
 
 cdef class _Opener:
     cdef bytes literal
     cdef _BlockSyntax syntax
-    cdef _Stop first
+    cdef _PlanNode first
     cdef bint fence, inner, untaught
 
     def __cinit__(self, opener, dict syntaxes):
         self.literal = opener.literal
         self.syntax = syntaxes[opener.syntaxes[0]]
-        self.first = _Stop(opener.first, syntaxes)
+        self.first = _PlanNode(opener.first, syntaxes)
         self.fence = any([syntax.fence for syntax in opener.syntaxes])
         self.inner = opener.inner
         self.untaught = opener.untaught
@@ -138,10 +138,10 @@ cdef class _Plan:
     def __cinit__(self, found):
         cdef _BlockSyntax native
         cdef unsigned char byte
-        cdef dict syntaxes = {syntax: _BlockSyntax(syntax) for syntax in found.stops}
-        for syntax, stops in found.stops.items():
+        cdef dict syntaxes = {syntax: _BlockSyntax(syntax) for syntax in found.nodes}
+        for syntax, nodes in found.nodes.items():
             native = syntaxes[syntax]
-            native.stops = tuple([_Stop(stop, syntaxes) for stop in stops])
+            native.nodes = tuple([_PlanNode(node, syntaxes) for node in nodes])
         self.text = by_first(found.text, syntaxes)
         self.inside = tuple([by_first(markers, syntaxes) for markers in found.inside])
         self.answer = None if found.answer is None else _Opener(found.answer, syntaxes)

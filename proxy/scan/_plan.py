@@ -52,7 +52,7 @@ the template writes its end in another way, only if all that follows is as the t
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanBranch:
     """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of
     `syntax`."""
 
@@ -65,13 +65,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class PlanNode:
     """A `Node`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer may come.
     `free`: the block may end here whatever comes. `final`: only a closer is missing, unless another call comes. `more`:
     one argument more may come. `next`: what begins another block, if that may end this one."""
 
-    steps: tuple[Step, ...]
-    otherwise: Step | None
+    branches: tuple[PlanBranch, ...]
+    otherwise: PlanBranch | None
     ends: bool
     free: bool
     final: bool
@@ -87,7 +87,7 @@ class Opener:
     literal: bytes
     anchor: Anchor
     syntaxes: tuple[BlockSyntax, ...]
-    first: Stop
+    first: PlanNode
 
     @property
     def untaught(self) -> bool:
@@ -117,7 +117,7 @@ class Marker:
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried,
     `inside` those of reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener,
-    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `stops`
+    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `nodes`
     are the nodes of each syntax, and behind them one where nothing but another block may follow, or nothing; `begun`
     are the openers that end a short field of an untaught syntax; `firsts` the bytes with which markers begin, `longest`
     the length of the longest opener. `quotes`: there are untaught syntaxes, so that it matters what stands in inline
@@ -128,7 +128,7 @@ class Plan:
     answer: Opener | None
     begins: bytes
     printed: Opener | None
-    stops: dict[BlockSyntax, tuple[Stop, ...]]
+    nodes: dict[BlockSyntax, tuple[PlanNode, ...]]
     begun: tuple[bytes, ...]
     firsts: bytes
     longest: int
@@ -148,8 +148,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     taught = [syntax for syntax in grammar.syntaxes if not syntax.untaught]
     untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught]
     begins = _begun(taught)
-    stops = {syntax: _stops(syntax, begins) for syntax in taught}
-    openers = _openers(taught, stops)
+    nodes = {syntax: _plan_nodes(syntax, begins) for syntax in taught}
+    openers = _openers(taught, nodes)
     marks = tuple(Marker(opener.literal, opener.anchor, opener) for opener in openers if opener.literal)
     if not all(opener and closer for opener, closer in reasoning):
         raise ValueError("reasoning tags must not be empty")
@@ -170,13 +170,13 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         raise ValueError("two markers are the same")
     apart = _apart(untaught, [marker.literal.decode() for marker in text])
     begun = tuple(dict.fromkeys((*begins, *_begun(apart))))
-    stops |= {syntax: _stops(syntax, begun) for syntax in apart}
-    further = _openers(apart, stops)
+    nodes |= {syntax: _plan_nodes(syntax, begun) for syntax in apart}
+    further = _openers(apart, nodes)
     lines = tuple(
-        Marker(step.literal, opener.anchor, opener)
+        Marker(branch.literal, opener.anchor, opener)
         for opener in further
         if not opener.literal and opener.anchor == "margin"
-        for step in opener.first.steps
+        for branch in opener.first.branches
     )
     text = (*text, *(Marker(opener.literal, opener.anchor, opener) for opener in further if opener.literal), *lines)
     firsts = bytes(dict.fromkeys(marker.literal[0] for markers in (text, *inside) for marker in markers))
@@ -190,7 +190,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         answer,
         _begins(answer.first) if answer is not None else b"",
         _of_answers(further),
-        stops,
+        nodes,
         tuple(opener.encode() for opener in begun),
         firsts,
         max((len(opener.literal) for opener in (*openers, *further)), default=0),
@@ -203,7 +203,7 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(syntax.opener for syntax in syntaxes if syntax.opener and syntax.anchor != "line"))
 
 
-def _openers(syntaxes: Sequence[BlockSyntax], stops: Mapping[BlockSyntax, tuple[Stop, ...]]) -> list[Opener]:
+def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:
     by_opener: dict[tuple[str, Anchor], list[BlockSyntax]] = {}
     for syntax in syntaxes:
         if not syntax.opener and syntax.anchor != "answer" and not (syntax.untaught and syntax.anchor == "margin"):
@@ -212,7 +212,7 @@ def _openers(syntaxes: Sequence[BlockSyntax], stops: Mapping[BlockSyntax, tuple[
             raise ValueError("anchor='answer' is for syntaxes without an opener")
         by_opener.setdefault((syntax.opener, syntax.anchor), []).append(syntax)
     return [
-        Opener(opener.encode(), anchor, tuple(found), _merged([stops[syntax][0] for syntax in found]))
+        Opener(opener.encode(), anchor, tuple(found), _merged([nodes[syntax][0] for syntax in found]))
         for (opener, anchor), found in by_opener.items()
     ]
 
@@ -226,7 +226,7 @@ def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[Bloc
     other. The first ones stay. A marker may begin with an untaught one, and be the same."""
     found: list[BlockSyntax] = []
     literals: dict[str, Anchor] = {}
-    firsts: dict[tuple[str, Anchor], Stop] = {}
+    firsts: dict[tuple[str, Anchor], PlanNode] = {}
     for syntax in untaught:
         opener = syntax.opener
         if any(opener and (marker in opener[:-1] or opener in marker[1:-1]) for marker in markers):
@@ -243,7 +243,7 @@ def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[Bloc
             and (opener in syntax.closer[:-1] or syntax.closer in opener[:-1])
         ):
             continue
-        first = _stops(syntax, ())[0]
+        first = _plan_nodes(syntax, ())[0]
         try:
             firsts[opener, syntax.anchor] = _merged([*filter(None, [firsts.get((opener, syntax.anchor))]), first])
         except ValueError:
@@ -254,52 +254,57 @@ def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[Bloc
     return found
 
 
-def _begins(stop: Stop) -> bytes:
+def _begins(node: PlanNode) -> bytes:
     """The bytes with which something may begin that a node takes."""
-    named = stop.otherwise is not None and stop.otherwise.read == NAME
-    return bytes(dict.fromkeys([*(step.literal[0] for step in stop.steps), *(NAMED if named else b"")]))
+    named = node.otherwise is not None and node.otherwise.read == NAME
+    return bytes(dict.fromkeys([*(branch.literal[0] for branch in node.branches), *(NAMED if named else b"")]))
 
 
-def _stops(syntax: BlockSyntax, begins: Sequence[str]) -> tuple[Stop, ...]:
+def _plan_nodes(syntax: BlockSyntax, begins: Sequence[str]) -> tuple[PlanNode, ...]:
     """The nodes of a syntax; a bracket behind a literal gets a node of its own, since whitespace may stand between."""
     nodes = list(syntax.nodes)
     closing, over = _closing(syntax.nodes), _over(syntax.nodes)
-    stops: list[Stop] = []
+    planned: list[PlanNode] = []
     for index, node in enumerate(nodes):  # grows while it is gone through
-        steps: list[Step] = []
-        otherwise: Step | None = None
+        branches: list[PlanBranch] = []
+        otherwise: PlanBranch | None = None
         for branch in node:
             if branch.read == "end":
                 continue
             read, bracket = _READS[branch.read]
             if branch.literal and bracket:
                 nodes.append((Branch(read=branch.read, field=branch.field, then=branch.then),))
-                steps.append(_step(branch.literal, len(branch.literal.encode()), NOTHING, "", len(nodes) - 1, syntax))
+                branches.append(
+                    _plan_branch(branch.literal, len(branch.literal.encode()), NOTHING, "", len(nodes) - 1, syntax)
+                )
             elif branch.literal:
                 taken = 0 if branch.ahead else len(branch.literal.encode())
-                steps.append(_step(branch.literal, taken, read, branch.field, branch.then, syntax))
+                branches.append(_plan_branch(branch.literal, taken, read, branch.field, branch.then, syntax))
             elif bracket:
-                steps.append(_step(bracket, 0, read, branch.field, branch.then, syntax))
+                branches.append(_plan_branch(bracket, 0, read, branch.field, branch.then, syntax))
             else:
-                otherwise = _step("", 0, read, branch.field, branch.then, syntax)
+                otherwise = _plan_branch("", 0, read, branch.field, branch.then, syntax)
             if branch.ahead and (branch.read != "nothing" or branch.then != END):
                 raise ValueError(f"{branch.literal!r} is only looked at, so nothing can follow in {syntax.opener!r}")
             if read in (NAME, WORD, PROSE) and (
                 branch.then == END or not all(b.literal or _READS[b.read][1] for b in syntax.nodes[branch.then])
             ):
                 raise ValueError(f"nothing says where the {branch.read} of {syntax.opener!r} ends")
-        stop = _merged([_stop(steps, otherwise, ends=any(branch.read == "end" for branch in node))])
-        stop = replace(stop, final=otherwise is None and _is_over(node, over))
+        made = _merged([_plan_node(branches, otherwise, ends=any(branch.read == "end" for branch in node))])
+        made = replace(made, final=otherwise is None and _is_over(node, over))
         if index in closing:
-            literals = [step.literal.decode() for step in steps]
+            literals = [one.literal.decode() for one in branches]
             apart = [
                 opener
                 for opener in begins
                 if not any(opener.startswith(literal) or literal.startswith(opener) for literal in literals)
             ]
-            stop = replace(stop, next=tuple(opener.encode() for opener in apart))
-        stops.append(stop)
-    return (*stops, Stop((), None, ends=True, free=False, final=False, more=False, next=tuple(map(str.encode, begins))))
+            made = replace(made, next=tuple(opener.encode() for opener in apart))
+        planned.append(made)
+    return (
+        *planned,
+        PlanNode((), None, ends=True, free=False, final=False, more=False, next=tuple(map(str.encode, begins))),
+    )
 
 
 def _closing(nodes: Sequence[Node]) -> set[int]:
@@ -330,33 +335,33 @@ def _grown(nodes: Sequence[Node], belongs: Callable[[Node, Collection[int]], boo
     return found
 
 
-def _step(literal: str, taken: int, read: int, field: Field, then: int, syntax: BlockSyntax) -> Step:
+def _plan_branch(literal: str, taken: int, read: int, field: Field, then: int, syntax: BlockSyntax) -> PlanBranch:
     if len(literal.encode()) > LITERAL_BYTES:
         raise ValueError(f"a literal is longer than {LITERAL_BYTES} bytes: {literal[:40]!r}...")
-    return Step(literal.encode(), taken, read, field, then, syntax)
+    return PlanBranch(literal.encode(), taken, read, field, then, syntax)
 
 
-def _stop(steps: Sequence[Step], otherwise: Step | None, *, ends: bool = False) -> Stop:
-    return Stop(
-        tuple(steps),
+def _plan_node(branches: Sequence[PlanBranch], otherwise: PlanBranch | None, *, ends: bool = False) -> PlanNode:
+    return PlanNode(
+        tuple(branches),
         otherwise,
-        ends=ends or (not steps and otherwise is None),
+        ends=ends or (not branches and otherwise is None),
         free=otherwise is not None and otherwise.read == NOTHING and otherwise.then == END,
         final=False,
-        more=any(step.field == "key" for step in steps),
+        more=any(branch.field == "key" for branch in branches),
     )
 
 
-def _merged(stops: Sequence[Stop]) -> Stop:
+def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
     """All branches of several nodes. Raises `ValueError` if they cannot be told apart."""
-    steps = [step for stop in stops for step in stop.steps]
-    for index, step in enumerate(steps):
-        if any(other.literal.startswith(step.literal) for number, other in enumerate(steps) if number != index):
-            raise ValueError(f"after {step.syntax.opener!r}, {step.literal.decode()!r} may mean two things")
-    others = [stop.otherwise for stop in stops if stop.otherwise is not None]
+    branches = [branch for node in nodes for branch in node.branches]
+    for index, branch in enumerate(branches):
+        if any(other.literal.startswith(branch.literal) for number, other in enumerate(branches) if number != index):
+            raise ValueError(f"after {branch.syntax.opener!r}, {branch.literal.decode()!r} may mean two things")
+    others = [node.otherwise for node in nodes if node.otherwise is not None]
     if len(others) > 1:
         raise ValueError(f"after {others[0].syntax.opener!r} anything may mean two things")
-    return _stop(steps, others[0] if others else None, ends=any(stop.ends for stop in stops))
+    return _plan_node(branches, others[0] if others else None, ends=any(node.ends for node in nodes))
 
 
 @lru_cache(maxsize=256)  # a pure function, asked for each byte of a first key

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Final
 
 from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, Judge, Why
-from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, Step, Stop
+from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
 from ._pybuffer import Buffer
-from ._pyfields import AT_STEP, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
+from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
 from .blocks import TO_CLOSER, Piece
 from .closers import CLOSER, OPENER, CloserSearch
 from .live import LiveCalls
@@ -31,7 +31,7 @@ _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NEWLINE: Final = ord("\n")
 _IN_TAG: Final = bytes(byte for byte in range(256) if byte not in b"<" + _SPACE)
 _CONTENT: Final = ("value", "arguments", "call", "calls")
-_NO_STOP: Final = Stop((), None, ends=True, free=False, final=False, more=False)
+_NO_NODE: Final = PlanNode((), None, ends=True, free=False, final=False, more=False)
 
 OPEN: Final = 0
 WHOLE: Final = 1
@@ -71,11 +71,11 @@ class BlockReader:
         self.broken = False
         self.why: Why = "end"
 
-        # `_stop`: the node that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at
+        # `_node`: the node that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at
         # `_word_at`. `_then`: the node behind the last field. `_mark`: where the block may end, if `_may_end`.
-        # `_doubt`: whether the value before the node has ended; `_proving`: it has if this step's tag is as it should
+        # `_doubt`: whether the value before the node has ended; `_proving`: it has if this branch's tag is as it should
         # be. `_fence` may come, `_fenced` has come. `_beyond`: from where another opener ends a broken block.
-        self._stop = _NO_STOP
+        self._node = _NO_NODE
         self._gap = 0
         self._word = b""
         self._word_at = 0
@@ -83,7 +83,7 @@ class BlockReader:
         self._mark = 0
         self._may_end = False
         self._doubt = SURE
-        self._proving: Step | None = None
+        self._proving: PlanBranch | None = None
         self._fence = False
         self._fenced = False
 
@@ -124,7 +124,7 @@ class BlockReader:
         if state in (BODY, KEY):
             return self._read_field(pos, end)
         if state in (LEAD, TAIL):
-            return self._read_place(pos, end) if self._proving is None else self._read_tag(pos, end)
+            return self._read_node(pos, end) if self._proving is None else self._read_tag(pos, end)
         return self._search(pos, end)
 
     def end(self, truncated: bool) -> int:
@@ -132,19 +132,19 @@ class BlockReader:
         end = len(self._buffer.data)
         fields = self._fields
         assert self.syntax is not None
-        stop = self._stop
+        node = self._node
         named = self.state == BODY and fields.named and not self.pieces  # no more than an opener
         if self.state in (HELD, KEY) or ((self.state == LEAD or named) and (self.syntax.first_keys or not truncated)):
             return self._none(end)
         resting = self.state == TAIL and self._proving is None
         if resting and not (truncated and self._doubt):
-            if (stop.ends and not self._word) or (stop.free and self._doubt == UNLIKELY):
+            if (node.ends and not self._word) or (node.free and self._doubt == UNLIKELY):
                 return self._closed(end, end)
-            if self._may_end and not (truncated and stop.more):
+            if self._may_end and not (truncated and node.more):
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and stop.final:
+        if resting and node.final:
             return self._whole(end, self._word_at if self._word else end, closed=False)
         if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
@@ -158,20 +158,20 @@ class BlockReader:
 
     # --- nodes: what may come between fields -------------------------------------------------------------------------
 
-    def _go_to(self, stop: Stop, pos: int) -> int:
+    def _go_to(self, node: PlanNode, pos: int) -> int:
         """To a node. A block that nothing can continue ends at once."""
-        self._stop = stop
+        self._node = node
         self._word = b""
         self._gap = self._buffer.offset(pos)
-        if stop.free and self._doubt != UNLIKELY:
+        if node.free and self._doubt != UNLIKELY:
             self._be_sure()
             self._may_end = True
             self._mark = self._gap
-            if not stop.steps:
+            if not node.branches:
                 return self._closed(pos, self._mark)
         return pos
 
-    def _read_place(self, pos: int, end: int) -> int:
+    def _read_node(self, pos: int, end: int) -> int:
         """Whitespace, perhaps a fence, then one of the literals that may come."""
         buf = self._buffer.data
         for at in range(pos, end):
@@ -182,16 +182,16 @@ class BlockReader:
                 self._word_at = self._buffer.offset(at)
             self._word += buf[at : at + 1]
             fits = False
-            for step in self._stop.steps:
-                if step.literal == self._word:
+            for branch in self._node.branches:
+                if branch.literal == self._word:
                     self._buffer.steps += at + 1 - pos
-                    return self._take(step, at + 1)
-                fits = fits or step.literal.startswith(self._word)
+                    return self._take(branch, at + 1)
+                fits = fits or branch.literal.startswith(self._word)
             if not (fits or self._may_end) and self._has_content():
-                if self._word in self._stop.next:
+                if self._word in self._node.next:
                     self._buffer.steps += at + 1 - pos
                     return self._next_begins()
-                fits = any(opener.startswith(self._word) for opener in self._stop.next)
+                fits = any(opener.startswith(self._word) for opener in self._node.next)
             may_fence = self._fence and not self._fenced if self.state == LEAD else self._fenced
             if may_fence and _FENCE.startswith(self._word):
                 fits = True
@@ -206,23 +206,23 @@ class BlockReader:
 
     def _otherwise(self, at: int) -> int:
         """No literal begins like `_word`, whose last byte stands at `at`."""
-        stop = self._stop
-        step = stop.otherwise
+        node = self._node
+        branch = node.otherwise
         if self._may_end:
             return self._ends_at_mark()
-        if step is not None and not (stop.free and self._doubt == UNLIKELY):
-            if step.read == PROSE:
-                return self._text_begins(step, at)
-            return self._take(step, self._buffer.back_to(self._word_at))
+        if branch is not None and not (node.free and self._doubt == UNLIKELY):
+            if branch.read == PROSE:
+                return self._text_begins(branch, at)
+            return self._take(branch, self._buffer.back_to(self._word_at))
         if self._doubt:
             return self._read_on(at)
         at = self._buffer.position(self._word_at)
         return self._break(at) if self.pieces else self._mention(at)
 
-    def _text_begins(self, step: Step, at: int) -> int:
+    def _text_begins(self, branch: PlanBranch, at: int) -> int:
         """A text without a literal before it: it began with the node, whitespace included."""
         start = self._gap
-        at = self._take(step, at)
+        at = self._take(branch, at)
         self._fields.reach_back(start, self._buffer.span(start, self._fields.start))
         return at
 
@@ -233,60 +233,60 @@ class BlockReader:
     def _next_begins(self) -> int:
         """Another block begins where only closers are missing: as if the answer ended there."""
         upto = self._buffer.back_to(self._word_at)
-        if self._stop.ends or self._stop.free:
+        if self._node.ends or self._node.free:
             return self._closed(upto, self._word_at)
         return self._whole(upto + self._buffer.gather(), self._word_at, closed=False)
 
-    def _take(self, step: Step, pos: int) -> int:
-        """Go on with `step`, whose literal ends at `pos`."""
-        if self._doubt and (step.read != NOTHING or step.then == END):
+    def _take(self, branch: PlanBranch, pos: int) -> int:
+        """Go on with `branch`, whose literal ends at `pos`."""
+        if self._doubt and (branch.read != NOTHING or branch.then == END):
             if self._doubt == UNLIKELY:
-                return self._doubt_more(step, pos)
+                return self._doubt_more(branch, pos)
             self._be_sure()
-        self.syntax = step.syntax
-        self.closer = step.syntax.closer.encode()
-        pos += step.taken - len(step.literal)
-        if step.read == NOTHING:
-            if step.then == END:
-                return self._closed(pos, self._buffer.offset(pos) - step.taken)
+        self.syntax = branch.syntax
+        self.closer = branch.syntax.closer.encode()
+        pos += branch.taken - len(branch.literal)
+        if branch.read == NOTHING:
+            if branch.then == END:
+                return self._closed(pos, self._buffer.offset(pos) - branch.taken)
             self.state = TAIL if self.pieces else LEAD
-            return self._go_to(self._nodes()[step.then], pos)
+            return self._go_to(self._nodes()[branch.then], pos)
         self._may_end = False
-        self._then = step.then
-        self._fields.begin(step, self._nodes()[step.then], self._buffer.offset(pos), not self.pieces)
+        self._then = branch.then
+        self._fields.begin(branch, self._nodes()[branch.then], self._buffer.offset(pos), not self.pieces)
         self.state = KEY if self._fields.in_key else BODY
         return pos
 
-    def _nodes(self) -> tuple[Stop, ...]:
+    def _nodes(self) -> tuple[PlanNode, ...]:
         assert self.syntax is not None
-        return self._plan.stops[self.syntax]
+        return self._plan.nodes[self.syntax]
 
     # --- values in tags: whether one has ended ------------------------------------------------------------------------
 
-    def _doubt_of(self, step: Step, at: int) -> int:
-        """Whether a value ends at offset `at`, before `step`. If it begins with a line end, the template writes one
+    def _doubt_of(self, branch: PlanBranch, at: int) -> int:
+        """Whether a value ends at offset `at`, before `branch`. If it begins with a line end, the template writes one
         before the closer too (`framed`); where the closer is left out, what ends the call is enough."""
         assert self.syntax is not None
         start = self._fields.start
         if not self.syntax.framed or self._buffer.span(start, start + 1) != b"\n":
             return LIKELY
-        own = step.read == NOTHING if step.literal[0] == _NEWLINE else self._buffer.span(at - 1, at) == b"\n"
+        own = branch.read == NOTHING if branch.literal[0] == _NEWLINE else self._buffer.span(at - 1, at) == b"\n"
         return LIKELY if own else UNLIKELY
 
-    def _doubt_more(self, step: Step, pos: int) -> int:
-        """Also what follows `step`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing
+    def _doubt_more(self, branch: PlanBranch, pos: int) -> int:
+        """Also what follows `branch`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing
         more."""
         self.state = TAIL
-        if step.read == NOTHING:
+        if branch.read == NOTHING:
             return self._go_to(self._nodes()[-1], pos)
-        self._proving = step
+        self._proving = branch
         self._word = b""
         return pos
 
     def _read_tag(self, pos: int, end: int) -> int:
         """The rest of the tag that `_proving` begins: a word, `>` and a line end."""
-        step = self._proving
-        assert step is not None
+        branch = self._proving
+        assert branch is not None
         for at in range(pos, end):
             byte = self._buffer.data[at]
             inside = self._word[-1:] != b">"
@@ -299,7 +299,7 @@ class BlockReader:
                 self._gap = self._word_at = self._buffer.offset(at)
                 return self._read_on(at)
             self._be_sure()
-            self._take(step, at)
+            self._take(branch, at)
             self._fields.reach_back(self._fields.start - len(self._word), self._word)
             return at
         self._buffer.steps += end - pos
@@ -337,7 +337,7 @@ class BlockReader:
                 return self._closed(at, ended)
             self.state = TAIL
             return self._go_to(self._nodes()[self._then], at)
-        if fields.found == AT_STEP:
+        if fields.found == AT_BRANCH:
             return self._field_ended(at)
         if fields.found == NO_KEY:
             return self._mention(at)
@@ -345,17 +345,17 @@ class BlockReader:
         return self._break(at) if fits_not else self._mention(at)
 
     def _field_ended(self, at: int) -> int:
-        """The literal of a step stands at `at`, behind the field."""
+        """The literal of a branch stands at `at`, behind the field."""
         fields = self._fields
-        step = fields.step
-        assert step is not None
+        branch = fields.branch
+        assert branch is not None
         ended = self._buffer.offset(at)
         if fields.kind == PROSE:
-            self._doubt = self._doubt_of(step, ended)
+            self._doubt = self._doubt_of(branch, ended)
         self._keep(ended)
         if fields.followed:
             fields.pass_value(fields.text, not self._doubt)
-        return self._take(step, self._buffer.back_to(ended + len(step.literal)))
+        return self._take(branch, self._buffer.back_to(ended + len(branch.literal)))
 
     def _keep(self, upto: int) -> None:
         """The field that was read ends at offset `upto`."""
@@ -379,7 +379,7 @@ class BlockReader:
         named = self._fields.named if in_field else not self._has_content()
         if not self.closer or (self.untaught and named):
             return self._none(at)
-        whole = self.state == TAIL and bool(self.opener and self._stop.next) and self._has_content()
+        whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
             self._keep(TO_CLOSER)
         elif self.pieces:  # what was taken for the end of its last field was none

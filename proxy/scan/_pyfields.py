@@ -25,8 +25,8 @@ from ._plan import (
     WORD,
     Opener,
     Plan,
-    Step,
-    Stop,
+    PlanBranch,
+    PlanNode,
 )
 from ._pybuffer import Buffer
 from ._pycode import BracesReader, CodeReader
@@ -41,7 +41,7 @@ _BRACE: Final = ord("{")
 
 GOES_ON: Final = 0
 BY_ITSELF: Final = 1
-AT_STEP: Final = 2
+AT_BRANCH: Final = 2
 NO_KEY: Final = 3
 NO_FIELD: Final = 4
 NO_CALL: Final = 5
@@ -53,7 +53,7 @@ class FieldReader:
     """Reads one field after another.
 
     `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first
-    key is not known yet. `found` is what became of it; `step` then begins at the position that `read` gave, and `text`
+    key is not known yet. `found` is what became of it; `branch` then begins at the position that `read` gave, and `text`
     is what came right before it, if `followed`: `live` wants to know what comes.
     """
 
@@ -66,7 +66,7 @@ class FieldReader:
         self.start = 0
         self.in_key = False
         self.found = GOES_ON
-        self.step: Step | None = None
+        self.branch: PlanBranch | None = None
         self.text = b""
         self._buffer = buffer
         self._judge = judge
@@ -77,10 +77,10 @@ class FieldReader:
         self._untaught = False
         self._ways: tuple[bytes, ...] = ()
 
-        # The field. `_stop` is the node behind it, and ends it if it is text; `_firsts` begin the literals there.
+        # The field. `_node` is the node behind it, and ends it if it is text; `_firsts` begin the literals there.
         # `_key` reads its beginning, up to the first key. `_overlap`: the end of what was read, as far as it may begin
         # a literal. `_worded`: of a short field something was read; `_ended`: nothing but whitespace may follow.
-        self._stop: Stop | None = None
+        self._node: PlanNode | None = None
         self._firsts = b""
         self._key: FirstKey | None = None
         self._overlap = b""
@@ -101,34 +101,34 @@ class FieldReader:
         if self.live is not None and not self._untaught:
             self.live.begin_block(pieces)
 
-    def begin(self, step: Step, stop: Stop, at: int, first: bool) -> None:
-        """The field of `step` begins at offset `at`, the `first` one of the block if so; `stop` is the node behind
+    def begin(self, branch: PlanBranch, node: PlanNode, at: int, first: bool) -> None:
+        """The field of `branch` begins at offset `at`, the `first` one of the block if so; `node` is the node behind
         it."""
-        self.kind = step.read
-        self.field = step.field
+        self.kind = branch.read
+        self.field = branch.field
         self.start = at
         self.in_key = False
-        if step.read == JSON:
+        if branch.read == JSON:
             self._json.begin()
-            if first and step.syntax.first_keys:
-                self._begin_key(step)
-        elif step.read == PRINTED:
-            self._begin_key(step)
-        elif step.read == CODE:
-            self._code.begin(bool(step.literal))
-        elif step.read == BRACES:
-            self._braces.begin(step.syntax.quote.encode())
+            if first and branch.syntax.first_keys:
+                self._begin_key(branch)
+        elif branch.read == PRINTED:
+            self._begin_key(branch)
+        elif branch.read == CODE:
+            self._code.begin(bool(branch.literal))
+        elif branch.read == BRACES:
+            self._braces.begin(branch.syntax.quote.encode())
         else:
-            self._stop = stop
-            self._firsts = bytes({found.literal[0] for found in stop.steps})
+            self._node = node
+            self._firsts = bytes({found.literal[0] for found in node.branches})
             self._overlap = b""
             self._worded = self._ended = False
         if self.live is not None and not self._untaught:
-            self.followed = self.live.begin_field(step.syntax, step.field, step.read, at)
+            self.followed = self.live.begin_field(branch.syntax, branch.field, branch.read, at)
 
-    def _begin_key(self, step: Step) -> None:
+    def _begin_key(self, branch: PlanBranch) -> None:
         self.in_key = True
-        self._key = FirstKey(step.syntax, step.read, self._judge.callable_names if step.read == PRINTED else ())
+        self._key = FirstKey(branch.syntax, branch.read, self._judge.callable_names if branch.read == PRINTED else ())
 
     def reach_back(self, start: int, overlap: bytes) -> None:
         """The field began before its literal, at `start`; between them stands `overlap`."""
@@ -228,41 +228,41 @@ class FieldReader:
             seam = self._overlap + buf[pos : min(end, pos + LITERAL_BYTES)]
             before = pos - len(self._overlap)
             for at in range(len(self._overlap)):
-                step, cut = self._literal_at(seam, at, len(seam))
-                if step is not None or cut:
-                    return self._text_ended(step, seam[:at], before + at, end, seam[at:])
+                branch, cut = self._literal_at(seam, at, len(seam))
+                if branch is not None or cut:
+                    return self._text_ended(branch, seam[:at], before + at, end, seam[at:])
             self._text_ended(None, self._overlap, pos, end, b"")
         at = pos
         while (at := self._buffer.next_of(self._firsts, at)) < end:
-            step, cut = self._literal_at(buf, at, end)
-            if step is not None or cut:
+            branch, cut = self._literal_at(buf, at, end)
+            if branch is not None or cut:
                 break
             at += 1
         else:
-            at, step = end, None
-        return self._text_ended(step, buf[pos:at], at, end, buf[at:end])
+            at, branch = end, None
+        return self._text_ended(branch, buf[pos:at], at, end, buf[at:end])
 
-    def _literal_at(self, text: bytes, at: int, end: int) -> tuple[Step | None, bool]:
-        """The step whose literal stands there, and whether one may, as far as the text goes."""
-        assert self._stop is not None
-        for step in self._stop.steps:
-            if text.startswith(step.literal, at, end):
-                return step, False
-            if end - at < len(step.literal) and step.literal.startswith(text[at:end]):
+    def _literal_at(self, text: bytes, at: int, end: int) -> tuple[PlanBranch | None, bool]:
+        """The branch whose literal stands there, and whether one may, as far as the text goes."""
+        assert self._node is not None
+        for branch in self._node.branches:
+            if text.startswith(branch.literal, at, end):
+                return branch, False
+            if end - at < len(branch.literal) and branch.literal.startswith(text[at:end]):
                 return None, True
         return None, False
 
-    def _text_ended(self, step: Step | None, text: bytes, at: int, end: int, rest: bytes) -> int:
-        """The field goes on with `text` up to `at`. There it ends with `step`, or `rest` may begin a literal."""
-        self._buffer.steps += len(text) + (0 if step is None else len(step.literal))
-        if step is None:
+    def _text_ended(self, branch: PlanBranch | None, text: bytes, at: int, end: int, rest: bytes) -> int:
+        """The field goes on with `text` up to `at`. There it ends with `branch`, or `rest` may begin a literal."""
+        self._buffer.steps += len(text) + (0 if branch is None else len(branch.literal))
+        if branch is None:
             if self.followed:
                 self.pass_value(text, False)
             self._overlap = rest
             return end
-        self.step = step
+        self.branch = branch
         self.text = text
-        return self._find(AT_STEP, at)
+        return self._find(AT_BRANCH, at)
 
     def _read_word(self, pos: int, end: int) -> int:
         """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is
@@ -270,9 +270,9 @@ class FieldReader:
         window = self._overlap + self._buffer.data[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
         shift = pos - len(self._overlap)
         for at, byte in enumerate(window):
-            step, cut = self._literal_at(window, at, len(window))
-            if step is not None or cut:
-                return self._text_ended(step, window[:at], shift + at, end, window[at:])
+            branch, cut = self._literal_at(window, at, len(window))
+            if branch is not None or cut:
+                return self._text_ended(branch, window[:at], shift + at, end, window[at:])
             again, cut = self._opener_at(window, at)
             if cut:
                 return self._text_ended(None, window[:at], shift + at, end, window[at:])

@@ -31,7 +31,7 @@ CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
 def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) -> None:
     grammar = tool_format.grammar
     for tags in ((), grammar.reasoning, tuple(dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")]))):
-        read = plan(grammar, tags, scan_calls).stops.keys()
+        read = plan(grammar, tags, scan_calls).nodes.keys()
         taught = {syntax for syntax in grammar.syntaxes if not syntax.untaught}
         assert taught <= read
         # Of two untaught syntaxes that cannot be told from each other the first one is read.
