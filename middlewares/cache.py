@@ -25,12 +25,13 @@ from typing import Any, ClassVar, Final, Literal
 import orjson
 from aiohttp import web
 
-from proxy.events import Close, Delta, Event, Finish, Start, normalise
+from proxy.events import Close, Delta, Event, Finish, Start
 from proxy.model import ModelRequest
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessField
+from proxy.stream_grammar import normalise
 from proxy.support.cache import BoundedCache
 
 EVENT_BYTES: Final = 200

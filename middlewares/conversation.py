@@ -25,7 +25,8 @@ from aiohttp import web
 
 from proxy.config import GatewayConfig
 from proxy.errors import ClientFault, GatewayError, quote
-from proxy.events import Event, Finish, Folding, Kind, Start
+from proxy.events import Event, Finish, Kind, Start
+from proxy.folding import Folding
 from proxy.model import Message, ModelReply
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .config import GatewayConfig, MiddlewareConfig, RouteOptions
     from .configuration.settings import load
     from .errors import BackendFault, ClientFault, GatewayError, ModelFault
-    from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, fold, unfold
+    from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
+    from .folding import fold, unfold
     from .model import (
         FinishReason,
         Image,
@@ -59,9 +60,8 @@ _HOME = {
         "Kind",
         "Open",
         "Start",
-        "fold",
-        "unfold",
     ),
+    "folding": ("fold", "unfold"),
     "pipeline.exchange": ("EXCHANGE", "Exchange"),
     "pipeline.middleware": ("Handler", "Middleware", "Place"),
     "model": (

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..events import Event, Folding
+from ..events import Event
+from ..folding import Folding
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide
 from ..record import BackendObserver

@@ -23,7 +23,8 @@ from yarl import URL
 from .._version import __version__
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
-from ..events import Event, Fault, Finish, unfold
+from ..events import Event, Fault, Finish
+from ..folding import unfold
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of

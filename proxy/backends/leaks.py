@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start, unfold
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ..fastparse import SecretGuard, SseFramer
+from ..folding import unfold
 from ..model import ModelReply
 from ..protocols.wire import dump, load
 from .private import Private, withheld

@@ -13,21 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..capture.recording import Chunks, is_sse, pieces_of, reader_of
-from ..events import (
-    BlockKind,
-    Close,
-    Delta,
-    Event,
-    Fault,
-    Finish,
-    Open,
-    Start,
-    StreamGrammar,
-    StreamGrammarError,
-    normalise,
-)
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, StreamGrammarError
 from ..fastparse import CallScanner
 from ..scanner import open_scanner
+from ..stream_grammar import StreamGrammar, normalise
 
 CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
 """The chunkings that must all give the same (rule 2 of `proxy.events`)."""

@@ -24,7 +24,8 @@ from yarl import URL
 from .._version import __version__
 from ..config import BackendConfig
 from ..errors import GatewayError
-from ..events import Event, Fault, Finish, Start, fold
+from ..events import Event, Fault, Finish, Start
+from ..folding import fold
 from ..model import ModelRequest, Usage
 from ..record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
 from .content import input_messages, output_messages, tool_definitions

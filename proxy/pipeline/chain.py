@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
-from ..events import Event, Fault, Finish, fold, unfold
+from ..events import Event, Fault, Finish
+from ..folding import fold, unfold
 from ..model import ModelReply
 from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..backends.usage import added
-from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Folding, Open, Start, is_live, numbered
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
+from ..folding import Folding
 from ..model import Part, Refusal, Text, ToolUse, Usage
 from .tool_memory import marked_id
 

@@ -21,7 +21,8 @@ from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 from aiohttp import web
 
 from ..backends.base import EventSource, WireSource, fold_batches
-from ..events import Event, Kind, unfold
+from ..events import Event, Kind
+from ..folding import unfold
 from ..model import ModelReply
 from ..protocols.base import ServerSide
 from .chain import Chain, run

@@ -17,7 +17,8 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from ..errors import Defect, GatewayError
-from ..events import Event, Fault, fold, unfold
+from ..events import Event, Fault
+from ..folding import fold, unfold
 from ..model import ModelReply
 
 Batches = AsyncIterator[list[Event]]

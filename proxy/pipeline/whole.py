@@ -22,7 +22,7 @@ from ..backends.base import EventSource, WireSource
 from ..backends.leaks import check_whole
 from ..backends.upstream_errors import cleaned
 from ..errors import GatewayError
-from ..events import unfold
+from ..folding import unfold
 from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
 from .exchange import Exchange

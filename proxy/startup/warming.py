@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..config import LimitsConfig, PromptConfig, RouteOptions
-from ..events import BlockKind, Close, Delta, Finish, Open, Start, fold
+from ..events import BlockKind, Close, Delta, Finish, Open, Start
+from ..folding import fold
 from ..formats.base import ToolFormat
 from ..model import Text, ToolResult, ToolUse, Usage
 from ..pipeline.exchange import OfferedTools

@@ -11,9 +11,10 @@ import pytest
 from proxy.backends.http import HttpBackend, HttpSource
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import GatewayError
-from proxy.events import Event, Fault, check
+from proxy.events import Event, Fault
 from proxy.model import Message, ModelRequest, Text
 from proxy.registry import usual_server
+from proxy.stream_grammar import check
 from proxy.testing import Upstream
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -20,7 +20,8 @@ from proxy.backends.base import Backend, Capabilities, EventSource, WireSource
 from proxy.backends.private import Private
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig
 from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, fold
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold
 from proxy.model import Message, ModelReply, ModelRequest, Text, Usage
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessRecord, BackendObserver

@@ -14,7 +14,8 @@ from middlewares.forwarding import Forwarding
 from proxy.backends.usage import count_bytes
 from proxy.config import LimitsConfig, RouteConfig
 from proxy.errors import ClientFault, GatewayError
-from proxy.events import Delta, Finish, fold
+from proxy.events import Delta, Finish
+from proxy.folding import fold
 from proxy.formats import sentinel
 from proxy.model import Message, ModelRequest, Text, Usage
 from proxy.pipeline.exchange import EXCHANGE, Exchange

@@ -12,7 +12,8 @@ from proxy.backends.http import HttpBackend, base_url
 from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
 from proxy.configuration.checks import check_values
 from proxy.errors import BackendFault, GatewayError
-from proxy.events import Fault, Finish, fold
+from proxy.events import Fault, Finish
+from proxy.folding import fold
 from proxy.model import Usage
 from proxy.registry import usual_server
 from proxy.support.conversion import ConfigError

@@ -11,7 +11,8 @@ from proxy.backends.session_client import SessionAnswer
 from proxy.backends.wire_client import WireClient
 from proxy.config import Pool, Timeouts
 from proxy.errors import BackendFault, GatewayError
-from proxy.events import Finish, fold
+from proxy.events import Finish
+from proxy.folding import fold
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
 

@@ -13,8 +13,10 @@ import pytest
 from proxy.backends.mock import MockBackend, example_value, read_script
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import GatewayError
-from proxy.events import Delta, Event, Fault, check, fold
+from proxy.events import Delta, Event, Fault
+from proxy.folding import fold
 from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolSpec, ToolUse, Usage
+from proxy.stream_grammar import check
 
 
 def mock(script: Any = None, **config: Any) -> MockBackend:

@@ -12,10 +12,12 @@ import pytest
 
 from proxy import registry
 from proxy.errors import BackendFault
-from proxy.events import Fault, Finish, Open, check, fold, unfold
+from proxy.events import Fault, Finish, Open
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from proxy.protocols.base import WriteOptions
 from proxy.registry import Registries, registries
+from proxy.stream_grammar import check
 from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start, unfold
+from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from proxy.folding import unfold
 from proxy.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
 from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config

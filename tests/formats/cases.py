@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from proxy.config import LimitsConfig
-from proxy.events import Finish, Start, fold
+from proxy.events import Finish, Start
 from proxy.fastparse import CallScanner
+from proxy.folding import fold
 from proxy.formats.base import ToolFormat, escaping_in_calls
 from proxy.formats.layout import Tagged
 from proxy.formats.syntaxes import FUNCTION_STOPS

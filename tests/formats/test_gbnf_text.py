@@ -12,7 +12,8 @@ import jsonschema_rs
 import pytest
 
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.events import Finish, Start, fold
+from proxy.events import Finish, Start
+from proxy.folding import fold
 from proxy.formats import harmony
 from proxy.formats.base import ToolFormat, whole_answer
 from proxy.formats.gbnf.grammar import Around, Inexpressible

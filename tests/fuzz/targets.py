@@ -21,7 +21,7 @@ import orjson
 from proxy import fastparse
 from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import CODES, ClientFault, GatewayError
-from proxy.events import Event, Fault, Finish, Start, check, normalise
+from proxy.events import Event, Fault, Finish, Start
 from proxy.formats.base import ToolFormat
 from proxy.ingress.bodies import read_json
 from proxy.protocols import wire
@@ -35,6 +35,7 @@ from proxy.scan._grammar import Grammar
 from proxy.scan.repair import parses, repair_json
 from proxy.scanner import open_scanner
 from proxy.schemas.schema import SchemaProblem, compile_schema
+from proxy.stream_grammar import check, normalise
 from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
 from tests.fuzz.tape import Tape, cut, dump
 from tests.options import route_options

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from proxy import open_scanner
 from proxy.errors import GatewayError
-from proxy.events import Event, Fault, Finish, Start, check
+from proxy.events import Event, Fault, Finish, Start
 from proxy.pipeline.relay import Relay
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
+from proxy.stream_grammar import check
 from proxy.testing import chunk, frame
 
 FORMATS = ["sentinel", "hermes", "fenced_json", "bare_json"]

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.config import LimitsConfig
-from proxy.events import BlockKind, Delta, Event, Fault, Open, normalise
+from proxy.events import BlockKind, Delta, Event, Fault, Open
 from proxy.formats import hermes, sentinel
 from proxy.formats.json_tags import JAMBA
 from proxy.judging.ids import CallIds
 from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan.repair import parses
+from proxy.stream_grammar import normalise
 from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.conftest import MODULES, load

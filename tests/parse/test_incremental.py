@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from proxy import open_scanner
 from proxy.errors import GatewayError, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, normalise
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from proxy.formats import hermes, sentinel
 from proxy.model import ToolUse
 from proxy.registry import registries
 from proxy.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Field, Found, Grammar, Verdict, Why
+from proxy.stream_grammar import normalise
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts

@@ -12,8 +12,9 @@ from hypothesis import given, note
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, check, normalise
+from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
 from proxy.scan._grammar import Grammar
+from proxy.stream_grammar import check, normalise
 from tests.parse import oracle
 from tests.parse.conftest import load
 from tests.parse.judges import KeepingJudge, WordJudge

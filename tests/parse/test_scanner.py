@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import proxy
 from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import ClientFault
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start, fold
+from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold
 from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
 from proxy.formats.base import ToolFormat
 from proxy.model import Text, ToolChoice, ToolSpec, ToolUse

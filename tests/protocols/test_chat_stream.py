@@ -13,23 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import (
-    BlockKind,
-    Close,
-    Delta,
-    Event,
-    Fault,
-    Finish,
-    Opaque,
-    Open,
-    Start,
-    check,
-    fold,
-    normalise,
-    unfold,
-)
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
 from proxy.protocols.chat.reader import ChatReader
+from proxy.stream_grammar import check, normalise
 from tests import chunks
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from proxy.errors import ClientFault
-from proxy.events import Delta, fold, unfold
+from proxy.events import Delta
+from proxy.folding import fold, unfold
 from proxy.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
 from proxy.protocols.completions import CompletionsProtocol, render_transcript
 from tests.protocols.wires import frame, options

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from proxy.errors import BackendFault, GatewayError
-from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError, check, fold, unfold
+from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply
 from proxy.openai_types import ToolCallAccumulator, ToolCallDelta
 from proxy.protocols.base import ServerSide
@@ -26,6 +27,7 @@ from proxy.protocols.completions import CompletionsProtocol
 from proxy.protocols.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
 from proxy.protocols.responses.writer import ResponsesWriter
 from proxy.protocols.wire import MAX_DEPTH, dump, load
+from proxy.stream_grammar import check
 from tests.protocols import responses_wires, wires
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.wires import CHAT

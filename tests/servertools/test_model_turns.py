@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, normalise
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold
 from proxy.model import Text, ToolUse, Usage
 from proxy.pipeline.model_turns import LoopState, ModelTurn
 from proxy.pipeline.tool_memory import is_marked
+from proxy.stream_grammar import check, normalise
 
 OURS = "ours"
 

@@ -20,14 +20,12 @@ from proxy.events import (
     Open,
     Start,
     StreamGrammarError,
-    check,
-    fold,
-    normalise,
     text_block,
-    unfold,
 )
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
 from proxy.model import Opaque as OpaquePart
+from proxy.stream_grammar import check, normalise
 from tests.strategies import replies, rich_replies, rich_streams, streams
 
 START = Start("id", "m", 1)

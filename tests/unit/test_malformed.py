@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.errors import ModelFault
-from proxy.events import Fault, Finish, Start, fold
+from proxy.events import Fault, Finish, Start
+from proxy.folding import fold
 from proxy.model import ToolSpec
 from proxy.scanner import open_scanner
 from proxy.schemas.schema import SchemaProblem, check_tool_schema, compile_schema, validate_tool_name

@@ -15,7 +15,8 @@ import proxy.dev.replay
 from proxy.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
 from proxy.cli import main
 from proxy.dev.replay import CUTS, replay, summary
-from proxy.events import Close, Delta, Event, Finish, Open, Start, check
+from proxy.events import Close, Delta, Event, Finish, Open, Start
+from proxy.stream_grammar import check
 
 Run = Callable[..., Result]
 GOLDEN = Path(__file__).parents[1] / "golden"

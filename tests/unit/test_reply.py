@@ -12,27 +12,13 @@ import pytest
 from hypothesis import given
 
 from proxy.errors import ClientFault, Defect
-from proxy.events import (
-    BlockKind,
-    BlockStatus,
-    Call,
-    Close,
-    Delta,
-    Event,
-    Fault,
-    Finish,
-    Kind,
-    Open,
-    Start,
-    check,
-    normalise,
-    text_block,
-)
+from proxy.events import BlockKind, BlockStatus, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, text_block
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.mapping import MERGED, MapStage
 from proxy.pipeline.middleware import MiddlewareRunner
 from proxy.pipeline.reply import Reply, StaticSource
 from proxy.pipeline.stages import Batches, Following, RewriteFunction, Stage, collected
+from proxy.stream_grammar import check, normalise
 from tests.strategies import streams
 
 START = Start("id", "m", 1)

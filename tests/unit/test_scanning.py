@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, text_block, unfold
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
+from proxy.folding import fold, unfold
 from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import valid_text
+from proxy.stream_grammar import check
 from tests.options import route_options
 from tests.strategies import cuts, streams
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from proxy.backends.private import NOTHING
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.events import Event, Folding, Kind
+from proxy.events import Event, Kind
+from proxy.folding import Folding
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.pipeline.chain import Chain

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, fold
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold
 from proxy.formats import auto, bare_json, messages, qwen, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.formats.restoring import Escapes

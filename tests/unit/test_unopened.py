@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from middlewares.transformation import Transformation
 from proxy.config import LimitsConfig, ReasoningConfig
 from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from proxy.fastparse import CallScanner
+from proxy.folding import fold
 from proxy.formats.base import ToolFormat
 from proxy.model import (
     Constraint,
@@ -41,6 +42,7 @@ from proxy.record import AccessRecord
 from proxy.registry import registries
 from proxy.scan._pyparse import CallScanner as Python
 from proxy.scanner import build_scanner
+from proxy.stream_grammar import check
 from tests.options import route_options
 from tests.strategies import cuts
 

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from proxy.config import LimitsConfig
 from proxy.errors import BackendFault
-from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, check, fold
+from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold
 from proxy.formats import sentinel
 from proxy.model import Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import Grammar
+from proxy.stream_grammar import check
 from tests.options import route_options
 from tests.strategies import cuts
 

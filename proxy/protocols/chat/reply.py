@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ...errors import BackendFault, ClientFault, GatewayError, quote
-from ...events import BlockKind, is_half
+from ...events import BlockKind
+from ...folding import is_half
 from ...model import (
     EMPTY,
     Extra,

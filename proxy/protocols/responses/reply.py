@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from ...errors import BackendFault, GatewayError
-from ...events import add_part, is_half
+from ...folding import add_part, is_half
 from ...model import (
     EMPTY,
     Message,
@@ -265,7 +265,7 @@ def broken_off(
     error: GatewayError | None = None,
     origins: Origins | None = None,
 ) -> dict[str, Any]:
-    """The resource of an answer that broke off after `reply` (see `proxy.events.Folding.reply`). `origins` takes those
+    """The resource of an answer that broke off after `reply` (see `proxy.folding.Folding.reply`). `origins` takes those
     of its output."""
     ident = response_id(reply.id)
     parts = reply.choices[0].parts if reply.choices else ()

@@ -1,0 +1,181 @@
+"""A whole reply as events, and events as a whole reply: there is one path for both (rule 3 of `proxy.events`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from .events import (
+    MAX_CHOICES,
+    BlockKind,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Opaque,
+    Open,
+    Start,
+    StreamGrammarError,
+    extra_of,
+)
+from .model import (
+    EMPTY,
+    FinishReason,
+    ModelReply,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    merged,
+)
+from .model import Opaque as OpaquePart
+
+
+def _part(opened: Open, text: str, closed: Close | None) -> Part | None:
+    extra = extra_of(opened, closed)
+    match opened.kind:
+        case BlockKind.TEXT:
+            return Text(text, extra) if text or extra else None
+        case BlockKind.REASONING:
+            return Reasoning(text, extra) if text or extra else None
+        case BlockKind.REFUSAL:
+            return Refusal(text, extra) if text or extra else None
+        case BlockKind.TOOL_CALL:
+            name, call_id = opened.name or "", opened.call_id or ""
+            return ToolUse(call_id, name, text, opened.call_kind, opened.namespace, extra=extra)
+
+
+class Folding:
+    """Adds up a stream as it goes by: keeps texts, not events. `reply` may be asked at any time."""
+
+    def __init__(self) -> None:
+        self.start: Start | None = None
+        self.finish: Finish | None = None
+        self.fault: Fault | None = None
+        self._opened: dict[int, Open] = {}
+        self._closed: dict[int, Close] = {}  # those that say something
+        self._texts: dict[int, list[str]] = {}
+        self._order: list[int | Opaque] = []
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case Delta():
+                self._texts[event.block].append(event.text)
+            case Open():
+                self._opened[event.block] = event
+                self._texts[event.block] = []
+                self._order.append(event.block)
+            case Close():
+                if event.extra:
+                    self._closed[event.block] = event
+            case Start():
+                self.start = event
+            case Finish():
+                self.finish = event
+            case Fault():
+                self.fault = event
+            case Opaque():
+                self._order.append(event)
+            case _:
+                pass
+
+    def reply(self) -> ModelReply:
+        """What the stream amounts to so far, blocks that are still open included. Raises `StreamGrammarError` before
+        `Start`."""
+        start, finish = self.start, self.finish or Finish()
+        if start is None:
+            raise StreamGrammarError("the stream has no Start")
+        reasons = [finish.reason, *finish.others]
+        choices = 1 + max((edge.choice for edge in self._opened.values()), default=0)
+        if choices > MAX_CHOICES:
+            raise StreamGrammarError(f"a block of choice {choices - 1}; the last there may be is {MAX_CHOICES - 1}")
+        reasons += [FinishReason.STOP] * (choices - len(reasons))
+        parts: list[list[Part]] = [[] for _ in reasons]
+        for item in self._order:
+            if isinstance(item, Opaque):
+                parts[0].append(OpaquePart(item.protocol, item.payload))
+                continue
+            edge = self._opened[item]
+            part = _part(edge, "".join(self._texts[item]), self._closed.get(item))
+            if part is None:
+                continue
+            answer = parts[edge.choice]
+            add_part(answer, part)
+        answers = tuple(
+            ReplyChoice(tuple(p), r, finish.ending(i)) for i, (p, r) in enumerate(zip(parts, reasons, strict=True))
+        )
+        usage = start.usage if finish.usage is None else finish.usage
+        extra = merged(start.extra, finish.extra)
+        return ModelReply(start.response_id, start.model, start.created, answers, usage, extra)
+
+
+def add_part(parts: list[Part], part: Part) -> None:
+    """Put a part of an answer behind others. Two neighbouring texts of which nothing else is said read as one."""
+    last = parts[-1] if parts else None
+    if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
+        parts[-1] = Text(last.text + part.text)
+    else:
+        parts.append(part)
+
+
+def fold(events: Iterable[Event]) -> ModelReply:
+    """The whole reply that a stream amounts to. Raises the error of a `Fault`."""
+    folding = Folding()
+    for event in events:
+        folding.feed(event)
+    if folding.fault is not None:
+        raise folding.fault.error
+    return folding.reply()
+
+
+_KINDS: Final[Mapping[type, BlockKind]] = {
+    Text: BlockKind.TEXT,
+    Refusal: BlockKind.REFUSAL,
+    Reasoning: BlockKind.REASONING,
+}
+
+
+def is_half(use: ToolUse) -> bool:
+    """Whether the arguments of a call that may have been cut off are no JSON text; of free text nobody knows."""
+    if use.kind == "custom":
+        return False
+    try:
+        orjson.loads(use.arguments)
+    except orjson.JSONDecodeError:
+        return True
+    return False
+
+
+def unfold(reply: ModelReply) -> list[Event]:
+    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a limit
+    of length cut off is `truncated`, as it is in a stream (C18)."""
+    usage = reply.usage
+    read = None if usage is None else replace(usage, output_tokens=0, reasoning_tokens=0, extra=EMPTY)
+    out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra, read)]
+    block = 0
+    for index, choice in enumerate(reply.choices):
+        for part in choice.parts:
+            match part:
+                case Text() | Refusal() | Reasoning():
+                    out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
+                    out += [Delta(block, part.text), Close(block)]
+                case ToolUse():
+                    cut = choice.reason == "length" and is_half(part)
+                    out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
+                case OpaquePart():
+                    out.append(Opaque(part.protocol, part.payload))
+                case _:
+                    raise TypeError(f"{type(part).__name__} has no place in a reply")
+            block += 1
+    reasons = [choice.reason for choice in reply.choices] or [FinishReason.STOP]
+    ends = tuple(choice.extra for choice in reply.choices) if any(choice.extra for choice in reply.choices) else ()
+    out.append(Finish(reasons[0], reply.usage, tuple(reasons[1:]), EMPTY, ends))
+    return out

@@ -1,0 +1,119 @@
+"""What a stream of events is, said by a machine (rule 1 of `proxy.events`), and when two are the same (rule 2).
+
+For tests and `toolwire replay`: too slow for every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from .events import (
+    BlockKind,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Opaque,
+    Open,
+    Start,
+    StreamGrammarError,
+    extra_of,
+    numbered,
+)
+
+
+class StreamGrammar:
+    """Checks rule 1 event by event. Used by tests and by `toolwire replay`; too slow for the hot path."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Open] = {}
+        self._seen: set[int] = set()
+        self._state: Literal["before", "inside", "after"] = "before"
+
+    def feed(self, event: Event) -> None:
+        """Take the next event. Raises `StreamGrammarError`."""
+        if self._state == "after":
+            raise StreamGrammarError(f"{event!r} after the end")
+        if self._state == "before":
+            if isinstance(event, Fault):
+                self._state = "after"
+                return
+            if not isinstance(event, Start):
+                raise StreamGrammarError(f"{event!r} before Start")
+            self._state = "inside"
+            return
+        match event:
+            case Open():
+                if event.block in self._seen:
+                    raise StreamGrammarError(f"block {event.block} opened twice")
+                if (event.kind is BlockKind.TOOL_CALL) != (event.name is not None and event.call_id is not None):
+                    raise StreamGrammarError(f"name and call_id belong to calls and only to calls: {event!r}")
+                self._seen.add(event.block)
+                self.open[event.block] = event
+            case Delta():
+                if event.block not in self.open:
+                    raise StreamGrammarError(f"delta for block {event.block}, which is not open")
+            case Close():
+                if self.open.pop(event.block, None) is None:
+                    raise StreamGrammarError(f"close of block {event.block}, which is not open")
+            case Finish():
+                if self.open:
+                    raise StreamGrammarError(f"Finish while blocks {sorted(self.open)} are open")
+                self._state = "after"
+            case Fault():
+                self._state = "after"
+            case Opaque():
+                pass
+            case _:
+                raise StreamGrammarError(f"{event!r} has no place in a stream here")
+
+    def finish(self) -> None:
+        """The stream is over. Raises `StreamGrammarError` if it just stopped."""
+        if self._state != "after":
+            raise StreamGrammarError("the stream stopped without Finish or Fault")
+
+
+def check(events: Iterable[Event]) -> None:
+    """Raise `StreamGrammarError` unless `events` is a whole stream by rule 1."""
+    grammar = StreamGrammar()
+    for event in events:
+        grammar.feed(event)
+    grammar.finish()
+
+
+def _is_empty(last: Event, block: int) -> bool:
+    """Whether `last` is the beginning of a block of text of which nothing was said."""
+    return isinstance(last, Open) and last.block == block and last.kind is BlockKind.TEXT and not extra_of(last)
+
+
+def normalise(events: Iterable[Event]) -> list[Event]:
+    """The stream without the accidents of chunking: neighbouring deltas of a block merged, empty ones dropped, blocks
+    numbered from 0 in order of appearance, per-token data left out, text blocks that held and said nothing removed."""
+    number: dict[int, int] = {}
+    out: list[Event] = []
+    for event in events:
+        match event:
+            case Open():
+                number[event.block] = len(number)
+                out.append(numbered(event, number[event.block]))
+            case Delta():
+                if not event.text:
+                    continue
+                block = number[event.block]
+                last = out[-1]
+                if isinstance(last, Delta) and last.block == block:
+                    out[-1] = Delta(block, last.text + event.text)
+                else:
+                    out.append(Delta(block, event.text))
+            case Close():
+                block = number[event.block]
+                last = out[-1]
+                if _is_empty(last, block) and not event.extra:
+                    out.pop()
+                else:
+                    out.append(Close(block, event.status, event.extra))
+            case _:
+                out.append(event)
+    return out
