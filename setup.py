@@ -1,10 +1,10 @@
 """Builds the compiled scanner. Everything else about the package is in `pyproject.toml`.
 
-Without a compiler the package installs all the same and uses the Python twin (`toolwire --version` says which one runs).
-Two environment variables change that:
+Without a compiler the package installs all the same and uses the Python twin (`toolwire --version` says which one
+runs). Two environment variables change that:
 
-- `TOOLWIRE_REQUIRE_EXTENSIONS=1`: any failure to build the extension is fatal. For wheels and CI, where a silent fallback
-  must not pass.
+- `TOOLWIRE_REQUIRE_EXTENSIONS=1`: any failure to build the extension is fatal. For wheels and CI, where a silent
+  fallback must not pass.
 - `TOOLWIRE_NO_EXTENSIONS=1`: do not build it.
 
 The generated C is an intermediate file of the build and is never committed.

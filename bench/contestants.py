@@ -1,9 +1,9 @@
 """What is measured as a whole, each in a process of its own: `python -m bench.contestants NAME [UPSTREAM]`.
 
 `upstream` is the model server behind the others, `relay` a bare aiohttp relay that looks at nothing, `relay-uvloop` the
-same on uvloop, `gateway` toolwire as it is installed (on uvloop, if that is). Each prints its port as the first line and then
-answers every line of its standard input with the CPU seconds it has used, all threads and the system's work for it included, and
-the bytes of memory that it occupies. It ends when its standard input does.
+same on uvloop, `gateway` toolwire as it is installed (on uvloop, if that is). Each prints its port as the first line
+and then answers every line of its standard input with the CPU seconds it has used, all threads and the system's work
+for it included, and the bytes of memory that it occupies. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# --- the model server ---------------------------------------------------------------------------------------------------
+# --- the model server
+# ---------------------------------------------------------------------------------------------------
 
 
 class Upstream(asyncio.Protocol):
@@ -146,11 +147,13 @@ async def serve_upstream() -> None:
     server.close()
 
 
-# --- the relay ----------------------------------------------------------------------------------------------------------
+# --- the relay
+# ----------------------------------------------------------------------------------------------------------
 
 
 def relay_app(upstream: str) -> web.Application:
-    """The least that an aiohttp program can do between a client and a server: bytes in, bytes out, one write per read."""
+    """The least that an aiohttp program can do between a client and a server: bytes in, bytes out, one write per
+    read."""
     session_key = web.AppKey("session", ClientSession)
 
     async def session(app: web.Application) -> AsyncIterator[None]:
@@ -197,12 +200,13 @@ async def _serve_until_terminated(port: int) -> None:
     await ended.wait()
 
 
-# --- the gateway --------------------------------------------------------------------------------------------------------
+# --- the gateway
+# --------------------------------------------------------------------------------------------------------
 
 
 def serve_gateway(upstream: str) -> int:
-    """The gateway as `toolwire serve --backend UPSTREAM` runs it, access log included; the exit status. Responses are kept in a
-    file, as by default, but not in the user's."""
+    """The gateway as `toolwire serve --backend UPSTREAM` runs it, access log included; the exit status. Responses are
+    kept in a file, as by default, but not in the user's."""
     from proxy.app import create_app
     from proxy.config import GatewayConfig
     from proxy.configuration.settings import load

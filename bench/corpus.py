@@ -1,7 +1,7 @@
 """What is measured with: texts cut into deltas, chunk frames, request bodies. Generated, with fixed seeds.
 
-A delta is 3 to 6 characters, 4.5 on average, which is what common tokenizers make of English. Cuts ignore words and tags,
-so that a tag is nearly always cut.
+A delta is 3 to 6 characters, 4.5 on average, which is what common tokenizers make of English. Cuts ignore words and
+tags, so that a tag is nearly always cut.
 """
 
 from __future__ import annotations

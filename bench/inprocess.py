@@ -4,9 +4,9 @@
     python -m bench.inprocess --instructions           # instructions, counted by valgrind: no timer
     python -m bench.inprocess --profile --only 1       # the functions that cost most, by cProfile
 
-The application is the one that `toolwire serve` runs, on the loop that it would run on; only the transports are played. So what the kernel
-and the loop's own reading and writing cost is not in these figures. Counts differ from run to run by a few thousandths, whatever else the
-machine does, so they show what a change is worth; they are not kept.
+The application is the one that `toolwire serve` runs, on the loop that it would run on; only the transports are played.
+So what the kernel and the loop's own reading and writing cost is not in these figures. Counts differ from run to run by
+a few thousandths, whatever else the machine does, so they show what a change is worth; they are not kept.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class Gateway:
             connection.connection_made(_Server(connection, reads))
             return connection
 
-        # For good: this process does nothing else. The checker would want a subclass, but the backend makes its client itself.
+        # For good: this process does nothing else. The checker would want a subclass, but the backend makes its client
+        # itself.
         WireClient._dial = dial  # type: ignore[method-assign]
         self._host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
         await self._host.start(self._config)

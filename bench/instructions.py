@@ -3,10 +3,11 @@
     python -m bench.instructions            # count and compare with bench/instructions.json; about 40 s on two CPUs
     python -m bench.instructions --update   # count and keep
 
-Counted is what happens inside `feed` of scanner, framer and gate, callees included (`--toggle-collect`), so neither the interpreter's loop nor its start
-plays a part; the same binary gives the same count within a thousandth. Another compiler or another Python gives another count, so
-the figures are kept by both, and where there are none for this machine the check says so and passes. More than `TOLERANCE` above
-a kept figure fails, and so does work for which nothing is kept. Needs `valgrind`; without it the check says so and passes.
+Counted is what happens inside `feed` of scanner, framer and gate, callees included (`--toggle-collect`), so neither the
+interpreter's loop nor its start plays a part; the same binary gives the same count within a thousandth. Another
+compiler or another Python gives another count, so the figures are kept by both, and where there are none for this
+machine the check says so and passes. More than `TOLERANCE` above a kept figure fails, and so does work for which
+nothing is kept. Needs `valgrind`; without it the check says so and passes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ COMMAND: Final = (sys.executable, "-m", "bench.instructions")
 _TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
-class _NoJudge:
+class _NoPolicy:
     """Never asked: no block of the work here ends."""
 
     strict = False
@@ -66,7 +67,7 @@ def _scanner(format: str, recognise: bool = False) -> CallScanner:
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
-    return CallScanner(grammar, _NoJudge(), reasoning=tuple(tags))
+    return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags))
 
 
 def _format(name: str) -> ToolFormat:
@@ -77,7 +78,7 @@ def _format(name: str) -> ToolFormat:
 
 
 def _long_call(format: str) -> list[str]:
-    """One call without its end, so that no judge is asked."""
+    """One call without its end, so that no policy is asked."""
     from proxy.model import ToolUse
 
     arguments = {"path": "a.py", "content": "    total = price * 1.19  # € gross\n" * (DELTAS // 8)}

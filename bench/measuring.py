@@ -1,7 +1,7 @@
 """How the micro-benchmarks measure, and the tables in which everything is published.
 
-CPU time of this process, not wall time: other processes may be busy. All that stands in one row does the same work in the same
-run, and the first column is what ratios are made to.
+CPU time of this process, not wall time: other processes may be busy. All that stands in one row does the same work in
+the same run, and the first column is what ratios are made to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ROUNDS: Final = (3, 200)
 
 @dataclass(slots=True)
 class Table:
-    """A table of README.md. Cells are nanoseconds, shown with the ratio to the first one of their row, or text. `corner` is what
-    stands over the names of the rows."""
+    """A table of README.md. Cells are nanoseconds, shown with the ratio to the first one of their row, or text.
+    `corner` is what stands over the names of the rows."""
 
     title: str
     corner: str = ""
@@ -47,8 +47,8 @@ def _shown(cells: dict[str, float | str], column: str) -> str:
 
 
 def published(page: str, tables: Iterable[Table]) -> str:
-    """`page` with the tables in their places: between `<!-- table: TITLE -->` and `<!-- end -->`. Raises `ValueError` for a table
-    without a place."""
+    """`page` with the tables in their places: between `<!-- table: TITLE -->` and `<!-- end -->`. Raises `ValueError`
+    for a table without a place."""
     for table in tables:
         begin = f"<!-- table: {table.title} -->\n"
         place = re.compile(re.escape(begin) + ".*?(?=<!-- end -->)", re.DOTALL)
@@ -73,8 +73,8 @@ class Measure:
     def __call__(
         self, run: Callable[[], object], *, table: str, row: str, column: str, units: int, unit: str, bytes: int = 0
     ) -> None:
-        """Time `run`, which does `units` pieces of work. A first run warms up and settles the number of rounds. With `bytes`, the
-        size of all of them, the table gets GB/s in place of nanoseconds for one."""
+        """Time `run`, which does `units` pieces of work. A first run warms up and settles the number of rounds. With
+        `bytes`, the size of all of them, the table gets GB/s in place of nanoseconds for one."""
         before = time.process_time()
         run()
         spent = max(time.process_time() - before, 1e-9)

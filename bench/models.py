@@ -1,4 +1,5 @@
-"""How well a model calls tools through the gateway: every format, with `tool_choice` auto, required and by name, in one turn and in two.
+"""How well a model calls tools through the gateway: every format, with `tool_choice` auto, required and by name, in one
+turn and in two.
 
     python -m bench.models                        # the embedded model, the formats that `toolwire tune` tries
     python -m bench.models --formats all          # every format
@@ -6,9 +7,10 @@
     python -m bench.models --backend http://127.0.0.1:8000 --preset vllm --model qwen3
     python -m bench.models --publish              # writes bench/models.md; without it the tables are only printed
 
-The cases are those of `toolwire tune`; the questions go through the gateway as it is served. What the model server answered is kept by
-what it was asked (`--journal`), since at temperature 0 the same request has the same answer. So a run that was interrupted goes on
-where it was, and after a change to the gateway only those requests are asked again that changed themselves.
+The cases are those of `toolwire tune`; the questions go through the gateway as it is served. What the model server
+answered is kept by what it was asked (`--journal`), since at temperature 0 the same request has the same answer. So a
+run that was interrupted goes on where it was, and after a change to the gateway only those requests are asked again
+that changed themselves.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ ANSWER_S: Final = 600.0
 
 
 class Journal:
-    """What was asked and answered, a line each; `path` is made if it is not there. A line that was cut off is passed over."""
+    """What was asked and answered, a line each; `path` is made if it is not there. A line that was cut off is passed
+    over."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -231,8 +234,8 @@ def page(results: Results, model: str, cases: int, max_tokens: int, command: str
 
 
 def chosen_formats(words: Sequence[str], model: str, plugins: Registries) -> list[str]:
-    """The formats that are meant: `usual` those that `toolwire tune` tries, `all` every built-in one once. The row without any
-    settings comes first. Raises `ConfigError` for an unknown one."""
+    """The formats that are meant: `usual` those that `toolwire tune` tries, `all` every built-in one once. The row
+    without any settings comes first. Raises `ConfigError` for an unknown one."""
     names: list[str] = [DEFAULT]
     for word in words:
         if word == "usual":

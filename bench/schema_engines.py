@@ -1,8 +1,8 @@
 """What validates the schemas that clients send? Measured for docs/adr/0003.
 
 Each case runs in a process of its own, because some of them never end: `fastjsonschema` and `jsonschema-rs` with their
-defaults, and `proxy.schemas.schema`, which puts limits in front of the latter. Prints a table of compile and check times, then how
-long other threads had to wait, then request bodies.
+defaults, and `proxy.schemas.schema`, which puts limits in front of the latter. Prints a table of compile and check
+times, then how long other threads had to wait, then request bodies.
 
     python -m bench.schema_engines [--seconds 5]
 """

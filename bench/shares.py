@@ -1,12 +1,14 @@
-"""Does each key get its share? Four keys with different limits ask for more than they may have, of two workers and of two gateways.
+"""Does each key get its share? Four keys with different limits ask for more than they may have, of two workers and of
+two gateways.
 
     python -m bench.shares                  # two workers, then two gateways with a Redis of their own
     python -m bench.shares --seconds 60     # how long is measured
     python -m bench.shares --redis URL      # with this Redis instead of one that is started
 
-It is measured from the moment when every key has used up what it may take at once. From there each may have its limit a minute and
-no more; the exit status is 1 if one is off by more than 5 %. The gateways run as an operator starts them, with the built-in mock as
-their model server. Needs no more than the gateway itself, and `redis-server` for the second part.
+It is measured from the moment when every key has used up what it may take at once. From there each may have its limit a
+minute and no more; the exit status is 1 if one is off by more than 5 %. The gateways run as an operator starts them,
+with the built-in mock as their model server. Needs no more than the gateway itself, and `redis-server` for the second
+part.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ LIMITS: Final = {"bronze": 120, "silver": 240, "gold": 480, "platinum": 960}
 CONNECTIONS: Final = 6
 """Of each key: so many requests at once."""
 TOO_MUCH: Final = 3.0
-"""A key that is refused asks so many times as often as it may. What the gateways could do at most is not the question here."""
+"""A key that is refused asks so many times as often as it may. What the gateways could do at most is not the question
+here."""
 ALLOWED: Final = 0.05
 START_S: Final = 60.0
 
@@ -51,7 +54,8 @@ class Client:
     measures: bool = False
 
     async def run(self, session: aiohttp.ClientSession, number: int) -> None:
-        """One connection's worth of requests, to the gateways in turns. A new connection each: the system deals them to the workers."""
+        """One connection's worth of requests, to the gateways in turns. A new connection each: the system deals them to
+        the workers."""
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", "Connection": "close"}
         while True:

@@ -1,10 +1,11 @@
 """Hundreds of streams for an hour, with faults on all sides: `python -m bench.soak`, or `--minutes 5` for a look.
 
-A model server and a gateway with two workers run in processes of their own. Clients of Chat and Responses, with and without tools,
-ask all the time; some read slowly, some go away, and the server resets, stalls, breaks off and answers nonsense. With
-`--kill-every` a worker is killed now and then. What is checked, as it goes:
+A model server and a gateway with two workers run in processes of their own. Clients of Chat and Responses, with and
+without tools, ask all the time; some read slowly, some go away, and the server resets, stalls, breaks off and answers
+nonsense. With `--kill-every` a worker is killed now and then. What is checked, as it goes:
 
-- every stream that is read to its end has exactly one terminal event, and every answer without one a status and an error;
+- every stream that is read to its end has exactly one terminal event, and every answer without one a status and an
+  error;
 - every call that arrives is the one that the model wrote, whole;
 - the memory of a worker after the warm-up (a fifth of the time, two minutes at least) grows by less than 5 %.
 

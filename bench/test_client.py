@@ -1,6 +1,8 @@
-"""The HTTP client towards model servers against aiohttp's `ClientSession` (docs/adr/0007), on the interface that both have.
+"""The HTTP client towards model servers against aiohttp's `ClientSession` (docs/adr/0007), on the interface that both
+have.
 
-The model server is another process, so what is counted is the client's part, its system calls and the event loop included.
+The model server is another process, so what is counted is the client's part, its system calls and the event loop
+included.
 """
 
 from __future__ import annotations

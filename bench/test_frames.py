@@ -122,7 +122,8 @@ def test_reader(measure: Measure, kind: str, name: str) -> None:
 
 
 def texts(stream: bytes) -> str:
-    """All text in a stream of chunks, without the whitespace, which the scanner of a gate keeps past a frame that is not fed to it."""
+    """All text in a stream of chunks, without the whitespace, which the scanner of a gate keeps past a frame that is
+    not fed to it."""
     content = "".join(orjson.loads(f)["choices"][0]["delta"]["content"] for _, f in NaiveFramer().feed(stream))
     return "".join(content.split())
 

@@ -1,8 +1,8 @@
 """The whole gateway against a bare aiohttp relay: same machine, same run, same model server, same clients.
 
-Rounds are interleaved, and a ratio is made of two measurements that follow one another; published are medians of rounds.
-CPU is what the measured process itself has used (`bench.contestants`), so a busy machine disturbs it little. Times that a
-client sees are disturbed, and mean something only beside those of the relay.
+Rounds are interleaved, and a ratio is made of two measurements that follow one another; published are medians of
+rounds. CPU is what the measured process itself has used (`bench.contestants`), so a busy machine disturbs it little.
+Times that a client sees are disturbed, and mean something only beside those of the relay.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _OVERHEAD: Final = re.compile(r'toolwire_overhead_seconds_bucket\{endpoint="(\w+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of work. `call`: every answer ends with a call. `frames` is that of one stream, 0 if not streamed. `responses`:
-    the gateway is asked in Responses, the relay, which understands nothing, in Chat."""
+    """One kind of work. `call`: every answer ends with a call. `frames` is that of one stream, 0 if not streamed.
+    `responses`: the gateway is asked in Responses, the relay, which understands nothing, in Chat."""
 
     title: str
     tools: int
@@ -206,7 +206,8 @@ def test_gateway(measure: Measure, contestants: dict[str, Contestant], cell: Cel
 
 
 def publish(measure: Measure, cell: Cell, rounds: dict[str, list[Round]], overhead_s: float) -> None:
-    """Fill this cell's rows of both tables with medians of the rounds. A ratio is that of two measurements of one round."""
+    """Fill this cell's rows of both tables with medians of the rounds. A ratio is that of two measurements of one
+    round."""
     table = measure.table("Whole gateway: CPU", "us per request or frame")
     for name, mine in rounds.items():
         table.put(cell.title, name, f"{median(r.cpu_us for r in mine):,.1f}")

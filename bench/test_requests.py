@@ -14,7 +14,7 @@ import pytest
 
 from bench import corpus
 from bench.measuring import Measure
-from bench.test_scanner import judge
+from bench.test_scanner import policy
 from proxy.config import LimitsConfig, PromptConfig
 from proxy.formats.sentinel import FORMAT
 from proxy.formats.toolset import KnownTools
@@ -132,8 +132,8 @@ def test_judge(measure: Measure, name: str) -> None:
     body = BODY.removesuffix("</tool_call>")
     work: dict[str, Callable[[], Any]] = {
         "parse only": lambda: orjson.loads(orjson.loads(body)["arguments"]),
-        "well-formed": lambda: judge().block(written(body)),
-        "trailing comma, repaired": lambda: judge().block(written(body[:-1] + ",}")),
+        "well-formed": lambda: policy().block(written(body)),
+        "trailing comma, repaired": lambda: policy().block(written(body[:-1] + ",}")),
     }
     assert not name.startswith(("well", "trailing")) or work[name]().calls[0].arguments == ARGUMENTS
     once(measure, f"judging a call: {name}", repeated(work[name]))

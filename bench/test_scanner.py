@@ -1,7 +1,7 @@
 """Finding calls in text: both twins and the two usual ways, per delta, in several formats.
 
-Every run makes a scanner, feeds all deltas and ends it, events included. Before anything is timed, its contestant must have
-found the right calls; a naive one that finds others is not timed.
+Every run makes a scanner, feeds all deltas and ends it, events included. Before anything is timed, its contestant must
+have found the right calls; a naive one that finds others is not timed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 
 from bench import corpus
 from bench.measuring import Measure
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.dev.measure.contestants import CONTESTANTS, Found, Make, found
 from proxy.dev.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
 from proxy.formats.base import ToolFormat
-from proxy.judging.judge import Judge
 from proxy.model import ToolChoice
 from proxy.registry import registries
 from proxy.scanner import read_tool
@@ -30,7 +30,8 @@ NAMES: Final = {
     "buffering": "naive, buffering",
     "rescanning": "naive, rescanning",
 }
-"""Contestants of `proxy.dev.measure`, and what they are called in the tables. The first one is what ratios are made to."""
+"""Contestants of `proxy.dev.measure`, and what they are called in the tables. The first one is what ratios are made
+to."""
 
 TWINS: Final = ("compiled", "python")
 FORMATS: Final = ("sentinel", "hermes", "qwen3_coder", "deepseek_v31", "pythonic", "harmony", "auto")
@@ -44,9 +45,9 @@ MILLION: Final = 1_000_000
 GATEWAY_TOOLS: Final = (*map(read_tool, corpus.tools(10)), read_tool("write_file"), read_tool("f"))
 
 
-def judge() -> Judge:
-    """The gateway's own judge, with ten tools on offer and twelve known."""
-    return Judge(GATEWAY_TOOLS, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
+def policy() -> CallPolicy:
+    """The gateway's own policy, with ten tools on offer and twelve known."""
+    return CallPolicy(GATEWAY_TOOLS, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
 
 
 @cache
@@ -115,7 +116,8 @@ def test_per_delta(measure: Measure, format: str, kind: str, name: str) -> None:
     measure(lambda: run(make, deltas), table="Scanner", row=row, column=NAMES[name], units=len(deltas), unit="delta")
 
 
-# --- growth, and what is meant to hurt ----------------------------------------------------------------------------------
+# --- growth, and what is meant to hurt
+# ----------------------------------------------------------------------------------
 
 
 def ordinary_prose(count: int) -> Sequence[str]:

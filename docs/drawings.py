@@ -2,9 +2,11 @@
 
 Rules:
 
-1. A drawing stands in its page between `<!-- drawn: NAME -->` and `<!-- end of drawing -->`; `docs/generate.py` writes it there, a test compares.
-2. What is drawn is in tables. The states are those of `proxy.scan.transitions`, the chain is that of `proxy.config`, the hooks are those that the
-   middlewares define, the arrows are drawn by who imports whom. The steps around the chain stand here, and a test follows a request to see that it takes them.
+1. A drawing stands in its page between `<!-- drawn: NAME -->` and `<!-- end of drawing -->`; `docs/generate.py` writes
+   it there, a test compares.
+2. What is drawn is in tables. The states are those of `proxy.scan.transitions`, the chain is that of `proxy.config`,
+   the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The steps around the chain
+   stand here, and a test follows a request to see that it takes them.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ IN: Final = (
     Step("proxy.protocols.chat.request", "reads the body's JSON as a request"),
 )
 ASKED: Final = (
-    Step("proxy.targets.attempts", "asks until a server answers"),
-    Step("proxy.targets.targets", "picks the server"),
+    Step("proxy.endpoints.attempts", "asks until a server answers"),
+    Step("proxy.endpoints.pool", "picks the server"),
     Step("proxy.backends.http", "opens an answer"),
     Step("proxy.protocols.chat.request_writer", "writes the request in the server's protocol"),
     Step("proxy.backends.wire_client", "sends it, and reads the head of the answer"),
@@ -55,13 +57,13 @@ OUT: Final = (
     Step("proxy.pipeline.sending", "sends the reply"),
     Step("proxy.pipeline.stream_paths", "chooses the stream path"),
     Step("proxy.backends.http", "gives the bytes of each read"),
-    Step("proxy.targets.beginning", "waits until the server has said something"),
+    Step("proxy.endpoints.beginning", "waits until the server has said something"),
     Step("proxy.pipeline.stream_paths", "takes the bytes"),
     Step("proxy.protocols.chat.reader", "reads them as events"),
     Step("proxy.pipeline.chain", "runs what the middlewares declared"),
     Step("proxy.pipeline.scanning", "shows text to the scanner"),
-    Step("proxy.judging.judge", "decides what a block is"),
-    Step("proxy.judging.assembly", "makes calls of its fields"),
+    Step("proxy.call_policy.policy", "decides what a block is"),
+    Step("proxy.call_policy.assembly", "makes calls of its fields"),
     Step("proxy.protocols.chat.writer", "writes the events in the client's protocol"),
     Step("proxy.pipeline.sending", "writes once per read"),
     Step("proxy.observability.telemetry", "counts the exchange"),
@@ -136,8 +138,9 @@ def _has_part(module: str, kind: str, hooks: tuple[str, ...]) -> bool:
 
 
 def request_way() -> str:
-    """The steps as a flowchart. A solid arrow comes from the last step before whose module imports that of the step; where there is none, a
-    dotted one from the step before: it hands on to something that it knows by an interface only."""
+    """The steps as a flowchart. A solid arrow comes from the last step before whose module imports that of the step;
+    where there is none, a dotted one from the step before: it hands on to something that it knows by an interface
+    only."""
     lines = ["flowchart TB", "    client([client]) -.-> s1"]
     arrows: list[str] = []
     steps: list[Step] = []

@@ -1,4 +1,5 @@
-"""Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the drawings of `docs/drawings.py`.
+"""Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the drawings of
+`docs/drawings.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
 `proxy/cli.py`, or where a test says so. Tests compare the files with what this makes.

@@ -1,12 +1,13 @@
 """Finished calls against what was offered.
 
-Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is mended, unless the tool is
-strict (R23.3). A call that the scanner found was already judged by its form;
+Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is mended,
+unless the tool is strict (R23.3). A call that the scanner found was already judged by its form;
 one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
-of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired never leave as a call: no client survives them, so
-what the model gave becomes visible text. An unknown name is only counted: clients know best what to do with a call that
-they do not expect. A demanded call that was not made is noticed at the end (R9.9). Calls that are given out while they come are not held
-for this (R6.13): their tools are not strict, so nothing follows from a schema that they break but a warning.
+of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
+never leave as a call: no client survives them, so what the model gave becomes visible text. An unknown name is only
+counted: clients know best what to do with a call that they do not expect. A demanded call that was not made is noticed
+at the end (R9.9). Calls that are given out while they come are not held for this (R6.13): their tools are not strict,
+so nothing follows from a schema that they break but a warning.
 
 Nothing is declared on a reply when no tool could be called, so such an answer keeps its bytes (R1.6).
 """
@@ -19,16 +20,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
+from proxy.call_policy.coercion import coerce
+from proxy.call_policy.counted import CALL_FIELDS
+from proxy.call_policy.custom import custom_input, free_text
+from proxy.call_policy.ids import CallIds
+from proxy.call_policy.json_calls import settle_arguments
+from proxy.call_policy.near import near_name
+from proxy.call_policy.policy import FailureCode, strict_failure
 from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.formats.rendering import by_prompt_name, prompt_name
-from proxy.judging.coercion import coerce
-from proxy.judging.counted import CALL_FIELDS
-from proxy.judging.custom import custom_input, free_text
-from proxy.judging.ids import CallIds
-from proxy.judging.json_calls import settle_arguments
-from proxy.judging.judge import FailureCode, strict_failure
-from proxy.judging.near import near_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
@@ -55,7 +56,8 @@ class _Answer:
     satisfied: set[int] = field(default_factory=set)
 
     def schema(self, tool: ToolSpec) -> ToolSchema:
-        """The checker for a tool: the one that the validation left, else compiled here, once. Raises `SchemaProblem`."""
+        """The checker for a tool: the one that the validation left, else compiled here, once. Raises
+        `SchemaProblem`."""
         return self.schemas.of(prompt_name(tool), tool.parameters)
 
     def is_strict(self, name: str) -> bool:
@@ -67,8 +69,8 @@ class _Answer:
 
 
 class _Failure(Exception):
-    """The call breaks a rule. `counter` is counted if it is soft; then it is a near miss as well if there is something to say of it to the
-    model, `near`."""
+    """The call breaks a rule. `counter` is counted if it is soft; then it is a near miss as well if there is something
+    to say of it to the model, `near`."""
 
     def __init__(self, code: FailureCode, detail: str, counter: str, near: str | None = None) -> None:
         super().__init__(detail)
@@ -107,7 +109,8 @@ class Arguments(Middleware):
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
         request = exchange.request
-        # In place of what is remembered of an earlier answer, if somebody further out asks again, perhaps for other tools.
+        # In place of what is remembered of an earlier answer, if somebody further out asks again, perhaps for other
+        # tools.
         exchange.state[Arguments] = request
         if _offered(exchange, request):
             wants = self.wants if request.tool_choice.forces else Kind.FINISHED_CALL
@@ -134,7 +137,7 @@ class Arguments(Middleware):
                 return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
-            return call  # given out while it came, and counted by the judge
+            return call  # given out while it came, and counted by the call policy
         tool = answer.offered.get(prompt_name(call.use))
         if tool is not None and tool.server:
             call = self._coerced(exchange, answer, tool, call)
@@ -219,8 +222,8 @@ class Arguments(Middleware):
             return f"it cannot be used. {problem.message}"
 
     def _coerced(self, exchange: Exchange, answer: _Answer, tool: ToolSpec, call: Call) -> Call:
-        """The call with its arguments mended, if they do not fit the schema of a tool that is not strict (R23.3); else itself. What was
-        given out while it came stays."""
+        """The call with its arguments mended, if they do not fit the schema of a tool that is not strict (R23.3); else
+        itself. What was given out while it came stays."""
         given_out = call.source == ""
         if given_out or tool.strict is True or exchange.route.options.calls.coerce == "off":
             return call

@@ -2,16 +2,16 @@
 
 Rules:
 
-1. Exact: an answer is given again only for the same request of the same owner on the same route. Equal are requests that
-   mean the same to the model: `stream` and `include_usage` do not count, nor how the JSON was spelled.
+1. Exact: an answer is given again only for the same request of the same owner on the same route. Equal are requests
+   that mean the same to the model: `stream` and `include_usage` do not count, nor how the JSON was spelled.
 2. Only what is deterministic by the client's own wish (`temperature: 0`), unless the configuration says `when: always`.
 3. Only whole answers are kept: no faults, nothing that was cut off or filtered, nothing with per-token data.
-4. A streamed answer serves a whole one and the other way round. It has the usage of the answer that was really given, and a
-   new id and time.
+4. A streamed answer serves a whole one and the other way round. It has the usage of the answer that was really given,
+   and a new id and time.
 5. Equal requests at the same time each ask the model: one that waited for another would depend on that client staying.
 
-`Cache-Control` of a request is heeded: `no-cache` asks the model, `no-store` also keeps nothing. Answers say `x-cache: hit` or
-`miss`, or nothing if the cache had no part in them.
+`Cache-Control` of a request is heeded: `no-cache` asks the model, `no-store` also keeps nothing. Answers say
+`x-cache: hit` or `miss`, or nothing if the cache had no part in them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ EVENT_BYTES: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Bounds: number of answers, bytes of all and of one, seconds. `when`: only requests with `temperature: 0`, or all."""
+    """Bounds: number of answers, bytes of all and of one, seconds. `when`: only requests with `temperature: 0`, or
+    all."""
 
     entries: int = 1_000
     bytes: int = 64 * 1024 * 1024

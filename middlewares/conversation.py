@@ -2,12 +2,12 @@
 
 Rules:
 
-1. Whoever has seen an id can use it: a turn is kept as `in_progress` before the first event with its id leaves, and in its
-   final form before the last one does.
+1. Whoever has seen an id can use it: a turn is kept as `in_progress` before the first event with its id leaves, and in
+   its final form before the last one does.
 2. `store: false` keeps nothing. An unknown `previous_response_id` is an error, never ignored (R12.2); an unknown
    `item_reference` is ignored (R8.2).
-3. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is then
-   true. Loading from it is an error, because the model would answer something else.
+3. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
+   then true. Loading from it is an error, because the model would answer something else.
 
 Not in the chains of protocols without conversations, so their answers keep their bytes.
 """

@@ -2,17 +2,19 @@
 
 Rules:
 
-1. The client sees one answer: one `Start`, one `Finish`, blocks numbered once, the texts of all rounds in their order with an empty
-   line between, the usage of all rounds together. Calls of server-side tools and their results are not part of it, unless
-   `tool_loop.expose_server_tools` is set and its protocol has a place for results.
+1. The client sees one answer: one `Start`, one `Finish`, blocks numbered once, the texts of all rounds in their order
+   with an empty line between, the usage of all rounds together. Calls of server-side tools and their results are not
+   part of it, unless `tool_loop.expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
-3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for its own end,
-   because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is over.
+3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for
+   its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
+   over.
 4. A choice that demands a call holds for the first answer only.
-5. At a limit the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers have left; the log always does.
+5. At a limit the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers have left; the
+   log always does.
 
-Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an answer, so that this
-is done for each round. Left out of the chain where no `tools.folder` is configured.
+Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
+answer, so that this is done for each round. Left out of the chain where no `tools.folder` is configured.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Execution(Middleware):
 
 
 def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> ModelRequest:
-    """The request with the server-side tools; itself if none of them may be called. Raises `ClientFault` `duplicate_tool_name`."""
+    """The request with the server-side tools; itself if none of them may be called. Raises `ClientFault`
+    `duplicate_tool_name`."""
     choice = request.tool_choice
     if not request.tools and choice.mode == "none" and exchange.body.get("tool_choice") is None:
         choice = ToolChoice("auto")  # the default without tools, and now there are some
@@ -238,7 +241,8 @@ class Loop:
     # --- the next round ---------------------------------------------------------------------------------------------
 
     def _go_on(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
-        """What the model said and learned becomes part of what it is asked next; a demand for a call was met (rule 4)."""
+        """What the model said and learned becomes part of what it is asked next; a demand for a call was met (rule
+        4)."""
         choice = self._asked.tool_choice
         told = (Message("tool", (result,)) for result in results)
         self._asked = replace(

@@ -1,8 +1,9 @@
 """To the backend: the innermost middleware.
 
-Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), else the
-current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by `proxy.targets.attempts`
-and `proxy.targets.targets` (R10.5, R10.6). Declares an estimate of the token counts where the backend may give none (R11.3).
+Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), else
+the current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by
+`proxy.endpoints.attempts` and `proxy.endpoints.pool` (R10.5, R10.6). Declares an estimate of the token counts where the
+backend may give none (R11.3).
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from proxy.backends.adapt import adapt, may_be_asked
 from proxy.backends.base import Backend
 from proxy.backends.fit_messages import fit_images
 from proxy.backends.usage import Estimator
+from proxy.endpoints.attempts import Attempts
+from proxy.endpoints.enforcing import Relaxation
+from proxy.endpoints.pool import WeightedEndpoint
+from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.model import ModelReply, ModelRequest, Text, Usage
@@ -27,10 +32,6 @@ from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
-from proxy.targets.attempts import Attempts
-from proxy.targets.enforcing import Relaxation
-from proxy.targets.targets import Member
-from proxy.targets.wire_attempts import WireAttempts
 
 
 class Forwarding(Middleware):
@@ -67,23 +68,23 @@ class Forwarding(Middleware):
         own = source_wanted != "estimate" and _passes(exchange)
         asked = sent = exchange.request  # who is further out gets his own back before the last try
 
-        def prepare(member: Member) -> tuple[ModelRequest, bytes | None]:
+        def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
             sent = _renamed(asked, member.upstream_model or route.config.upstream_model or _served(member, asked.model))
             if own:
                 return sent, _own_bytes(exchange, sent)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
-            sent = self._adapted(exchange, sent, member.target.backend)
+            sent = self._adapted(exchange, sent, member.endpoint.backend)
             return sent, None
 
         key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
         record = exchange.record
         constraint = asked.constraint
         relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
-        attempts = Attempts if route.targets.protocol is None else WireAttempts
+        attempts = Attempts if route.pool.protocol is None else WireAttempts
         source = attempts(
-            route.targets,
+            route.pool,
             route.options.retry,
             prepare,
             record=record,
@@ -127,15 +128,15 @@ def _renamed(request: ModelRequest, name: str | None) -> ModelRequest:
     return request if name is None or name == request.model else replace(request, model=name)
 
 
-def _served(member: Member, model: str) -> str | None:
+def _served(member: WeightedEndpoint, model: str) -> str | None:
     """What the server calls the model that answers for `model`, if that is another name."""
-    rename = member.target.rename
+    rename = member.endpoint.rename
     return None if rename is None else rename(model)
 
 
 def _passes(exchange: Exchange) -> bool:
     """Whether the client's body says all there is to say, at most with another model name."""
-    protocol = exchange.route.targets.protocol
+    protocol = exchange.route.pool.protocol
     if not exchange.untouched or protocol is None or protocol.name != exchange.protocol.name:
         return False
     return exchange.received.origin is not None

@@ -1,8 +1,8 @@
 """Tools into the prompt.
 
-On the way in a request with tools becomes one without: a prompt segment teaches the tools, earlier calls and results are
-written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Routes with
-`mode: native` are left alone, and so is a request without tools and without tool history (R1.6).
+On the way in a request with tools becomes one without: a prompt segment teaches the tools, earlier calls and results
+are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Routes
+with `mode: native` are left alone, and so is a request without tools and without tool history (R1.6).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionOptions:
-    """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained decoding leaves
-    open: characters of a string, items of a list and digits of a number whose schema sets no bound, and calls in one answer. None: no
-    bound, so that no data is cut short. Models of a few hundred million parameters need bounds: they fill whatever room they get."""
+    """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained
+    decoding leaves open: characters of a string, items of a list and digits of a number whose schema sets no bound, and
+    calls in one answer. None: no bound, so that no data is cut short. Models of a few hundred million parameters need
+    bounds: they fill whatever room they get."""
 
     cache_entries: int = 256
     string_chars: int | None = None
@@ -50,7 +51,8 @@ class InjectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Taught:
-    """How tools are taught on one route. `key` says the same about equal tools; `offer` is None if none can be called."""
+    """How tools are taught on one route. `key` says the same about equal tools; `offer` is None if none can be
+    called."""
 
     route: Route
     key: bytes
@@ -68,8 +70,8 @@ class _Constrained:
 
 
 class Injection(Middleware):
-    """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones (R10.10), and those that
-    the model begins by itself (R23.2)."""
+    """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones
+    (R10.10), and those that the model begins by itself (R23.2)."""
 
     Options: ClassVar[type] = InjectionOptions
 
@@ -84,7 +86,8 @@ class Injection(Middleware):
         self._templates: dict[str, str] = {}
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required` cannot be met."""
+        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
+        cannot be met."""
         route = exchange.route
         if route.options.mode == "native":
             return request
@@ -130,7 +133,7 @@ class Injection(Middleware):
             also=(*(tag.strip() for tags in thinking for tag in tags), *recognised),
             escapes=escapes,
             reminder=reminded,
-            wire=None if route.targets.protocol is None else route.targets.protocol.name,
+            wire=None if route.pool.protocol is None else route.pool.protocol.name,
         )
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
@@ -184,7 +187,7 @@ class Injection(Middleware):
         if not request.tools or request.tool_choice.mode != "auto" or request.extra.keys() & CLIENTS_OWN:
             return False
         if options.constrain_auto is None:
-            return options.constrain != "off" and route.targets.capabilities.constrain in PROVEN
+            return options.constrain != "off" and route.pool.capabilities.constrain in PROVEN
         return options.constrain_auto == "on"
 
     def _noted(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> _Constrained | None:
@@ -193,7 +196,7 @@ class Injection(Middleware):
         return noted if noted is not None and noted.route is route else None
 
     def _about_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> tuple[object, ...]:
-        feature = route.targets.capabilities.constrain  # which may become known, or another one
+        feature = route.pool.capabilities.constrain  # which may become known, or another one
         return self, "constraint", request.tool_choice, request.parallel_tool_calls, tool_format.name, feature
 
     def _constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
@@ -211,7 +214,7 @@ class Injection(Middleware):
         return noted.constraint
 
     def _made_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
-        feature = route.targets.capabilities.constrain
+        feature = route.pool.capabilities.constrain
         forced = request.tool_choice.forces
         reasoning = route.options.reasoning
         called_inside = reasoning.scan_calls or tool_format.grammar.calls_in_reasoning
@@ -239,7 +242,8 @@ class Injection(Middleware):
 
     @staticmethod
     def _is_schema_enough(tool_format: ToolFormat, around: Around) -> bool:
-        """A schema makes the whole answer one JSON value: only a format without tags can be enforced that way, and only a call."""
+        """A schema makes the whole answer one JSON value: only a format without tags can be enforced that way, and only
+        a call."""
         return tool_format.json_answer and not around.text and not around.preopened
 
     def _grammar(
@@ -259,11 +263,12 @@ class Injection(Middleware):
 
 def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:
     """The `response_format` that the prompt has to ask for (R2.22). A constrained answer could not call a tool, so with
-    tools in play the form is said in words; without, only where the backend is not told and does not get the client's bytes."""
+    tools in play the form is said in words; without, only where the backend is not told and does not get the client's
+    bytes."""
     form = request.response_format
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return None
-    backend = exchange.route.targets
+    backend = exchange.route.pool
     told = backend.capabilities.response_format or (
         backend.protocol is not None and backend.protocol.name == exchange.protocol.name
     )

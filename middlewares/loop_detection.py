@@ -1,7 +1,8 @@
 """Clients whose model goes round in circles (R15.11): the same call turn after turn, or calls without end.
 
-Looks at the conversation of the request, earlier turns that the store knew included, so it stands behind `conversation`. It is
-left out of the chain where neither `loop_detect.repeats` nor `limits.calls_per_conversation` is set.
+Looks at the conversation of the request, earlier turns that the store knew included, so it stands behind
+`conversation`. It is left out of the chain where neither `loop_detect.repeats` nor `limits.calls_per_conversation` is
+set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Other names for models, on the way to the model server.
 
-The route has been found by the name that the client sent, so nothing here changes where a request goes; for that a route has
-`model` and `aliases`. What is renamed is what the model server is asked for, and by which `format: auto` goes. The client sees
-the name that it asked for. A route's `upstream_model` wins, because it is looked at last.
+The route has been found by the name that the client sent, so nothing here changes where a request goes; for that a
+route has `model` and `aliases`. What is renamed is what the model server is asked for, and by which `format: auto`
+goes. The client sees the name that it asked for. A route's `upstream_model` wins, because it is looked at last.
 """
 
 from __future__ import annotations

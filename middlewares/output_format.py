@@ -1,8 +1,8 @@
 """The final text against the form that the client asked for (`response_format`, or `text.format` of Responses).
 
-A backend that can be constrained is told the form (see forwarding); any other answer is checked when it is over. What does
-not fit is logged and counted, and under `format_miss: error` a failure. An answer that calls a tool, or that was cut off, has
-no final text. Declares nothing on an answer that keeps its bytes (R1.6).
+A backend that can be constrained is told the form (see forwarding); any other answer is checked when it is over. What
+does not fit is logged and counted, and under `format_miss: error` a failure. An answer that calls a tool, or that was
+cut off, has no final text. Declares nothing on an answer that keeps its bytes (R1.6).
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class FinalText:
             case Open():
                 self._called = self._called or event.kind is BlockKind.REFUSAL  # a refusal is an answer of its own
             case Finish() if not self._called and event.reason not in ("length", "content_filter"):
-                self._judge(exchange)
+                self._policy(exchange)
         return event
 
-    def _judge(self, exchange: Exchange) -> None:
+    def _policy(self, exchange: Exchange) -> None:
         flaw = self.flaw("".join(self._texts))
         if flaw is None:
             return

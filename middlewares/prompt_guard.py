@@ -1,7 +1,8 @@
 """Prompts that are too large, refused before a model server is asked.
 
-Counts what the model would get to read: every text of the messages, and the definitions of the tools. Behind `conversation` the
-earlier turns are part of it. Tokens are an estimate in the route's encoding (R11.4); a limit on characters costs less and is exact.
+Counts what the model would get to read: every text of the messages, and the definitions of the tools. Behind
+`conversation` the earlier turns are part of it. Tokens are an estimate in the route's encoding (R11.4); a limit on
+characters costs less and is exact.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Limits on use (R17.9): an exchange is booked before anything is done for it, and corrected when it ends.
 
-The gateway puts this middleware first in every chain as soon as anything is limited, so that no chain goes without; a chain that
-names it has it where it says.
+The gateway puts this middleware first in every chain as soon as anything is limited, so that no chain goes without; a
+chain that names it has it where it says.
 
-What counts: each request for a model's answer whose body could be read and whose route is known, however it ends. Tokens are those
-that the backend reports, else an estimate. Whoever goes away has used the prompt and what was written so far; a request that
-was refused before the model wrote anything has used none.
+What counts: each request for a model's answer whose body could be read and whose route is known, however it ends.
+Tokens are those that the backend reports, else an estimate. Whoever goes away has used the prompt and what was written
+so far; a request that was refused before the model wrote anything has used none.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Booking:
         return await self._admission.book(self._bounds, self._prompt + self._expected, self._lease, self._model)
 
     def follow(self, reply: Reply) -> None:
-        """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at once."""
+        """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at
+        once."""
         reply.watch(self._see)
         reply.finish(self._settle, changes=False)
         self._at_end(self.abandon)

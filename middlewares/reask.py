@@ -1,16 +1,19 @@
-"""Asking the model again after an answer that cannot be given out (R9.8, R9.9), or that tried to call and did not (R23.4).
+"""Asking the model again after an answer that cannot be given out (R9.8, R9.9), or that tried to call and did not
+(R23.4).
 
-Stands directly outside of `arguments`; a chain whose route has `bad_answers.reask: 0` goes without it. A strict failure, the lack of a demanded
-call, or a near miss becomes two further messages: what the model wrote, and why it was not accepted. Every attempt's usage is added up.
+Stands directly outside of `arguments`; a chain whose route has `bad_answers.reask: 0` goes without it. A strict
+failure, the lack of a demanded call, or a near miss becomes two further messages: what the model wrote, and why it was
+not accepted. Every attempt's usage is added up.
 
-Where a failure is possible that is to be asked for again (a strict tool, a demanded call) the answer is held back until it is judged
-(`_accepted`). The answer of the model is read to its end before it is judged. What becomes of a failure of the last attempt is the
-business of `strict_failure` and `choice_miss`, as ever.
+Where a failure is possible that is to be asked for again (a strict tool, a demanded call) the answer is held back until
+it is judged (`_accepted`). The answer of the model is read to its end before it is judged. What becomes of a failure of
+the last attempt is the business of `strict_failure` and `choice_miss`, as ever.
 
-Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides that it is the
-answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is asked for again unless a good call
-follows. Several answers to one request (`n`) are one in this: asked for again together, if nothing of any was sent and none has a good
-call. What the last attempt gives is the answer; one that the server fails to give leaves the answer before it.
+Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides
+that it is the answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is
+asked for again unless a good call follows. Several answers to one request (`n`) are one in this: asked for again
+together, if nothing of any was sent and none has a good call. What the last attempt gives is the answer; one that the
+server fails to give leaves the answer before it.
 """
 
 from __future__ import annotations
@@ -135,7 +138,8 @@ async def _accepted(
 class NearMisses(Stage):
     """One answer, and after a near miss others in its place, at most `left`; see the module.
 
-    `missed`: the answer is to be asked for again. Then its last event has gone on alone, to `finish`, and all of it is held.
+    `missed`: the answer is to be asked for again. Then its last event has gone on alone, to `finish`, and all of it is
+    held.
     """
 
     passes_text = True  # whatever follows what a client sees of the answer
@@ -251,7 +255,8 @@ class _Trial:
         exchange.near.clear()
 
     def hold(self, reply: Reply) -> None:
-        """Have the answer read to its end before anything changes it. What only looks on, or fills in the usage, comes first."""
+        """Have the answer read to its end before anything changes it. What only looks on, or fills in the usage, comes
+        first."""
         reply.rewrite(self._whole, first=True)
 
     async def _whole(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
@@ -264,7 +269,8 @@ class _Trial:
         return _usage(self._wrote)
 
     def flaw(self, events: list[Event], limits: _Limits, again: int) -> str | None:
-        """Why the judged answer is not accepted, in words for the model; None if it is, or if it was asked for `again` often enough."""
+        """Why the judged answer is not accepted, in words for the model; None if it is, or if it was asked for `again`
+        often enough."""
         last = events[-1] if events else None
         error = last.error if isinstance(last, Fault) else None
         strict = again < limits.strict
@@ -281,7 +287,8 @@ class _Trial:
         return None
 
     def near_miss(self, events: list[Event]) -> str | None:
-        """What was wrong with the calls that the model tried, in words for it; None if it did not, or made a good one."""
+        """What was wrong with the calls that the model tried, in words for it; None if it did not, or made a good
+        one."""
         near = self._exchange.near
         if not near or self.has_call(events):
             return None
@@ -300,7 +307,8 @@ class _Trial:
         return self._exchange.record.counts[name] > self._before[name]
 
     def discard(self, flaw: str, wrote: list[Event] | None = None) -> ModelRequest:
-        """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong with it."""
+        """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong
+        with it."""
         counts = self._exchange.record.counts
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1

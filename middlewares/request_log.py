@@ -3,7 +3,8 @@
 Rules:
 
 1. Only where it stands in a chain: the access line never holds what was said.
-2. Secrets are covered as in captures, and long texts are cut. What else was said stands in the log, readable for whoever reads it.
+2. Secrets are covered as in captures, and long texts are cut. What else was said stands in the log, readable for
+   whoever reads it.
 3. A stream is not held back: its answer is logged when it has ended.
 """
 
@@ -46,8 +47,8 @@ class RequestLogOptions:
 
 
 class RequestLog(Middleware):
-    """Logs the body as the client sent it, and the answer as it is at this place of the chain: further out as the client gets
-    it, further in as the model gave it."""
+    """Logs the body as the client sent it, and the answer as it is at this place of the chain: further out as the
+    client gets it, further in as the model gave it."""
 
     Options: ClassVar[type] = RequestLogOptions
 

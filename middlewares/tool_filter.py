@@ -1,8 +1,8 @@
 """Which tools a route lets clients offer, by name.
 
-A tool is known by its name, and one of a group (a `namespace` of Responses) also as `group__name`. `deny` wins over `allow`.
-A model may call what it was not offered; such a call becomes text here, so that a denied tool is never called through this
-route. Inside of `execution` that holds for server-side tools too.
+A tool is known by its name, and one of a group (a `namespace` of Responses) also as `group__name`. `deny` wins over
+`allow`. A model may call what it was not offered; such a call becomes text here, so that a denied tool is never called
+through this route. Inside of `execution` that holds for server-side tools too.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ToolFilter(Middleware):
     )
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client demands
-        a call that is not possible any more."""
+        """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client
+        demands a call that is not possible any more."""
         kept = self._kept(request)
         if kept is request.tools:
             return request

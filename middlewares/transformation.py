@@ -1,17 +1,18 @@
 """Text back into calls, and reasoning out of it.
 
-Declares a scanner on every reply to a request into which tools were injected. Without an offer there is no call to find, and
-an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup around everything that
-is said, that is no part of the answer. One in another protocol is written anew in any case: there reasoning is found in the text all
-the same, so that it goes to the place that the client's protocol has for it (R7.8). Under `mode: native` nothing is taught, and calls
-that the server left in the text are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where
-the client reads a stream: in a whole answer nothing is gained by it.
+Declares a scanner on every reply to a request into which tools were injected. Without an offer there is no call to
+find, and an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup
+around everything that is said, that is no part of the answer. One in another protocol is written anew in any case:
+there reasoning is found in the text all the same, so that it goes to the place that the client's protocol has for it
+(R7.8). Under `mode: native` nothing is taught, and calls that the server left in the text are found unless
+`calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads a
+stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed wherever a scanner is
-declared, but for `mode: native`.
+An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
+wherever a scanner is declared, but for `mode: native`.
 
-Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the answer sees what
-was meant (R5.6a). Where nothing was escaped nothing is declared.
+Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
+answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import ClassVar
 
+from proxy.call_policy.counted import CALL_FIELDS
+from proxy.endpoints.attempts import Attempts
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import prompt_name
-from proxy.judging.counted import CALL_FIELDS
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
@@ -33,7 +35,6 @@ from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
 from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import ToolSchema, ToolSchemas
-from proxy.targets.attempts import Attempts
 
 
 class Transformation(Middleware):
@@ -100,8 +101,8 @@ class Transformation(Middleware):
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:
-    """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities belong to the
-    model's own tokens: an answer with them stays as it is."""
+    """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities
+    belong to the model's own tokens: an answer with them stays as it is."""
     options, request = exchange.route.options, exchange.request
     tools = request.callable_tools if options.mode == "native" and options.calls.recognise != "taught" else ()
     if not tools or exchange.received.extra.get("logprobs"):

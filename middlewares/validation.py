@@ -1,11 +1,12 @@
 """What a request must satisfy beyond its shape: rules between fields, against the route, and for what clients define.
 
-The first fault is reported, in this order: parameters that the route cannot honour (R2.21, R2.24), tools one after the other
-(R3), `tool_choice` (R2.18), strict with parallel calls (C9), calls and results in the conversation (R2.7 to R2.9), images
-(R5.9). Inside one tool: name, duplicate, missing parameters (C7), schema. `param` is a path into what the client sent.
+The first fault is reported, in this order: parameters that the route cannot honour (R2.21, R2.24), tools one after the
+other (R3), `tool_choice` (R2.18), strict with parallel calls (C9), calls and results in the conversation (R2.7 to
+R2.9), images (R5.9). Inside one tool: name, duplicate, missing parameters (C7), schema. `param` is a path into what the
+client sent.
 
-Verdicts on tools are noted with the tools and cached by their content, so that the same tools cost next to nothing the next time. What
-was compiled is left in `exchange.state[ToolSchemas]`.
+Decisions on tools are noted with the tools and cached by their content, so that the same tools cost next to nothing the
+next time. What was compiled is left in `exchange.state[ToolSchemas]`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationOptions:
-    """`cache_entries`: compiled schemas, and verdicts on whole lists of tools, that are kept."""
+    """`cache_entries`: compiled schemas, and decisions on whole lists of tools, that are kept."""
 
     cache_entries: int = 1024
 
@@ -81,7 +82,7 @@ class Validation(Middleware):
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         self._schemas: SchemaCache | None = None
-        self._verdicts: BoundedCache[ToolSchemas] = BoundedCache(self.options.cache_entries)
+        self._decisions: BoundedCache[ToolSchemas] = BoundedCache(self.options.cache_entries)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
@@ -124,10 +125,10 @@ class Validation(Middleware):
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: ToolSchemas | None = note_of(request.tools, key)
-        return noted if noted is not None else note(request.tools, key, await self._verdict(exchange, request, paths))
+        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request, paths))
 
-    async def _verdict(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
-        """The verdict on tools that are not known by identity: they may be by their content."""
+    async def _decision(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+        """The decision on tools that are not known by identity: they may be by their content."""
         options = exchange.route.options
         text = orjson.dumps(
             (
@@ -136,13 +137,13 @@ class Validation(Middleware):
             )
         )
         key = blake2b(text, digest_size=16).digest()
-        known = self._verdicts.get(key)
+        known = self._decisions.get(key)
         if known is None:
-            known = await self._judge_tools(exchange, request, paths)
-            self._verdicts.put(key, known, len(text))
+            known = await self._compiled_tools(exchange, request, paths)
+            self._decisions.put(key, known, len(text))
         return known
 
-    async def _judge_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
         options = exchange.route.options
         if self._schemas is None:
             self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
@@ -197,8 +198,8 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
 
 
 def _check_choice(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
-    """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own tools, which
-    are not in `tools`, count."""
+    """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
+    tools, which are not in `tools`, count."""
     choice = request.tool_choice
     if choice.allowed is None and choice.mode in ("auto", "none"):
         return
@@ -254,8 +255,8 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
 
 
 def _may_be_asked(exchange: Exchange, request: ModelRequest) -> Capabilities:
-    targets = exchange.route.targets
-    return may_be_asked(request, targets.capabilities, targets.protocol)
+    endpoints = exchange.route.pool
+    return may_be_asked(request, endpoints.capabilities, endpoints.protocol)
 
 
 def _unsupported(name: str, instead: str) -> ClientFault:
@@ -269,7 +270,7 @@ def _unsupported(name: str, instead: str) -> ClientFault:
 
 def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
     """Whether the backend gets the client's own bytes and decides by itself (R1.6)."""
-    own = exchange.route.targets.protocol
+    own = exchange.route.pool.protocol
     if own is None or own.name != exchange.protocol.name:
         return False
     if exchange.route.options.mode == "native":
@@ -344,9 +345,9 @@ def _check_result(result: ToolResult, called: Mapping[str, int], index: int, pat
 
 
 def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
-    """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one; other
-    things that are not known are left out with a notice (R8.2)."""
-    wire = exchange.route.targets.protocol
+    """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one;
+    other things that are not known are left out with a notice (R8.2)."""
+    wire = exchange.route.pool.protocol
     foreign = [
         part
         for message in request.messages
@@ -394,8 +395,9 @@ def _has_image(parts: tuple[Part, ...]) -> bool:
 class Paths:
     """Where things of the request stand in the client's body.
 
-    The body is looked at, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or inside
-    a group; messages stand in `messages` or `input`. Nothing is computed until it is asked for: most requests have no fault.
+    The body is looked at, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or
+    inside a group; messages stand in `messages` or `input`. Nothing is computed until it is asked for: most requests
+    have no fault.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:

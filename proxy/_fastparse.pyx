@@ -71,19 +71,19 @@ include "scan/_fastblock.pxi"
 cdef class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included,
-    and a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`:
+    `grammar` says what blocks look like, `policy` what becomes of them. `block_bytes` bounds one block, tags included,
+    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text. `trim_edges`:
     drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a
     blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the
     next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks,
     unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the first pair.
     `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the judge lets their call through (R6.13).
+    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _judge, _reasoning, _live, _decoder
+    cdef object _grammar, _policy, _reasoning, _live, _decoder
     cdef bint _scan_calls, _in_block, _done, _half
     cdef Py_ssize_t _block_bytes
     cdef Buffer _buffer
@@ -94,7 +94,7 @@ cdef class CallScanner:
     def __init__(
         self,
         grammar,
-        judge,
+        policy,
         *,
         Py_ssize_t block_bytes=BLOCK_BYTES,
         bint trim_edges=True,
@@ -107,18 +107,18 @@ cdef class CallScanner:
     ):
         cdef _Plan found = plan_of(grammar, reasoning, scan_calls)
         self._grammar = grammar
-        self._judge = judge
+        self._policy = policy
         self._reasoning = reasoning
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = self._done = self._half = False
 
-        self._live = LiveCalls(judge, self) if incremental else None
+        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = None  # made when it is needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, found, preopened and len(reasoning) > 0)
-        self._block = BlockReader(self._buffer, judge, self._live)
+        self._block = BlockReader(self._buffer, policy, self._live)
         self._read_as(found)
 
     @property
@@ -283,18 +283,18 @@ cdef class CallScanner:
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
-        verdict = self._verdict(upto)
+        decision = self._decision(upto)
         self._in_block = False
         if block.untaught:
-            if not (verdict.calls or verdict.drop):
+            if not (decision.calls or decision.drop):
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
         self._output.fresh = False
-        self._settle(verdict, upto)
+        self._settle(decision, upto)
         return upto
 
-    cdef object _verdict(self, Py_ssize_t upto):
+    cdef object _decision(self, Py_ssize_t upto):
         cdef BlockReader block = self._block
         cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
         cdef bytes raw
@@ -303,10 +303,10 @@ cdef class CallScanner:
         syntax = block.syntax.syntax
         raw = self._buffer.slice(self._buffer.start, upto)
         if block.outcome != WHOLE_BLOCK:
-            return self._judge.unfinished(syntax, raw[start:].decode(), block.why)
+            return self._policy.unfinished(syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
             return self._live.judged(syntax, raw, start, block.body_end, block.closed, block.broken)
-        return self._judge.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
+        return self._policy.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
         cdef bytes opener = self._block.opener
@@ -329,26 +329,26 @@ cdef class CallScanner:
             self._prose.refuse(self._block.opener)
         return start
 
-    cdef int _settle(self, verdict, Py_ssize_t end) except -1:
+    cdef int _settle(self, decision, Py_ssize_t end) except -1:
         cdef Output output = self._output
         cdef Py_ssize_t size = end - self._buffer.start
         cdef Bytes raw = self._buffer.p + self._buffer.start
         if self._live is not None and self._live.opened is not None:
-            self._settle_live(verdict)
-        elif verdict.error is not None:
-            self._stop_with(verdict.error)
-        elif verdict.calls or verdict.drop:
+            self._settle_live(decision)
+        elif decision.error is not None:
+            self._stop_with(decision.error)
+        elif decision.calls or decision.drop:
             self._prose.edge()
             output.after = True
-            output.give_calls(verdict.calls, text_of(raw, size))
-            if verdict.calls:
+            output.give_calls(decision.calls, text_of(raw, size))
+            if decision.calls:
                 self._choose()
         else:
             self._prose.pass_text(raw, size)
-            if verdict.replacement is None:
+            if decision.replacement is None:
                 output.say(raw, size, None)
             else:
-                output.say_text(verdict.replacement)
+                output.say_text(decision.replacement)
         return 0
 
     cdef int _stop_with(self, error) except -1:
@@ -385,8 +385,8 @@ cdef class CallScanner:
         """See `proxy.scan.live.Host`."""
         self._output.events.append(Close(block, status))
 
-    cdef int _settle_live(self, verdict) except -1:
-        error, more = self._live.settle(verdict)
+    cdef int _settle_live(self, decision) except -1:
+        error, more = self._live.settle(decision)
         if error is not None:
             return self._stop_with(error)
         self._output.give_calls(more, "")

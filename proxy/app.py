@@ -1,7 +1,7 @@
 """The only composition root: from a configuration to an `aiohttp.web.Application`.
 
-Everything that can be decided before the first request is decided here: registries, backends, chains, routes. Building has no
-side effects; sockets and middlewares are opened when the application starts and closed when it stops.
+Everything that can be decided before the first request is decided here: registries, backends, chains, routes. Building
+has no side effects; sockets and middlewares are opened when the application starts and closed when it stops.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from .backends.http import HttpBackend
 from .config import GatewayConfig, MiddlewareConfig
 from .configuration.checks import effective_routes, has_limits
 from .configuration.settings import load, read_section
+from .endpoints.health import HEALTH, Health
+from .endpoints.pool import Endpoint, pool_of
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
@@ -48,8 +50,6 @@ from .startup.names import check_names
 from .startup.warming import warm_up
 from .store.opening import make_store
 from .support.collecting import COLLECTING, Collecting
-from .targets.health import HEALTH, Health
-from .targets.targets import Target, targets_of
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
@@ -64,7 +64,8 @@ PREFIXES: Final = ("/v1", "")
 """Before the paths of protocols."""
 
 WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
-"""What aiohttp's server must not do with bodies: inflate them (see `proxy.ingress.receiving`), and read on what was refused."""
+"""What aiohttp's server must not do with bodies: inflate them (see `proxy.ingress.receiving`), and read on what was
+refused."""
 
 
 def create_app(
@@ -78,8 +79,8 @@ def create_app(
     """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
 
     `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
-    installed entry points. `metrics` count on from where they are; default: from zero. `before` is the application whose
-    place this one takes: it hands on what outlives a configuration. `observe` are who
+    installed entry points. `metrics` count on from where they are; default: from zero. `before` is the application
+    whose place this one takes: it hands on what outlives a configuration. `observe` are who
     looks on besides what the configuration says. Raises `ConfigError` with every mistake, or what a
     plug-in's constructor raises.
     """
@@ -100,7 +101,7 @@ def create_app(
     for backend in backends.values():
         if isinstance(backend, HttpBackend):
             backend.hop(own)
-    targets = {name: Target(name, backend, config.backends[name]) for name, backend in backends.items()}
+    endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
     for entry in (*config.chain, *(entry for route in config.routes for entry in route.chain or ())):
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
@@ -114,7 +115,7 @@ def create_app(
             Route(
                 config=route,
                 options=route.options,
-                targets=targets_of(route, targets),
+                pool=pool_of(route, endpoints),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
                 chains={client.name: compose(runners, client) for client in clients.sides},
@@ -141,7 +142,7 @@ def create_app(
     app[SHARED] = shared
     app[BACKENDS] = tuple(backends.values())
     app[HEALTH] = Health(
-        targets,
+        endpoints,
         lambda up, name: metrics.backend_up.set(up, name),
         partial(introduction, routes),
         None if before is None else before.get(HEALTH),
@@ -192,7 +193,8 @@ def create_app(
 
 
 def _hop_name(metrics: Metrics) -> str:
-    """How the gateway calls itself among others (`proxy.backends.hops`): all its workers alike, which share the folder of their counts."""
+    """How the gateway calls itself among others (`proxy.backends.hops`): all its workers alike, which share the folder
+    of their counts."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 
@@ -325,8 +327,8 @@ async def _tools(request: web.Request) -> web.Response:
 
 
 async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:
-    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend knows. And
-    the fault of a backend that could not say."""
+    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend
+    knows. And the fault of a backend that could not say."""
     names: dict[str, None] = {}
     fault: GatewayError | None = None
     key = request.get(API_KEY)
@@ -336,7 +338,7 @@ async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | 
         found = route.names
         if not found:
             try:
-                known = await route.targets.models()
+                known = await route.pool.models()
             except GatewayError as error:
                 fault = fault or error
                 continue

@@ -123,8 +123,8 @@ def serve(
 ) -> None:
     """Run the gateway.
 
-    Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are for
-    its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
+    Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
+    for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
     from .configuration.settings import has_backends, load
     from .server.serving import serve as run
@@ -159,9 +159,10 @@ def serve(
 @click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
 def check(file: str | None, schema: bool) -> None:
-    """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. All mistakes are
-    named at once: keys, types, values, variables, files, and what plug-ins say, which are imported and made. Nothing is
-    contacted. The exit status is 1 if there is a mistake, or a module of the tools that cannot be used."""
+    """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. All
+    mistakes are named at once: keys, types, values, variables, files, and what plug-ins say, which are imported and
+    made. Nothing is contacted. The exit status is 1 if there is a mistake, or a module of the tools that cannot be
+    used."""
     if schema:
         click.echo(resources.files("proxy.configuration").joinpath("config.schema.json").read_text("utf-8"), nl=False)
         return
@@ -221,11 +222,12 @@ def init(file: Path) -> None:
     "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
 )
 def replay(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
-    """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events out.
+    """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events
+    out.
 
-    FILE is a stream of server-sent events with Chat chunks, the plain text of a model, or a capture of a gateway; - reads
-    standard input. At the end stand the calls, and whether they come out the same however the recording is cut; of a capture
-    also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
+    FILE is a stream of server-sent events with Chat chunks, the plain text of a model, or a capture of a gateway; -
+    reads standard input. At the end stand the calls, and whether they come out the same however the recording is cut;
+    of a capture also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
     from .capture.files import is_capture, read_capture
     from .dev.replay import Summary, show, show_json
@@ -366,10 +368,11 @@ def parse(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> None:
-    """Measure how long it takes to find calls, delta by delta: the scanner, its Python twin, naive parsers, other libraries.
+    """Measure how long it takes to find calls, delta by delta: the scanner, its Python twin, naive parsers, other
+    libraries.
 
-    Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be measured
-    or one of the scanner's twins found something else.
+    Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be
+    measured or one of the scanner's twins found something else.
     """
     from .dev.measure.command import formats_of, run
     from .dev.measure.parse import Plan

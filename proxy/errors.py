@@ -93,7 +93,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "upstream_invalid_response": ErrorCode(502, "upstream_error", "the model server's answer could not be read"),
     "upstream_disconnected": ErrorCode(502, "upstream_error", "the model server could not be reached or broke off"),
     "overloaded": ErrorCode(503, "server_error", "too many requests in flight; see `Retry-After`"),
-    "no_backend_available": ErrorCode(503, "server_error", "no target of the route is up; see `Retry-After`"),
+    "no_backend_available": ErrorCode(503, "server_error", "no server of the route is up; see `Retry-After`"),
     "store_unavailable": ErrorCode(
         503, "server_error", "stored responses, or the counts of the limits, cannot be reached now; see `Retry-After`"
     ),
@@ -108,8 +108,9 @@ class GatewayError(Exception):
 
     `code` is a key of `CODES`, or a plug-in's own word; then `status` and `type` must be given. `param` is the path of
     the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended to the message.
-    `headers` are added to the HTTP answer when no byte was sent yet, as far as they can be sent. `upstream_status` is what the model server answered, if
-    it did. `transient`: it may do better when it is asked again, or another server may (R10.5).
+    `headers` are added to the HTTP answer when no byte was sent yet, as far as they can be sent. `upstream_status` is
+    what the model server answered, if it did. `transient`: it may do better when it is asked again, or another server
+    may (R10.5).
     """
 
     default_code: str = "internal_error"
@@ -183,7 +184,8 @@ class Defect(GatewayError):
 
 
 def sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those header fields that can be sent: a token as name, one line of visible ASCII as value (RFC 9110, 5.1 and 5.5)."""
+    """Those header fields that can be sent: a token as name, one line of visible ASCII as value (RFC 9110, 5.1 and
+    5.5)."""
     fields = ((name, str(value)) for name, value in headers.items())
     return {name: value for name, value in fields if _NAME.fullmatch(name) and _VALUE.fullmatch(value)}
 

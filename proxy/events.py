@@ -6,7 +6,8 @@ Rules of this module (guarded: a change here needs a decision record, see docs/a
    every opened block is closed before `Finish`. `Opaque` may stand anywhere between `Start` and the end
    (`stream_grammar.check`).
 2. Chunking is never observable: two streams are the same when `stream_grammar.normalise` makes them equal.
-3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one path.
+3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one
+   path.
 4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
 5. An `extra` is that of `proxy.model` (its rule 3): a writer looks at the fields of its own protocol and at no others.
 
@@ -19,16 +20,7 @@ from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Literal
 
 from .errors import GatewayError
-from .model import (
-    COMMON,
-    EMPTY,
-    CallKind,
-    Extra,
-    FinishReason,
-    ToolUse,
-    Usage,
-    merged,
-)
+from .model import COMMON, EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, merged
 
 BlockStatus = Literal["complete", "truncated"]
 
@@ -79,8 +71,8 @@ class Event:
 
 
 class Start(Event):
-    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields. `usage` is what is known
-    of it now, which is at most what was read: `Finish.usage` counts."""
+    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields.
+    `usage` is what is known of it now, which is at most what was read: `Finish.usage` counts."""
 
     __slots__ = ("created", "extra", "model", "response_id", "usage")
 
@@ -98,8 +90,8 @@ class Open(Event):
     """A block begins.
 
     `block` is unique in the stream. `name`, `call_id`, `call_kind` and `namespace` are those of a TOOL_CALL and None
-    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. `extra` becomes that of the part; of a call that was
-    found in text it also says where: `source`, or `live`, see `is_live`.
+    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. `extra` becomes that of the
+    part; of a call that was found in text it also says where: `source`, or `live`, see `is_live`.
     """
 
     __slots__ = ("block", "call_id", "call_kind", "choice", "extra", "kind", "name", "namespace")
@@ -138,8 +130,8 @@ class Delta(Event):
 
 
 class Close(Event):
-    """A block ends: whole, or cut off by a limit of length. `extra` is what was said of it after it began (the signature of thinking): the
-    part has it together with that of `Open`."""
+    """A block ends: whole, or cut off by a limit of length. `extra` is what was said of it after it began (the
+    signature of thinking): the part has it together with that of `Open`."""
 
     __slots__ = ("block", "extra", "status")
 
@@ -150,9 +142,10 @@ class Close(Event):
 
 
 class Finish(Event):
-    """The answer ended. `reason` is the backend's word for choice 0 (`proxy.model.FinishReason`, or any other), `others` those of further
-    choices; writers map them to their protocol and put `tool_calls` where a call was made (R7.4). `extra`: unmodelled top-level fields;
-    `choices`: the `extra` of each answer, as in `ReplyChoice`, or nothing if none has any."""
+    """The answer ended. `reason` is the backend's word for choice 0 (`proxy.model.FinishReason`, or any other),
+    `others` those of further choices; writers map them to their protocol and put `tool_calls` where a call was made
+    (R7.4). `extra`: unmodelled top-level fields; `choices`: the `extra` of each answer, as in `ReplyChoice`, or nothing
+    if none has any."""
 
     __slots__ = ("choices", "extra", "others", "reason", "usage")
 
@@ -205,8 +198,8 @@ class Opaque(Event):
 class Call(Event):
     """A whole call as one value: what `Kind.FINISHED_CALL` asks for. Never part of a stream on its own.
 
-    `source` is the text in which the model wrote it, empty if it was given out while it came, or None if the backend gave a
-    structured call. `status` as in `Close`.
+    `source` is the text in which the model wrote it, empty if it was given out while it came, or None if the backend
+    gave a structured call. `status` as in `Close`.
     """
 
     __slots__ = ("block", "choice", "source", "status", "use")
@@ -243,7 +236,8 @@ class Call(Event):
 
 
 def is_live(opened: Open) -> bool:
-    """Whether a call was found in text and is given out while it comes (R6.13): when it opens, nobody knows how it will end."""
+    """Whether a call was found in text and is given out while it comes (R6.13): when it opens, nobody knows how it will
+    end."""
     return opened.extra.get("live") is True
 
 
@@ -253,7 +247,8 @@ def changed(finish: Finish, *, usage: Usage | None) -> Finish:
 
 
 def extra_of(opened: Open, closed: Close | None = None) -> Extra:
-    """The `extra` of the part that a block amounts to: what its beginning and its end say, without what is only of the stream."""
+    """The `extra` of the part that a block amounts to: what its beginning and its end say, without what is only of the
+    stream."""
     extra = opened.extra
     if extra and not COMMON.isdisjoint(extra):
         extra = {key: value for key, value in extra.items() if key not in COMMON} or EMPTY

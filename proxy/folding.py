@@ -23,18 +23,7 @@ from .events import (
     StreamGrammarError,
     extra_of,
 )
-from .model import (
-    EMPTY,
-    FinishReason,
-    ModelReply,
-    Part,
-    Reasoning,
-    Refusal,
-    ReplyChoice,
-    Text,
-    ToolUse,
-    merged,
-)
+from .model import EMPTY, FinishReason, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, merged
 from .model import Opaque as OpaquePart
 
 
@@ -155,8 +144,8 @@ def is_half(use: ToolUse) -> bool:
 
 
 def unfold(reply: ModelReply) -> list[Event]:
-    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a limit
-    of length cut off is `truncated`, as it is in a stream (C18)."""
+    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a
+    limit of length cut off is `truncated`, as it is in a stream (C18)."""
     usage = reply.usage
     read = None if usage is None else replace(usage, output_tokens=0, reasoning_tokens=0, extra=EMPTY)
     out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra, read)]

@@ -2,12 +2,12 @@
 
 Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
 
-1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A change
-   is `dataclasses.replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
+1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A
+   change is `dataclasses.replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
 2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
-3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the fields of
-   another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of them. The one exception is
-   `ModelRequest.extra`, parameters of the server, which has a filter of its own.
+3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the
+   fields of another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of
+   them. The one exception is `ModelRequest.extra`, parameters of the server, which has a filter of its own.
 4. JSON texts stay texts: `ToolUse.arguments` is what the model or the client wrote, never loaded and dumped.
 5. No imports from the rest of the package.
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: Literal[True], slots: Literal[True]) -> Callable[[type], type]:
-        """What is frozen for the type checker is a plain dataclass that can be hashed: it is made in a third of the time (ADR 18)."""
+        """What is frozen for the type checker is a plain dataclass that can be hashed: it is made in a third of the
+        time (ADR 18)."""
         return dataclasses.dataclass(slots=True, unsafe_hash=True)
 
 
@@ -39,8 +40,8 @@ Extra = Mapping[str, Any]
 
 
 class FinishReason:
-    """Why an answer ended: the words that are known. A `reason` may be any other, as a server said it: whoever knows no better takes it for
-    `STOP`."""
+    """Why an answer ended: the words that are known. A `reason` may be any other, as a server said it: whoever knows no
+    better takes it for `STOP`."""
 
     STOP: Final = "stop"
     """The model had no more to say, or said a stop sequence (`ReplyChoice.stop_sequence`)."""
@@ -53,7 +54,8 @@ class FinishReason:
 
 
 class _NoFields(dict[str, Any]):
-    """An object without fields, for ever. It has a hash, so it may be the default of a field; a factory would be called for every value."""
+    """An object without fields, for ever. It has a hash, so it may be the default of a field; a factory would be called
+    for every value."""
 
     __slots__ = ()
 
@@ -70,8 +72,9 @@ EMPTY: Final[Mapping[str, Any]] = _NoFields()
 """No fields. Compare with `not mapping`, not with identity."""
 
 COMMON: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "source", "live"})
-"""Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's form), `stop_sequence` (of an
-answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that was found in text, see `proxy.events.Open`)."""
+"""Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
+form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that
+was found in text, see `proxy.events.Open`)."""
 
 
 def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:
@@ -100,7 +103,8 @@ def merged(first: Extra, second: Extra) -> Extra:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Visible text. `extra`, here and in every other part: what a protocol says of it beside (`cache_control`, annotations, ids)."""
+    """Visible text. `extra`, here and in every other part: what a protocol says of it beside (`cache_control`,
+    annotations, ids)."""
 
     text: str
     extra: Extra = field(default=EMPTY, hash=False)
@@ -108,8 +112,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Attempt(Text):
-    """What a model wrote in an answer that the client did not get, with markers that are its own. It is shown to the model as it was
-    written: a form that nobody reads would be imitated."""
+    """What a model wrote in an answer that the client did not get, with markers that are its own. It is shown to the
+    model as it was written: a form that nobody reads would be imitated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +205,10 @@ class ToolSpec:
 
     `parameters` is a JSON Schema whose root is an object, or None for "no parameters". `strict` is what the client
     sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
-    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` holds the tool object as its protocol received it. `server`
-    tools are run by the gateway: no client sees their calls, and of a mistake in one the model is told (R15).
-    `namespace` is the group that it belongs to (R8.16), `namespace_description` what the client says of that.
+    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` holds the tool object as its protocol
+    received it. `server` tools are run by the gateway: no client sees their calls, and of a mistake in one the model is
+    told (R15). `namespace` is the group that it belongs to (R8.16), `namespace_description` what the client says of
+    that.
     """
 
     name: str
@@ -245,10 +250,11 @@ class ToolChoice:
 class Constraint:
     """What the next answer must look like, for backends that can enforce it while decoding (R10.10).
 
-    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `tags` the same as a structural tag, if one was made; `calls` are the tools
-    of which one must be called, for backends whose own feature starts from schemas. A backend uses what its profile lists and ignores
-    the rest. `free`: text may stand in place of calls (R23.2), so a feature that makes the whole answer a call is of no use. `binding`: an
-    answer that is not constrained is worth nothing, so a backend that refuses the constraint is not asked without it.
+    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `tags` the same as a structural tag, if one was
+    made; `calls` are the tools of which one must be called, for backends whose own feature starts from schemas. A
+    backend uses what its profile lists and ignores the rest. `free`: text may stand in place of calls (R23.2), so a
+    feature that makes the whole answer a call is of no use. `binding`: an answer that is not constrained is worth
+    nothing, so a backend that refuses the constraint is not asked without it.
     """
 
     gbnf: str
@@ -263,7 +269,8 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode. None means "as the backend likes". `reasoning_budget` is how many tokens may be thought; 0: none."""
+    """How to decode. None means "as the backend likes". `reasoning_budget` is how many tokens may be thought; 0:
+    none."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -291,10 +298,11 @@ class ModelRequest:
     """What a client asks of a model, in no protocol's words.
 
     `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without). `response_format` is
-    OpenAI Chat's object or None. `extra` holds parameters that are not modelled, under their wire names: they are for the model's server,
-    whatever protocol it speaks, and which of them it is sent says its list (`extra_parameters`, `forward_unknown`). `protocol_fields` is an
-    `Extra`: what is for the protocol itself and means nothing to another (`metadata`, `include`).
-    `special_tokens`: the answer's text has to show the model's special tokens, which servers leave out unless they are told.
+    OpenAI Chat's object or None. `extra` holds parameters that are not modelled, under their wire names: they are for
+    the model's server, whatever protocol it speaks, and which of them it is sent says its list (`extra_parameters`,
+    `forward_unknown`). `protocol_fields` is an `Extra`: what is for the protocol itself and means nothing to another
+    (`metadata`, `include`). `special_tokens`: the answer's text has to show the model's special tokens, which servers
+    leave out unless they are told.
     """
 
     model: str

@@ -3,10 +3,10 @@
 
 Rules:
 
-1. The record is written to by every layer, so it stands below all of them: it is told names and requests, never the exchange, a backend or
-   a route, and knows nothing of metrics.
-2. Observers are off unless configured; then a record has none, and nothing of them is called. They change nothing, they never wait, and they
-   raise nothing: what goes wrong in one is its own affair.
+1. The record is written to by every layer, so it stands below all of them: it is told names and requests, never the
+   exchange, a backend or a route, and knows nothing of metrics.
+2. Observers are off unless configured; then a record has none, and nothing of them is called. They change nothing, they
+   never wait, and they raise nothing: what goes wrong in one is its own affair.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CounterSpec:
-    """A counter on the metrics page: its name, which ends with `_total`, what it counts, and its only label, if it has one, with the values
-    that are known of it. Label values are few: never a tool, a model or a key."""
+    """A counter on the metrics page: its name, which ends with `_total`, what it counts, and its only label, if it has
+    one, with the values that are known of it. Label values are few: never a tool, a model or a key."""
 
     name: str
     meaning: str
@@ -40,8 +40,8 @@ class CounterSpec:
 class AccessField:
     """A field of the access line, which somebody counts or notes (`AccessRecord`): its name and what it means.
 
-    `counter`: what is counted is added to it as well. If that has a label, under the `value` given here; without one under what
-    `AccessRecord.label` says.
+    `counter`: what is counted is added to it as well. If that has a label, under the `value` given here; without one
+    under what `AccessRecord.label` says.
     """
 
     name: str
@@ -60,9 +60,9 @@ class Counts(dict[str, int]):
 class AccessRecord:
     """What happened in one exchange. Counted and noted along the way, logged once at the end.
 
-    Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total is
-    the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment at which the
-    first backend was asked. `observers` look on: traces and captures, usually none.
+    Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total
+    is the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment
+    at which the first backend was asked. `observers` look on: traces and captures, usually none.
     """
 
     __slots__ = (
@@ -142,7 +142,8 @@ class AccessRecord:
 
 
 class BackendObserver:
-    """Sees one call of a backend, from before it is opened to its end. The methods do nothing: override what is wanted."""
+    """Sees one call of a backend, from before it is opened to its end. The methods do nothing: override what is
+    wanted."""
 
     def headers(self) -> Mapping[str, str]:
         """Further request headers, such as those of a trace."""
@@ -180,7 +181,8 @@ class ToolRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A request that was read: the client's wire format, where it goes, whose it is (a hash of the key; empty without keys), and what it asks."""
+    """A request that was read: the client's wire format, where it goes, whose it is (a hash of the key; empty without
+    keys), and what it asks."""
 
     endpoint: str
     route: RouteConfig
@@ -261,8 +263,8 @@ def observe_call(record: AccessRecord, backend: str, request: ModelRequest) -> B
 
 
 class ObservedTool:
-    """Around one server-side execution: `with ObservedTool(...) as run`, and in it `run.ended(state, result)`. An execution
-    that is left without that was `cancelled`."""
+    """Around one server-side execution: `with ObservedTool(...) as run`, and in it `run.ended(state, result)`. An
+    execution that is left without that was `cancelled`."""
 
     def __init__(self, record: AccessRecord, name: str, call_id: str, arguments: str) -> None:
         self._runs = [observer.tool(name, call_id, arguments) for observer in record.observers]

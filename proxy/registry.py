@@ -234,8 +234,8 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `proxy.pipeline.middleware.instantiate` takes; a protocol is a
-    class, or whatever else gives one when it is called without arguments."""
+    """The registries of one application. A middleware is whatever `proxy.pipeline.middleware.instantiate` takes; a
+    protocol is a class, or whatever else gives one when it is called without arguments."""
 
     middlewares: Registry[Any]
     formats: Registry[ToolFormat]

@@ -1,7 +1,7 @@
 """Finding calls in text without a server: `open_scanner` in three words, `build_scanner` from settled parts.
 
-Rules of this module: nothing here waits, opens anything or imports aiohttp; what a scanner does is said in `_pyparse.py`,
-what becomes of a block in `judge.py`.
+Rules of this module: nothing here waits, opens anything or imports aiohttp; what a scanner does is said in
+`_pyparse.py`, what becomes of a block in `policy.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from .call_policy.policy import CallPolicy
 from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
 from .formats.recognition import recognising
-from .judging.judge import Judge
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
 from .scan._grammar import SPACE, Grammar
-from .scan._grammar import Judge as AnyJudge
+from .scan._grammar import CallPolicy as AnyPolicy
 from .scan._plan import plan
 
 BEGIN_CHARS: Final = 64
@@ -44,13 +44,15 @@ def open_scanner(
     count: Callable[[str], object] | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
-    """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then `finish(truncated=False) -> list[Event]`.
+    """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then
+    `finish(truncated=False) -> list[Event]`.
 
-    `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict, with
-    an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but that nothing is read
-    but `format`. Calls in other forms are read as `options.calls.recognise` says where tools are known. `count` is called with the name of each counter, see `Judge`.
-    `scanner` is the twin to use; default: the one that `proxy.fastparse` chose.
-    Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
+    `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict,
+    with an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but
+    that nothing is read but `format`. Calls in other forms are read as `options.calls.recognise` says where tools are
+    known. `count` is called with the name of each counter, see `CallPolicy`. `scanner` is the twin to use; default: the
+    one that `proxy.fastparse` chose. Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a
+    name.
     """
     chosen = registries().formats.get(format) if isinstance(format, str) else format
     options = options or RouteOptions(calls=CallsConfig(recognise="taught"))
@@ -62,14 +64,14 @@ def open_scanner(
         grammar = recognising(grammar, options.calls.recognise)
     elif specs is not None:
         grammar = chosen.framing or replace(grammar, syntaxes=())  # R1.7: blocks are ordinary text then
-    judge = Judge(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
+    policy = CallPolicy(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
     incremental = options.calls.argument_streaming == "incremental"
-    return build_scanner(grammar, judge, options, limits, incremental=incremental, scanner=scanner)
+    return build_scanner(grammar, policy, options, limits, incremental=incremental, scanner=scanner)
 
 
 def build_scanner(
     grammar: Grammar,
-    judge: AnyJudge,
+    policy: AnyPolicy,
     options: RouteOptions,
     limits: LimitsConfig,
     *,
@@ -81,13 +83,13 @@ def build_scanner(
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
     """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
-    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it. `inside`: the answer begins inside of
-    this pair of the route's tags, whatever the options say."""
+    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it. `inside`: the answer begins
+    inside of this pair of the route's tags, whatever the options say."""
     reasoning = options.reasoning
     tags = reasoning_tags(grammar, reasoning)
     return scanner(
         grammar,
-        judge,
+        policy,
         block_bytes=limits.block_bytes,
         trim_edges=trim and options.calls.trim == "edge",
         reasoning=tags if inside is None else tuple(dict.fromkeys((inside, *tags))),

@@ -5,8 +5,8 @@ A chain, asserted on its wire output:
     answer = await run_chain(["my_package:MyMiddleware"], {"messages": [...]}, replies=["Hello"])
     assert answer.status == 200 and answer.json()["choices"][0]["message"]["content"] == "HELLO"
 
-`run_chain` puts the names (or the middleware objects themselves) in front of `forwarding`; give a `GatewayConfig` to run
-anything else. The script language is that of `proxy.backends.mock`.
+`run_chain` puts the names (or the middleware objects themselves) in front of `forwarding`; give a `GatewayConfig` to
+run anything else. The script language is that of `proxy.backends.mock`.
 
 A server, for what only happens on sockets:
 
@@ -37,8 +37,8 @@ from .record import BackendObserver
 from .registry import Registries, registries
 
 TAKING: Final = 5
-"""Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes lets them pass, or a
-connection is left that nobody closes."""
+"""Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes
+lets them pass, or a connection is left that nobody closes."""
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
 
@@ -104,9 +104,9 @@ async def run_chain(
 ) -> WireAnswer:
     """Send one request through a gateway in this process and give back what the client would see.
 
-    `chain` is a configuration, whose backends are all replaced by `backend`, or a list of middlewares, outermost first, each a
-    name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without `model` gets one.
-    `options` are the route's, for a list; by default no request is repeated.
+    `chain` is a configuration, whose backends are all replaced by `backend`, or a list of middlewares, outermost first,
+    each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without
+    `model` gets one. `options` are the route's, for a list; by default no request is repeated.
     """
     from .app import create_app  # only here: the server below is of use to programs without a gateway, too
 
@@ -180,8 +180,9 @@ Step = bytes | asyncio.Event
 class Answer:
     """A turn, exactly: status, headers, and steps.
 
-    `framing` is how the body's end is told: `chunked`, `length`, `close`. `cut`: after the steps the connection is closed with
-    the answer unfinished. `wait` is awaited before the status line. `raw` bytes are written in place of everything.
+    `framing` is how the body's end is told: `chunked`, `length`, `close`. `cut`: after the steps the connection is
+    closed with the answer unfinished. `wait` is awaited before the status line. `raw` bytes are written in place of
+    everything.
     """
 
     steps: Sequence[Step] = ()
@@ -206,8 +207,9 @@ def Say(  # noqa: N802  # reads as a turn of a script
     done: bool = True,
     compressed: bool = False,
 ) -> Callable[[Asked], Answer]:
-    """A well-formed chat answer with this text: streamed, one chunk a piece, or whole, as the request asks. An event among the
-    pieces holds the stream until it is set. `cut` breaks it off after the pieces, `done=False` leaves out `[DONE]`."""
+    """A well-formed chat answer with this text: streamed, one chunk a piece, or whole, as the request asks. An event
+    among the pieces holds the stream until it is set. `cut` breaks it off after the pieces, `done=False` leaves out
+    `[DONE]`."""
 
     def answer(asked: Asked) -> Answer:
         counts = None if usage is None else _usage(*usage)
@@ -269,7 +271,8 @@ def _packed(steps: Sequence[Step], content_type: str, compressed: bool, cut: boo
 
 @dataclass(slots=True)
 class Asked:
-    """One request that the server got. `dropped` is set when the client closed the connection before the answer's end."""
+    """One request that the server got. `dropped` is set when the client closed the connection before the answer's
+    end."""
 
     method: str
     path: str
@@ -291,9 +294,9 @@ class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
     It has had `connections`, of which some are `open`.
-    POST requests take the turns of `script` one after the other, the last one for ever; they are in `requests`. `GET` requests are the
-    gateway's own, which asks what the server is: they are in `looks`, and take what `pages` has for their path, else `listing`, by default
-    a list with the models `m` and `n`. An asynchronous context manager.
+    POST requests take the turns of `script` one after the other, the last one for ever; they are in `requests`. `GET`
+    requests are the gateway's own, which asks what the server is: they are in `looks`, and take what `pages` has for
+    their path, else `listing`, by default a list with the models `m` and `n`. An asynchronous context manager.
     """
 
     def __init__(self, script: Sequence[Script] = ()) -> None:

@@ -1,16 +1,18 @@
-"""`make check`: format, lint and types of everything, then the tests nearest to the change at hand, until the time is up.
+"""`make check`: format, lint and types of everything, then the tests nearest to the change at hand, until the time is
+up.
 
     python -m tests.check [--since REF] [--seconds 75] [--list] [-- ARGUMENTS FOR PYTEST]
 
-The change is what differs from where the branch left `main` (on `main` itself, from the last commit), new files included. Near is
-a test file that was changed itself; then those that import a changed module or name it in a string, as `monkeypatch` does; then
-those that do so by way of one other module, and so on. A changed file that is no module concerns the tests that name it, its folder,
-or a pattern such as `*.md`. Where nothing was changed, or no test is near, the core is run: the fast half of the unit tests and of the
-parser's. What there was no time for is skipped, counted and said: this is for between two edits, `make test` for before the push.
+The change is what differs from where the branch left `main` (on `main` itself, from the last commit), new files
+included. Near is a test file that was changed itself; then those that import a changed module or name it in a string,
+as `monkeypatch` does; then those that do so by way of one other module, and so on. A changed file that is no module
+concerns the tests that name it, its folder, or a pattern such as `*.md`. Where nothing was changed, or no test is near,
+the core is run: the fast half of the unit tests and of the parser's. What there was no time for is skipped, counted and
+said: this is for between two edits, `make test` for before the push.
 
-It reads imports and keeps nothing, so it is as good on the first run in a fresh clone as on any other, for the compiled scanner and for
-pages as for modules. (pytest-testmon, which records what each test executes, needs a run of the whole suite first, three times as long
-as one without it, and sees neither of those.)
+It reads imports and keeps nothing, so it is as good on the first run in a fresh clone as on any other, for the compiled
+scanner and for pages as for modules. (pytest-testmon, which records what each test executes, needs a run of the whole
+suite first, three times as long as one without it, and sees neither of those.)
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.store.redis_server import PROGRAM, RedisServer
 
-# Whatever the environment says (in containers often that nothing is compiled for good): a third of a short run would be spent on
-# compiling the tests again.
+# Whatever the environment says (in containers often that nothing is compiled for good): a third of a short run would be
+# spent on compiling the tests again.
 sys.dont_write_bytecode = False
 
 
@@ -47,8 +47,8 @@ def _import_frozen() -> None:
 
 _import_frozen()
 
-# How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its own, which
-# says the same and draws the same examples every time.
+# How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its
+# own, which says the same and draws the same examples every time.
 settings.register_profile(
     "toolwire",
     settings.get_profile(settings.get_current_profile_name()),
@@ -78,7 +78,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collecting makes millions of objects that live to the end: there is nothing to free, neither meanwhile nor later among them."""
+    """Collecting makes millions of objects that live to the end: there is nothing to free, neither meanwhile nor later
+    among them."""
     gc.disable()
     try:
         return (yield)

@@ -146,7 +146,8 @@ def cuts(draw: st.DrawFn, text: str) -> list[str]:
 
 @st.composite
 def rich_streams(draw: st.DrawFn) -> list[Event]:
-    """A whole stream in which everything may say something beside: its start, blocks at both ends, each answer's end."""
+    """A whole stream in which everything may say something beside: its start, blocks at both ends, each answer's
+    end."""
     body: list[Event] = []
     choices = draw(st.integers(1, 2))
     for block in range(draw(st.integers(0, 4))):

@@ -1,6 +1,7 @@
 """toolwire: exact, structured tool calls from models that only write text.
 
-The public names, the very objects of `proxy`, loaded when first used. OpenAI's own tool objects are in `toolwire.openai_types`.
+The public names, the very objects of `proxy`, loaded when first used. OpenAI's own tool objects are in
+`toolwire.openai_types`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from toolwire import Call, Event, Exchange, Kind, Middleware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`path` is the file to append to; without it lines go to the log `toolwire_call_audit`. Values of top-level arguments
-    named in `hide` are replaced by `"***"`."""
+    """`path` is the file to append to; without it lines go to the log `toolwire_call_audit`. Values of top-level
+    arguments named in `hide` are replaced by `"***"`."""
 
     path: str | None = None
     hide: tuple[str, ...] = ()

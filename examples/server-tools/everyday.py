@@ -89,7 +89,8 @@ OPERATORS = {
 
 
 def calculate(expression: str) -> str:
-    """The value. Python's parser reads it; only numbers and the operators above are worked out, nothing is evaluated."""
+    """The value. Python's parser reads it; only numbers and the operators above are worked out, nothing is
+    evaluated."""
     try:
         value = value_of(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, RecursionError):

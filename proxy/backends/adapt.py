@@ -1,7 +1,7 @@
 """A request made fit for one backend: pure functions from `ModelRequest` to `ModelRequest`.
 
-Rules: a part that needs no change is kept as the same object; nothing is dropped without a rule that says so; the result has
-no `constraint` any more, it has become a field in `extra`.
+Rules: a part that needs no change is kept as the same object; nothing is dropped without a rule that says so; the
+result has no `constraint` any more, it has become a field in `extra`.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ def adapt(
 def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
     """What a server that `takes` this may be asked for by `request`, as the client sent it.
 
-    Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of it, and images, if
-    nobody has said that it takes none. `wire` is its protocol; a backend without any takes what it says.
+    Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of
+    it, and images, if nobody has said that it takes none. `wire` is its protocol; a backend without any takes what it
+    says.
     """
     if request.tools or wire is None:
         return takes
@@ -149,7 +150,8 @@ def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", 
 
 
 def _kept(extra: Extra, known: Container[str], wire: str | None) -> Extra:
-    """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object if that is all."""
+    """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object
+    if that is all."""
     if wire is None or not extra:
         return extra
     fields = fields_of(extra, wire)
@@ -169,8 +171,8 @@ def _without_stream_options(extra: Extra) -> Extra:
 
 
 def keep_part_fields(messages: tuple[Message, ...], known: Container[str], wire: str | None) -> tuple[Message, ...]:
-    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its own server made
-    them, and wants to see them again."""
+    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
+    own server made them, and wants to see them again."""
     if not any(map(_has_fields, messages)):
         return messages
 

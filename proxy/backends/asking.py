@@ -39,8 +39,8 @@ API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 
 
 class Asking:
-    """Questions to the server whose API is at `base`, asked with `headers` through `client`. Its list of models has at most `list_bytes`;
-    what is `private` is in no answer."""
+    """Questions to the server whose API is at `base`, asked with `headers` through `client`. Its list of models has at
+    most `list_bytes`; what is `private` is in no answer."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Asking:
         return [name for name in model_names(await self._list()) if self._may_be_shown(name)]
 
     async def identify(self) -> Identity:
-        """What the server says it is: the list of its models, and what its engine's own paths say, in `PROBE_S` altogether. Raises
-        `BackendFault` if it cannot be reached, or is no model server."""
+        """What the server says it is: the list of its models, and what its engine's own paths say, in `PROBE_S`
+        altogether. Raises `BackendFault` if it cannot be reached, or is no model server."""
         deadline = asyncio.get_running_loop().time() + PROBE_S
         listed: Any = None
         fault: BackendFault | None = None

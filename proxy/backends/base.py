@@ -2,8 +2,8 @@
 
 Rules:
 
-1. `open` returns only when the backend has accepted: a refused connection, an error status or a time-out before the first
-   byte is raised as `BackendFault` (or the mapped `ClientFault`, R10.8), never returned.
+1. `open` returns only when the backend has accepted: a refused connection, an error status or a time-out before the
+   first byte is raised as `BackendFault` (or the mapped `ClientFault`, R10.8), never returned.
 2. An open source must be closed exactly once by whoever holds it; closing early cancels the backend's work (R10.7).
 3. Wire bytes are given as they come off the socket, one batch per read, never merged by waiting and never cut.
 """
@@ -50,14 +50,15 @@ class Capabilities:
 class EventSource(Protocol):
     """An answer that is coming in, as events: all that a backend needs whose answers are not HTTP.
 
-    `batches` and `close` are to be written; `reply` is there for who inherits from this class. What is raised besides `GatewayError` is
-    the backend's own mistake, and ends the request as one of the gateway.
+    `batches` and `close` are to be written; `reply` is there for who inherits from this class. What is raised besides
+    `GatewayError` is the backend's own mistake, and ends the request as one of the gateway.
     """
 
     @abstractmethod
     def batches(self) -> AsyncIterator[list[Event]]:
-        """A streamed answer as events, one list per read: `Start`, blocks, and `Finish` at the end. A backend that breaks off gives a
-        `Fault` as the last event or raises its `GatewayError`: before anything was said another try may follow, if it is `transient`."""
+        """A streamed answer as events, one list per read: `Start`, blocks, and `Finish` at the end. A backend that
+        breaks off gives a `Fault` as the last event or raises its `GatewayError`: before anything was said another try
+        may follow, if it is `transient`."""
 
     async def reply(self) -> ModelReply:
         """A whole answer. Raises `GatewayError`."""
@@ -69,8 +70,8 @@ class EventSource(Protocol):
 
 
 class WireSource(EventSource):
-    """An answer that is coming in as bytes of a protocol, which may pass unread. Whoever can use bytes asks once whether an answer is of
-    this class, so a source has to inherit from it."""
+    """An answer that is coming in as bytes of a protocol, which may pass unread. Whoever can use bytes asks once
+    whether an answer is of this class, so a source has to inherit from it."""
 
     protocol: ServerSide
     """The form of the bytes."""
@@ -81,9 +82,9 @@ class WireSource(EventSource):
 
     @abstractmethod
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """A streamed answer: give each read to `sink`, from within the event loop's read callback where the transport allows,
-        else from this task. Returns at the end of the body. What `sink` raises ends the reading and is raised here. Raises
-        `BackendFault`."""
+        """A streamed answer: give each read to `sink`, from within the event loop's read callback where the transport
+        allows, else from this task. Returns at the end of the body. What `sink` raises ends the reading and is raised
+        here. Raises `BackendFault`."""
 
     @abstractmethod
     def redirect(self, sink: Callable[[bytes], None]) -> None:
@@ -91,8 +92,8 @@ class WireSource(EventSource):
 
     @abstractmethod
     def pause(self) -> None:
-        """Stop reading (back-pressure); may be called from within the `sink` of `pump`. The limit for silence does not run
-        meanwhile."""
+        """Stop reading (back-pressure); may be called from within the `sink` of `pump`. The limit for silence does not
+        run meanwhile."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -109,7 +110,8 @@ class Backend(Protocol):
     name: str
     capabilities: Capabilities
     protocol: ServerSide | None = None
-    """What it speaks, if its answers come as bytes: then they are `WireSource`s. All servers of a route speak the same."""
+    """What it speaks, if its answers come as bytes: then they are `WireSource`s. All servers of a route speak the
+    same."""
 
     async def start(self) -> None:
         """Acquire resources. Called once, before the first `open`."""
@@ -125,22 +127,23 @@ class Backend(Protocol):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> EventSource:
-        """Send the request. `request.stream` decides which methods of the source may be used: `batches` or `pump`, else `reply` or
-        `body`. `body`, if given, is the wire form of `request` in this backend's protocol and is sent as it is: what nobody changed
-        is not written anew. `observer`, if given, is told of the wire bytes; it is the caller who tells it of events and of the end."""
+        """Send the request. `request.stream` decides which methods of the source may be used: `batches` or `pump`, else
+        `reply` or `body`. `body`, if given, is the wire form of `request` in this backend's protocol and is sent as it
+        is: what nobody changed is not written anew. `observer`, if given, is told of the wire bytes; it is the caller
+        who tells it of events and of the end."""
 
     async def ready(self) -> bool:
         """Can it be reached now? For `/ready`; must answer within two seconds."""
 
     async def models(self) -> list[str]:
-        """The model names that it knows; empty if it has no such list. For `/v1/models`, and at the start. Raises `GatewayError` if it
-        cannot be asked; must answer within two seconds."""
+        """The model names that it knows; empty if it has no such list. For `/v1/models`, and at the start. Raises
+        `GatewayError` if it cannot be asked; must answer within two seconds."""
         return []
 
 
 async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:
-    """The whole reply that a stream amounts to, added up as it comes: of a million events none is kept. Raises the error of a
-    `Fault`."""
+    """The whole reply that a stream amounts to, added up as it comes: of a million events none is kept. Raises the
+    error of a `Fault`."""
     folding = Folding()
     async for batch in batches:
         for event in batch:

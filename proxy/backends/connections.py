@@ -30,7 +30,8 @@ VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
 class Answer(Protocol):
-    """One answer whose headers have come. It is read with one of `reads`, `read` and `pump`, which raise `BackendFault`."""
+    """One answer whose headers have come. It is read with one of `reads`, `read` and `pump`, which raise
+    `BackendFault`."""
 
     @property
     def status(self) -> int:

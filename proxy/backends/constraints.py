@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..formats.longjson import compact
-from ..model import (
-    Constraint,
-    ToolSpec,
-)
+from ..model import Constraint, ToolSpec
 
 
 def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:
-    """The request fields with which a server of this feature enforces `constraint` (R10.10, R23.2); none if it cannot."""
+    """The request fields with which a server of this feature enforces `constraint` (R10.10, R23.2); none if it
+    cannot."""
     if constraint.free:
         # Such a grammar of the whole answer was run in llama.cpp only; the others have a form that is made for it.
         feature = {"guided": "guided_tag", "ebnf": "structural_tag", "json_schema": "none", "format": "none"}.get(

@@ -11,17 +11,7 @@ from operator import is_
 from typing import Final
 
 from ..errors import ClientFault
-from ..model import (
-    Image,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Role,
-    Text,
-    ToolResult,
-    merged,
-)
+from ..model import Image, Message, Opaque, Part, Reasoning, Role, Text, ToolResult, merged
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from .base import Capabilities
@@ -135,8 +125,8 @@ def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
 
 
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
-    """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user message,
-    or becomes one itself when none follows (R5.1)."""
+    """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user
+    message, or becomes one itself when none follows (R5.1)."""
     if not takes.developer_role and any(m.role == "developer" for m in messages):
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
     if takes.system_role or not any(_instructs(m.role) for m in messages):

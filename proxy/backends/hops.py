@@ -1,7 +1,7 @@
 """A request that comes back to the gateway that sent it: noticed by a header, and ended with 508.
 
-Every request to a model server names the gateway in `X-Toolwire-Hops`, behind those that it came through. Whoever finds his own name in
-it, or too many, has been here before. The names are made at the start and say nothing.
+Every request to a model server names the gateway in `X-Toolwire-Hops`, behind those that it came through. Whoever finds
+his own name in it, or too many, has been here before. The names are made at the start and say nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ HOPS: Final[ContextVar[str]] = ContextVar("toolwire.hops", default="")
 
 
 def came_through(headers: CIMultiDictProxy[str], own: str) -> str:
-    """The gateways that a request came through; empty if there is none. `own` is the name of this one. Raises `BackendFault`
-    `backend_loop` for a request that was here before. What has not the form is none of ours, and goes no further."""
+    """The gateways that a request came through; empty if there is none. `own` is the name of this one. Raises
+    `BackendFault` `backend_loop` for a request that was here before. What has not the form is none of ours, and goes no
+    further."""
     text = ", ".join(headers.getall(HEADER, ()))
     if not _NAMES.fullmatch(text):
         return ""

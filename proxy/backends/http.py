@@ -5,10 +5,10 @@ Rules:
 1. `open` returns when the server has accepted; everything before is raised, mapped by `upstream_errors` (R10.8).
 2. A request is sent a second time only on a connection that proves to be stale; see `wire_client`. Real retries are a
    middleware's business.
-3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read to
-   its end.
-4. Requests go out through the fast client, `wire_client`. aiohttp's does what that one does not: it probes, it takes the
-   proxy variables of the environment, and it serves where `httptools` is missing.
+3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read
+   to its end.
+4. Requests go out through the fast client, `wire_client`. aiohttp's does what that one does not: it probes, it takes
+   the proxy variables of the environment, and it serves where `httptools` is missing.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class HttpBackend:
         return await self._asking.ready()
 
     async def models(self) -> list[str]:
-        """The names in the server's model list. Raises `BackendFault` if it has none, unless there is a `health_path` in its
-        place, or cannot be reached."""
+        """The names in the server's model list. Raises `BackendFault` if it has none, unless there is a `health_path`
+        in its place, or cannot be reached."""
         return await self._asking.models()
 
     async def identify(self) -> Identity:
@@ -154,7 +154,8 @@ class HttpBackend:
         return await self._asking.identify()
 
     def learn(self, said: Identity | None) -> None:
-        """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps them."""
+        """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps
+        them."""
         if self.capabilities is self._by_config:
             self.capabilities = self._by_config = capabilities(self._config, said, images=self.wire.images)
 
@@ -284,8 +285,8 @@ def fast_client(url: URL, headers: Mapping[str, str], config: BackendConfig) -> 
 
 
 def base_url(url: str, path: str) -> URL:
-    """The base of a server's API. `url` may be a bare origin, end with `/v1` or a slash, or be the endpoint itself; `/v1` is
-    added unless a version stands somewhere in the path. Raises `ValueError` if it is not an HTTP URL."""
+    """The base of a server's API. `url` may be a bare origin, end with `/v1` or a slash, or be the endpoint itself;
+    `/v1` is added unless a version stands somewhere in the path. Raises `ValueError` if it is not an HTTP URL."""
     given = URL(url)
     if given.scheme not in ("http", "https") or not given.host:
         raise ValueError(f"not an HTTP URL: {url!r}")
@@ -296,8 +297,8 @@ def base_url(url: str, path: str) -> URL:
 
 
 def is_stream(content_type: str, asked: bool) -> bool:
-    """Whether an answer of this type is a stream. JSON never is, `text/event-stream` always; servers that say neither are
-    taken to do what was asked."""
+    """Whether an answer of this type is a stream. JSON never is, `text/event-stream` always; servers that say neither
+    are taken to do what was asked."""
     if content_type == "text/event-stream":
         return True
     return asked and not content_type.endswith(("/json", "+json")) and content_type != "text/html"

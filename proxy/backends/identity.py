@@ -2,13 +2,13 @@
 
 Rules:
 
-1. What a server says is data. Names and versions are bounded, so is their number, and what has not the shape that the engine's server
-   gives says nothing.
-2. `owned_by` in the list of models is a hint, and the engine's own path the proof and the detail. A proof without a hint has to be
-   unmistakable: servers answer paths that they do not know with anything, some with status 200.
+1. What a server says is data. Names and versions are bounded, so is their number, and what has not the shape that the
+   engine's server gives says nothing.
+2. `owned_by` in the list of models is a hint, and the engine's own path the proof and the detail. A proof without a
+   hint has to be unmistakable: servers answer paths that they do not know with anything, some with status 200.
 
-The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info`, Ollama `/api/version` and
-`/api/tags`, LM Studio `/api/v0/models`, TGI `/info`.
+The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info`, Ollama
+`/api/version` and `/api/tags`, LM Studio `/api/v0/models`, TGI `/info`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _STRANGERS: Final = frozenset({"openai", "openai-internal", "system", "anthropic
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One model of a server. `names` are further ones that tell of its family: the file's, the original model's. `context`: tokens.
-    `by_name`: only for whoever asks for it by its name, as an adapter, or what is on the disk and not loaded."""
+    """One model of a server. `names` are further ones that tell of its family: the file's, the original model's.
+    `context`: tokens. `by_name`: only for whoever asks for it by its name, as an adapter, or what is on the disk and
+    not loaded."""
 
     name: str
     names: tuple[str, ...] = ()
@@ -66,8 +67,8 @@ class Served:
 class Identity:
     """What a server is and serves. `engine` is a key of `ENGINES`, None: it is none that is known.
 
-    `any_name`: its model answers under any name. `images`: whether it takes them, if it says. `template` is the chat template of the only
-    model, if it is known.
+    `any_name`: its model answers under any name. `images`: whether it takes them, if it says. `template` is the chat
+    template of the only model, if it is known.
     """
 
     engine: str | None = None
@@ -91,7 +92,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A path that one engine's server has. `read` gives what its answer says beyond what is known, None if it is not that engine's."""
+    """A path that one engine's server has. `read` gives what its answer says beyond what is known, None if it is not
+    that engine's."""
 
     engine: str
     path: str
@@ -195,7 +197,8 @@ def _tags(said: Any, known: Identity) -> Identity | None:
 
 
 def _loaded(said: Any, known: Identity) -> Identity | None:
-    """LM Studio lists all that is on the disk. What is loaded is served; if nothing is, all of it, since it loads what is asked for."""
+    """LM Studio lists all that is on the disk. What is loaded is served; if nothing is, all of it, since it loads what
+    is asked for."""
     listed = said.get("data") if isinstance(said, dict) else None
     if not isinstance(listed, list) or not listed:
         return None

@@ -14,8 +14,8 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Inflater:
-    """A body with this `Content-Encoding` (lower case). Raises `ValueError` if the encoding is not known, or the body is
-    broken, cut off, or swells beyond what `INFLATED_BYTES` allows in one read."""
+    """A body with this `Content-Encoding` (lower case). Raises `ValueError` if the encoding is not known, or the body
+    is broken, cut off, or swells beyond what `INFLATED_BYTES` allows in one read."""
 
     def __init__(self, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):

@@ -1,10 +1,12 @@
-"""One answer, looked through for secrets of the gateway as it goes by: as events, as frames that pass unread, or as a whole.
+"""One answer, looked through for secrets of the gateway as it goes by: as events, as frames that pass unread, or as a
+whole.
 
 Rules:
 
-1. What is looked through is what a client would put together: the text of each block, or of each field of frames that carries text. Everything
-   else is looked through as it stands.
-2. What comes before the place where a secret is found goes out, wherever the stream was cut; nothing does from there on.
+1. What is looked through is what a client would put together: the text of each block, or of each field of frames that
+   carries text. Everything else is looked through as it stands.
+2. What comes before the place where a secret is found goes out, wherever the stream was cut; nothing does from there
+   on.
 3. An answer of servers without secrets costs nothing: there is no `Leaks` then.
 """
 
@@ -46,8 +48,8 @@ Place = tuple[Any, ...]
 
 
 class Leaks:
-    """Looks for the secrets of `private`, of which there is at least one, in one streamed answer. `prose` does so in the text and the
-    reasoning of the first choice."""
+    """Looks for the secrets of `private`, of which there is at least one, in one streamed answer. `prose` does so in
+    the text and the reasoning of the first choice."""
 
     def __init__(self, private: Private) -> None:
         self.prose = SecretGuard(private.parts)

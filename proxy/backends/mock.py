@@ -1,13 +1,13 @@
 """A model server that is not there: scripted answers, in-process, for tests, benchmarks and a first try.
 
-A script is a list of turns. Which turn answers a request depends on the request alone, so any number of requests may run at
-once:
+A script is a list of turns. Which turn answers a request depends on the request alone, so any number of requests may
+run at once:
 
 1. The first turn whose `when` occurs in the text of the request's last message.
-2. Else, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request; past the end
-   the last one answers again.
-3. Without any such turn the built-in answer: on the first turn a call of the first tool on offer, with arguments that fit its
-   schema; otherwise the last message is said back.
+2. Else, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request; past the
+   end the last one answers again.
+3. Without any such turn the built-in answer: on the first turn a call of the first tool on offer, with arguments that
+   fit its schema; otherwise the last message is said back.
 
 A turn is a text, or a mapping:
 

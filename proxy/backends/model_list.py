@@ -1,5 +1,5 @@
-"""The list of a server's models, read from its answer: pure functions. What is no such list tells that it is no model server, or that its
-address is wrong."""
+"""The list of a server's models, read from its answer: pure functions. What is no such list tells that it is no model
+server, or that its address is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's p
 
 
 def read_model_list(status: int, body: bytes) -> list[Any]:
-    """The entries. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything else."""
+    """The entries. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything
+    else."""
     if status in (401, 403):
         raise BackendFault(
             f"The model server refused the gateway's key (status {status}).",

@@ -1,8 +1,8 @@
 """What the well-known model servers take (R10.2, C4).
 
-A preset is a starting point: every key that a backend's configuration sets itself wins over it. `generic` is the cautious
-one, for a server of which nothing is known. Where none is named it is the one of the engine that the server says it is
-(`proxy.backends.identity`, docs/adr/0021).
+A preset is a starting point: every key that a backend's configuration sets itself wins over it. `generic` is the
+cautious one, for a server of which nothing is known. Where none is named it is the one of the engine that the server
+says it is (`proxy.backends.identity`, docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ TAG_CONSTRAINTS: Final = frozenset({"guided_tag", "structural_tag"})
 CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | TAG_CONSTRAINTS | {"none"}
 
 PROVEN: Final = frozenset({"gbnf"})
-"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default (R23.2)."""
+"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default
+(R23.2)."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -66,8 +67,8 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             extra_parameters=_OPENAI,
             tool_types=_names("function custom"),
         ),
-        # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed in
-        # v0.12. Grammars are read by xgrammar, which takes GBNF.
+        # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed
+        # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
             images=True,
             multiple_choices=True,
@@ -139,8 +140,8 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
 
 
 def capabilities(config: BackendConfig, said: Identity | None = None, *, images: bool = True) -> Capabilities:
-    """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it is, which counts
-    where the configuration names no preset. `images`: its protocol has a place for them.
+    """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it
+    is, which counts where the configuration names no preset. `images`: its protocol has a place for them.
 
     Raises `ValueError` for an unknown preset or constraint.
     """

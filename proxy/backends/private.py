@@ -3,15 +3,15 @@
 Rules:
 
 1. An **address** of a server stands in no error. In a model's text it is a word like any other.
-2. A **secret**, with which a server is asked, stands in nothing that a client gets. In an error it is hidden. Any other answer that holds
-   one ends there with an error: a server that repeats it echoes the head of its request, and who knows what follows.
-   Redaction it would need every other place where the same characters stand (probabilities of tokens, bytes), and would hide a fault that the
-   operator has to know.
-3. It is found as it is and in the encodings in which requests and logs quote it (`forms`). So much of either end counts as the whole:
-   half, and at least `LEAST_PART` characters. Less says nothing, on purpose: whoever can make a server say what he likes
-   could otherwise find out a secret letter by letter.
-4. What is shorter than `LEAST`, or what examples and servers without keys use in place of one (`PLACEHOLDERS`), is no secret. In an
-   error it is hidden where it stands as a word.
+2. A **secret**, with which a server is asked, stands in nothing that a client gets. In an error it is hidden. Any other
+   answer that holds one ends there with an error: a server that repeats it echoes the head of its request, and who
+   knows what follows. Redaction it would need every other place where the same characters stand (probabilities of
+   tokens, bytes), and would hide a fault that the operator has to know.
+3. It is found as it is and in the encodings in which requests and logs quote it (`forms`). So much of either end counts
+   as the whole: half, and at least `LEAST_PART` characters. Less says nothing, on purpose: whoever can make a server
+   say what he likes could otherwise find out a secret letter by letter.
+4. What is shorter than `LEAST`, or what examples and servers without keys use in place of one (`PLACEHOLDERS`), is no
+   secret. In an error it is hidden where it stands as a word.
 
 Nothing here does I/O.
 """

@@ -1,5 +1,5 @@
-"""`Retry-After` of a model server: only what it may be is heeded and handed on (RFC 9110, 10.2.3): seconds in digits, or a date in
-one of the three forms of HTTP. Anything else, and a wait beyond `LONGEST_S`, is not taken at its word."""
+"""`Retry-After` of a model server: only what it may be is heeded and handed on (RFC 9110, 10.2.3): seconds in digits,
+or a date in one of the three forms of HTTP. Anything else, and a wait beyond `LONGEST_S`, is not taken at its word."""
 
 from __future__ import annotations
 

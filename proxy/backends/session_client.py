@@ -63,7 +63,8 @@ class SessionClient:
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
     ) -> SessionAnswer:
-        """Send a request and wait for the answer's headers; once more if a kept connection died before its first byte."""
+        """Send a request and wait for the answer's headers; once more if a kept connection died before its first
+        byte."""
         started = time.monotonic()
         fields = {
             **(headers or {}),
@@ -192,7 +193,8 @@ class SessionAnswer:
 class Watch:
     """The time limits of one answer while it is read: one timer, whatever the number of reads, right to about a second.
 
-    Only a reader that waits can find the server idle: a slow client holds back the reads, and that is not the server's fault.
+    Only a reader that waits can find the server idle: a slow client holds back the reads, and that is not the server's
+    fault.
 
     It also looks after a case in which aiohttp 3.14 lets a reader wait for ever: a malformed chunk size in a later read
     closes the connection without telling the reader.

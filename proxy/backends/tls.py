@@ -15,8 +15,8 @@ _NO_SUCH_NAME: Final = frozenset({62, 64})
 def tls_context(*, verify: bool) -> ssl.SSLContext:
     """The system's defaults; without `verify` any certificate is taken. Reads files.
 
-    A server's names are those that its certificate lists as alternative names of its subject (RFC 9110, 4.3.4). Python would look
-    into the subject itself where there are none, which nobody who signs certificates has to check.
+    A server's names are those that its certificate lists as alternative names of its subject (RFC 9110, 4.3.4). Python
+    would look into the subject itself where there are none, which nobody who signs certificates has to check.
     """
     context = ssl.create_default_context()
     context.hostname_checks_common_name = False

@@ -1,4 +1,5 @@
-"""What a model server's failure means for the client: pure functions from its answer, or its silence, to one error (R10.8).
+"""What a model server's failure means for the client: pure functions from its answer, or its silence, to one error
+(R10.8).
 
 Rules: the server's own message is kept, shortened, without addresses, keys and stack traces; nothing here does I/O.
 """
@@ -163,7 +164,8 @@ def cleaned(error: GatewayError, *, private: Private = NOTHING) -> GatewayError:
 
 
 def hidden(error: GatewayError, *, private: Private) -> GatewayError:
-    """The same error without what is private. For messages that were cleaned by somebody who did not know of all that is."""
+    """The same error without what is private. For messages that were cleaned by somebody who did not know of all that
+    is."""
     return _saying(private.show(private.hide_hosts(private.hide(error.message))), error)
 
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. The pieces of a body that one read brought are handed on as one, from within the callback: no task, no queue and, with
-   `pump`, no future per read.
-2. An answer that failed gives up its connection at once. One that ended keeps it until its caller has taken everything, so
-   that nothing of the next answer can get into this one.
+1. The pieces of a body that one read brought are handed on as one, from within the callback: no task, no queue and,
+   with `pump`, no future per read.
+2. An answer that failed gives up its connection at once. One that ended keeps it until its caller has taken everything,
+   so that nothing of the next answer can get into this one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .wire_connection import Connection
 
 INBOX_BYTES: Final = 32 * 1024
-"""If so much waits for a reader, the connection is not read for a while. The reader gets it at once, and may have a thousand frames in
-it to work on."""
+"""If so much waits for a reader, the connection is not read for a while. The reader gets it at once, and may have a
+thousand frames in it to work on."""
 
 
 class Keeper(Protocol):

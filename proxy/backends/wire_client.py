@@ -1,12 +1,13 @@
 """The fast client: requests to one model server over kept connections (docs/adr/0007).
 
-It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, and nothing else. What it costs is a
-write, a read and one future for a whole answer; a stream that is pumped costs nothing per read but its parsing.
+It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, and nothing else. What it costs
+is a write, a read and one future for a whole answer; a stream that is pumped costs nothing per read but its parsing.
 
 Rules:
 
-1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer: the server
-   had closed it while it was idle and cannot have worked on the request. The second time it goes out on a new connection.
+1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer: the
+   server had closed it while it was idle and cannot have worked on the request. The second time it goes out on a new
+   connection.
 2. A connection is in use, unused, or closed. Those in use are bounded by a semaphore, the unused by number and age.
 3. One timer per client looks at all answers and all unused connections; there is no timer and no task per request.
 """
@@ -243,7 +244,8 @@ async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: b
 
 
 def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes:
-    """The request line and the header up to the value of `X-Request-Id`. Raises `ValueError` for what cannot be sent."""
+    """The request line and the header up to the value of `X-Request-Id`. Raises `ValueError` for what cannot be
+    sent."""
     fields = {"Host": url.host_port_subcomponent or "", "Content-Type": "application/json"}
     fields["Accept"] = "text/event-stream" if stream else "application/json"
     if url.user is not None:

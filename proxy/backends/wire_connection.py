@@ -4,8 +4,8 @@ Rules:
 
 1. `httptools` (llhttp) does all parsing; what it refuses ends the answer with a fault, at once.
 2. Bytes that are neither head nor body (interim answers, chunk extensions, trailers) are bounded, as is the head.
-3. What a read brought is worked on within its callback, so a read is as large as that takes few milliseconds for: a kilobyte may hold
-   twenty frames that are read, judged and written, or one.
+3. What a read brought is worked on within its callback, so a read is as large as that takes few milliseconds for: a
+   kilobyte may hold twenty frames that are read, judged and written, or one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ FIRST_READ_BYTES: Final = 8 * 1024
 LEAST_READ_BYTES: Final = 2 * 1024
 
 LONG_S: Final = 0.004
-"""What took longer makes the next read half as large, if it was a full one; what took less than a quarter of it, twice as large."""
+"""What took longer makes the next read half as large, if it was a full one; what took less than a quarter of it, twice
+as large."""
 
 HEAD_BYTES: Final = 64 * 1024
 """So many bytes may come in a row, within a read, that bring nothing of a body."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """HTTP/1.1 on one transport: one request at a time. `scratch` is where reads go; connections may share it, since nothing
-    stays in it."""
+    """HTTP/1.1 on one transport: one request at a time. `scratch` is where reads go; connections may share it, since
+    nothing stays in it."""
 
     def __init__(self, keeper: Keeper, scratch: memoryview) -> None:
         self.transport: asyncio.Transport

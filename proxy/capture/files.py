@@ -1,8 +1,9 @@
 """The form of a capture: one exchange as it went, in lines of JSON (R18.4).
 
-The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration that
-decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written, cut where they
-were cut, with the seconds since the begin. `proxy.capture.recorder` writes captures, `proxy.dev.reproduction` runs them again.
+The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration
+that decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written,
+cut where they were cut, with the seconds since the begin. `proxy.capture.recorder` writes captures,
+`proxy.dev.reproduction` runs them again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ VERSION: Final = 1
 MARK: Final = "toolwire_capture"
 
 Kind = Literal["request", "sent", "answered", "received", "failed", "output", "tool", "end"]
-"""`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1. `output`: the body
-of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
+"""`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1.
+`output`: the body of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a backend. `status` is 0 if no answer came; `reads` are the pieces of its body; `failed` is the code and the
-    message of what went wrong on the way."""
+    """One call of a backend. `status` is 0 if no answer came; `reads` are the pieces of its body; `failed` is the code
+    and the message of what went wrong on the way."""
 
     sent: bytes = b""
     status: int = 0

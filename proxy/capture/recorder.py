@@ -2,13 +2,14 @@
 
 Rules of this module:
 
-1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every stream path is the same.
-2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like one. Of
-   headers only harmless ones are kept. What was said is kept: that is what a capture is for.
-3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is left out,
-   and the capture says so.
-4. A capture is one file, written by a thread, in a folder that the workers share. A key sees what it has asked itself; one with
-   `admin` sees all.
+1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every stream
+   path is the same.
+2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like
+   one. Of headers only harmless ones are kept. What was said is kept: that is what a capture is for.
+3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is
+   left out, and the capture says so.
+4. A capture is one file, written by a thread, in a folder that the workers share. A key sees what it has asked itself;
+   one with `admin` sees all.
 """
 
 from __future__ import annotations
@@ -287,8 +288,9 @@ def presented_key(request: web.Request) -> bytes:
 
 
 def cover(entries: Sequence[Entry], redaction: Redaction, key: bytes, private: Private = NOTHING) -> Iterator[Entry]:
-    """The entries with secrets covered. A secret that is cut by the end of a read is found too; and where a model server spells out one of
-    `private`, piece by piece, all that it says from there on is covered, as it was withheld from the client."""
+    """The entries with secrets covered. A secret that is cut by the end of a read is found too; and where a model
+    server spells out one of `private`, piece by piece, all that it says from there on is covered, as it was withheld
+    from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):
         streams.setdefault((entry.kind, entry.call), []).append(index)

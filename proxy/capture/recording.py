@@ -1,7 +1,7 @@
 """Recorded answers of models: which kind one is, how it is cut, and the texts in it.
 
-A recording is either a stream of server-sent events with Chat chunks, as a backend sends it, or plain text as a model wrote
-it. `toolwire replay` and `toolwire bench parse` read them here.
+A recording is either a stream of server-sent events with Chat chunks, as a backend sends it, or plain text as a model
+wrote it. `toolwire replay` and `toolwire bench parse` read them here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..protocols.base import StreamReader
 from ..registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int
-"""How something is cut: as it was recorded (frame by frame; text: line by line), into pieces like tokens, byte by byte, not
-at all, or into pieces of so many bytes."""
+"""How something is cut: as it was recorded (frame by frame; text: line by line), into pieces like tokens, byte by byte,
+not at all, or into pieces of so many bytes."""
 
 SEED: Final = 20
 TOKEN_CHARS: Final = (3, 6)
-"""A piece like a token: 4.5 characters on average, which is what common tokenizers make of English. Cuts ignore words and
-tags, so that a tag is nearly always cut."""
+"""A piece like a token: 4.5 characters on average, which is what common tokenizers make of English. Cuts ignore words
+and tags, so that a tag is nearly always cut."""
 
 _SSE: Final = re.compile(rb"\s*(data|event|id|retry)?:")
 _FRAME_END: Final = re.compile(rb"(?<=\n\n)|(?<=\r\r)|(?<=\n\r\n)")
@@ -89,7 +89,8 @@ def reader_of(kind: str | None = None) -> StreamReader:
 
 
 def deltas(recording: bytes) -> list[str]:
-    """The texts that a model wrote for the first choice, piece by piece as they were recorded (plain text: line by line).
+    """The texts that a model wrote for the first choice, piece by piece as they were recorded (plain text: line by
+    line).
 
     Of a stream that broke off, those that came. Raises `RecordingError` if there are none.
     """

@@ -1,7 +1,7 @@
 """Secrets out of what is kept or logged: stars in their place, as many as there were bytes.
 
-What is covered: words that are known to be secret, what looks like a key, and what an operator's patterns match. For data that
-operators look at; the middleware `redact` keeps things from models and clients.
+What is covered: words that are known to be secret, what looks like a key, and what an operator's patterns match. For
+data that operators look at; the middleware `redact` keeps things from models and clients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LOOKS_SECRET: Final = tuple(
     )
 )
 """One after the other, most of them beginning with letters: that is several times as fast as all in one. None asks
-for the edge of a word: in JSON the letter of an escaped line end may stand before. A key has a digit, a word with hyphens none."""
+for the edge of a word: in JSON the letter of an escaped line end may stand before. A key has a digit, a word with
+hyphens none."""
 
 
 class Redaction:

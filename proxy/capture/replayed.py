@@ -110,7 +110,8 @@ def _error(call: Call) -> GatewayError:
 
 
 def replayable(calls: Sequence[Call]) -> Iterator[Call]:
-    """The calls that a gateway makes that tries nothing twice: without those that failed and were followed by others."""
+    """The calls that a gateway makes that tries nothing twice: without those that failed and were followed by
+    others."""
     for index, call in enumerate(calls):
         if index == len(calls) - 1 or (call.status == 200 and call.failed is None):
             yield call

@@ -1,4 +1,5 @@
-"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in `proxy.configuration.settings`.
+"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in
+`proxy.configuration.settings`.
 
 Rules of this package:
 
@@ -42,5 +43,5 @@ from .options import RetryConfig as RetryConfig
 from .options import RouteOptions as RouteOptions
 from .options import ToolLoopConfig as ToolLoopConfig
 from .options import UsageConfig as UsageConfig
+from .route import EndpointConfig as EndpointConfig
 from .route import RouteConfig as RouteConfig
-from .route import TargetConfig as TargetConfig

@@ -61,8 +61,8 @@ class ToolsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureConfig:
-    """Recordings of the last exchanges, for bug reports. They hold what was said; secrets are covered. In the file: just the
-    number, or a mapping."""
+    """Recordings of the last exchanges, for bug reports. They hold what was said; secrets are covered. In the file:
+    just the number, or a mapping."""
 
     keep: int = doc("So many exchanges; the oldest go first. 0: none.", default=0)
     folder: str | None = doc(

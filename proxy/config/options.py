@@ -114,8 +114,8 @@ class ReasoningConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopConfig:
-    """Server-side tools: how often the model is asked again with their results, and what the client sees of them. At a limit the answer
-    ends with what it has said."""
+    """Server-side tools: how often the model is asked again with their results, and what the client sees of them. At a
+    limit the answer ends with what it has said."""
 
     max_iterations: int = doc("Answers of the model for one request, the first one included.", default=8)
     max_calls: int = doc("Calls that are run for one request.", default=20)

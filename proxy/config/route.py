@@ -12,7 +12,7 @@ from .options import RouteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetConfig:
+class EndpointConfig:
     """One of several servers of a route. In the file: a name, or a mapping with `backend`."""
 
     backend: str = doc("Key in `backends`.")
@@ -29,14 +29,14 @@ class RouteConfig:
     )
     aliases: tuple[str, ...] = doc("Further names.", default=())
     backend: str = doc("Key in `backends`.", default="default")
-    backends: tuple[TargetConfig, ...] = doc("Several servers in place of `backend`.", default=())
+    backends: tuple[EndpointConfig, ...] = doc("Several servers in place of `backend`.", default=())
     balance: Literal["weighted", "round_robin", "least_busy", "sticky"] = doc(
         "Which of `backends` is asked. `sticky`: the same one for the same `sticky_by`.", default="weighted"
     )
     sticky_by: str = doc(
         "`prompt` (all up to the first user message), or the name of a request header.", default="prompt"
     )
-    fallback: tuple[TargetConfig, ...] = doc(
+    fallback: tuple[EndpointConfig, ...] = doc(
         "Servers that are asked in this order when those before failed or are down.", default=()
     )
     upstream_model: str | None = doc("Name sent to the backend; default: the client's.", default=None)

@@ -1,6 +1,7 @@
 """What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
 
-Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins, and what they say: `proxy.startup`.
+Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins, and what they say:
+`proxy.startup`.
 
 Sources: R5.4 (templates), R17.2 (messages), R17.8 (keys).
 """
@@ -16,13 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..backends.mock import read_script
-from ..config import (
-    CorsConfig,
-    GatewayConfig,
-    PromptConfig,
-    RouteConfig,
-    RouteOptions,
-)
+from ..config import CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
 from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
 from ..prompting.prompt import check_template
 from ..registry import SERVER_PROTOCOLS

@@ -1,7 +1,8 @@
-"""The JSON Schema of the configuration file, made from the dataclasses of `proxy.config`: for editors, and for the docs.
+"""The JSON Schema of the configuration file, made from the dataclasses of `proxy.config`: for editors, and for the
+docs.
 
-It is shipped as `proxy/configuration/config.schema.json`; a test compares. It checks form only: names of plug-ins, ranges that depend on
-other keys and files are the business of `toolwire check`.
+It is shipped as `proxy/configuration/config.schema.json`; a test compares. It checks form only: names of plug-ins,
+ranges that depend on other keys and files are the business of `toolwire check`.
 """
 
 from __future__ import annotations

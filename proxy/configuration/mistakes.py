@@ -9,8 +9,9 @@ from ..support.conversion import ConfigError
 
 
 class Mistakes:
-    """What is wrong. Each step goes on with stand-ins for what the steps before could not use. `lines` is what people get to see; each
-    begins with a key path. `moved` are no mistakes: what stands at a former place, and where it belongs."""
+    """What is wrong. Each step goes on with stand-ins for what the steps before could not use. `lines` is what people
+    get to see; each begins with a key path. `moved` are no mistakes: what stands at a former place, and where it
+    belongs."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -2,8 +2,8 @@
 
 Rules of this module:
 
-1. Each source (the file, the environment, flags) is brought up to date by itself, before it overrides those before it. So a later source
-   wins over an earlier one, whichever places they know.
+1. Each source (the file, the environment, flags) is brought up to date by itself, before it overrides those before it.
+   So a later source wins over an earlier one, whichever places they know.
 2. Both places in one source are a mistake that names both: nobody can know which was meant.
 3. What is given is copied, never changed: it belongs to somebody else.
 """
@@ -58,8 +58,8 @@ class Moved:
         return {**plain, **now} if any(now[key] is not plain[key] for key in now) else given
 
     def place(self, segments: Sequence[str], name: str, given: Mapping[str, Any], prefix: str = "") -> list[str]:
-        """Where the value goes that one of the names of a source gives for this path. `given` is all that the source gives, by name;
-        `prefix` begins the names of variables."""
+        """Where the value goes that one of the names of a source gives for this path. `given` is all that the source
+        gives, by name; `prefix` begins the names of variables."""
         at = {"defaults": 1, "routes": 3}.get(segments[0], 0)
         key = segments[at] if 0 < at < len(segments) and (at == 1 or segments[2] == "options") else ""
         if key not in MOVED_OPTIONS:

@@ -25,7 +25,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..config import CaptureConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteConfig, RouteOptions, TargetConfig
+from ..config import (
+    CaptureConfig,
+    EndpointConfig,
+    GatewayConfig,
+    KeyConfig,
+    MiddlewareConfig,
+    RouteConfig,
+    RouteOptions,
+)
 from ..support.conversion import ConfigError, EnvText, Rules, from_mapping, join
 from ..support.plainyaml import parse_yaml, read_yaml
 from .checks import value_mistakes
@@ -40,7 +48,7 @@ PREFIX: Final = "TOOLWIRE_"
 SHORTHAND: Final[Mapping[type, str]] = {
     MiddlewareConfig: "use",
     KeyConfig: "key",
-    TargetConfig: "backend",
+    EndpointConfig: "backend",
     CaptureConfig: "keep",
 }
 """Sections that may be just a name or a number, and the key that it stands for."""
@@ -60,8 +68,8 @@ def load(
     """The configuration in the YAML file at `path`; None means no file.
 
     `env` is the environment (default: the process's). `overrides` maps key paths such as `server.port` to values that
-    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`. `warn` is told of what
-    is no mistake, but should be changed; default: the log.
+    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`.
+    `warn` is told of what is no mistake, but should be changed; default: the log.
 
     Raises `ConfigError` with every mistake.
     """
@@ -77,8 +85,8 @@ def examine(
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[GatewayConfig, Mistakes]:
-    """As `load`, but what is wrong does not end it: the configuration with stand-ins for what cannot be used, and the mistakes. Raises
-    `ConfigError` for a file that cannot be read or is no YAML: of that nothing more can be said.
+    """As `load`, but what is wrong does not end it: the configuration with stand-ins for what cannot be used, and the
+    mistakes. Raises `ConfigError` for a file that cannot be read or is no YAML: of that nothing more can be said.
     """
     env = os.environ if env is None else env
     mistakes = Mistakes()
@@ -252,7 +260,8 @@ def _slot(node: Any, segment: str, source: str) -> str | int:
 
 
 def _convert(tree: Mapping[str, Any]) -> tuple[GatewayConfig, list[str]]:
-    """The tree as `GatewayConfig`, and the mistakes. Options of a route start from `defaults`, its backend from the only one there is."""
+    """The tree as `GatewayConfig`, and the mistakes. Options of a route start from `defaults`, its backend from the
+    only one there is."""
     found: list[str] = []
     defaults = from_mapping(
         RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])

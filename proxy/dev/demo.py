@@ -1,8 +1,8 @@
-"""`toolwire demo`: a real model that only writes text, the gateway before it, and tool calls seen from both sides: one for the
-client, and, in a checkout, one that the gateway runs by itself.
+"""`toolwire demo`: a real model that only writes text, the gateway before it, and tool calls seen from both sides: one
+for the client, and, in a checkout, one that the gateway runs by itself.
 
-The model runs in a process of its own (`proxy.dev.engine`), the gateway in this one. The calls go over real HTTP, so what
-is shown is what any client gets.
+The model runs in a process of its own (`proxy.dev.engine`), the gateway in this one. The calls go over real HTTP, so
+what is shown is what any client gets.
 """
 
 from __future__ import annotations
@@ -179,8 +179,9 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
 
 def configuration(model: str, url: str, key: str) -> GatewayConfig:
-    """The gateway of the demo: the default chain, and in it, just inside of where calls are found, the recorder. The tools of
-    the gateway have a route of their own, so that a small model is not confused by tools that nobody asked for."""
+    """The gateway of the demo: the default chain, and in it, just inside of where calls are found, the recorder. The
+    tools of the gateway have a route of their own, so that a small model is not confused by tools that nobody asked
+    for."""
     options = {"injection": SMALL_MODEL}
     chain = [MiddlewareConfig(use=name, options=options.get(name, {})) for name in DEFAULT_CHAIN]
     chain.insert(DEFAULT_CHAIN.index("transformation") + 1, MiddlewareConfig(use=RawText.NAME))
@@ -204,8 +205,8 @@ def with_tools(model: str) -> str:
 
 
 class RawText(Middleware):
-    """Keeps what the model wrote, before calls are found in it, for the requests whose id is in `texts`; and what it was told of
-    calls that the gateway ran, for those in `results`."""
+    """Keeps what the model wrote, before calls are found in it, for the requests whose id is in `texts`; and what it
+    was told of calls that the gateway ran, for those in `results`."""
 
     NAME: Final = "raw_text"
     wants = Kind.TEXT
@@ -287,7 +288,8 @@ def server_example(model: str) -> dict[str, Any]:
 
 
 async def _show_server_tool(running: Running) -> None:
-    """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was run."""
+    """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was
+    run."""
     body = server_example(running.model)
     print(
         f"\nNow one that the gateway runs itself ({TOOLS_FOLDER.name}/*.py): {SERVER_QUESTION!r}, no tool of the client."

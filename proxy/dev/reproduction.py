@@ -1,4 +1,5 @@
-"""Runs a capture again: the recorded request through this gateway, in front of a model server that answers what was recorded.
+"""Runs a capture again: the recorded request through this gateway, in front of a model server that answers what was
+recorded.
 
 Nothing is sent anywhere. What differs from run to run, ids and times, is not compared.
 """

@@ -1,4 +1,5 @@
-"""Any of the known formats, for models that nobody has told us about: `hermes` is taught, what else they write is recognised.
+"""Any of the known formats, for models that nobody has told us about: `hermes` is taught, what else they write is
+recognised.
 
 Where the model's name says its family, a route with `format: auto` uses that family's format instead (`families.py`).
 """

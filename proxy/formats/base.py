@@ -1,7 +1,7 @@
 """What a tool-call format is: a value that says how calls are written into a prompt and found again in text.
 
-Law: for every call and every split `scan(render_call(call)) == call`; for text without a complete opener the scanner gives
-the text back byte for byte; a tool result that contains an opener never parses as a call.
+Law: for every call and every split `scan(render_call(call)) == call`; for text without a complete opener the scanner
+gives the text back byte for byte; a tool result that contains an opener never parses as a call.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 
 
 class AnswerGrammar(Protocol):
-    """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the calls.
-    Raises `proxy.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
+    """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the
+    calls. Raises `proxy.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
 
@@ -55,14 +55,15 @@ class ToolFormat:
     (`{tools}`), `render_call` an earlier call as the model should have written it, `render_result` the answer to one.
     `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
     llama.cpp's notation; None if the format has none. `layout` is how calls look, if nothing but it decides
-    that: from it come the grammars of answers in which calls stand among other things (R23.2), structural tags, and history, written for
-    the markers of a whole route, as results are by `rendering.result_pieces`. `alone`: calls count only where they are a whole message. `json_answer`:
-    a JSON object with the keys `name` and `arguments` is an answer that calls, so a backend that enforces JSON Schemas can
-    enforce calls (R10.10). `own_id` is for formats whose calls have ids: the id of a call as a model writes it that has made so many
-    calls in the conversation before; the call's own if that has such a form. `framing` is for formats whose models put markup around
-    what they say, too: what vanishes, and what is thought, in an answer that cannot call.
-    `special_tokens`: its markers may be special tokens of the model, which servers leave out of the text unless they are told.
-    `template_tokens` are the control tokens of the models that the format is made for: data in a prompt holds none.
+    that: from it come the grammars of answers in which calls stand among other things (R23.2), structural tags, and
+    history, written for the markers of a whole route, as results are by `rendering.result_pieces`. `alone`: calls count
+    only where they are a whole message. `json_answer`: a JSON object with the keys `name` and `arguments` is an answer
+    that calls, so a backend that enforces JSON Schemas can enforce calls (R10.10). `own_id` is for formats whose calls
+    have ids: the id of a call as a model writes it that has made so many calls in the conversation before; the call's
+    own if that has such a form. `framing` is for formats whose models put markup around what they say, too: what
+    vanishes, and what is thought, in an answer that cannot call. `special_tokens`: its markers may be special tokens of
+    the model, which servers leave out of the text unless they are told. `template_tokens` are the control tokens of the
+    models that the format is made for: data in a prompt holds none.
     """
 
     name: str
@@ -94,9 +95,9 @@ def escaping_for(tool_format: ToolFormat, also: tuple[str, ...] = ()) -> Escapin
 
 @lru_cache(maxsize=256)
 def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, ends: bool = True) -> Escaping:
-    """For the arguments of earlier calls. There the scanner takes nothing for a marker but what would end a string that stands there
-    as it is (`ends`: that is escaped). A server takes its control tokens, and many templates cut messages at tags of reasoning. All
-    else stays."""
+    """For the arguments of earlier calls. There the scanner takes nothing for a marker but what would end a string that
+    stands there as it is (`ends`: that is escaped). A server takes its control tokens, and many templates cut messages
+    at tags of reasoning. All else stays."""
     grammar = tool_format.grammar
     thoughts = [tag for tags in grammar.reasoning for tag in tags]
     always = (*tool_format.template_tokens, *thoughts, *also)
@@ -107,8 +108,8 @@ def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, en
 def earlier_calls(
     tool_format: ToolFormat, uses: Sequence[ToolUse], also: tuple[str, ...] = (), escapes: Escapes | None = None
 ) -> str:
-    """Calls as the model should have written them, in a format with a layout. What would end a value is only escaped where the scanner
-    would take it for that: it is tried. `escapes` notes what was escaped."""
+    """Calls as the model should have written them, in a format with a layout. What would end a value is only escaped
+    where the scanner would take it for that: it is tried. `escapes` notes what was escaped."""
     layout = tool_format.layout
     assert layout is not None
     made = Escapes()
@@ -156,9 +157,10 @@ def written(
     special_tokens: bool = True,
     template_tokens: Iterable[str] | None = None,
 ) -> ToolFormat:
-    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
-    syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags are the gateway's own.
-    `template_tokens`: by default those that are known for a format of this name, else all."""
+    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see
+    `ToolFormat`; the syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not
+    so where the tags are the gateway's own. `template_tokens`: by default those that are known for a format of this
+    name, else all."""
     made = ToolFormat(
         name=name,
         grammar=grammar,
@@ -200,7 +202,8 @@ def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
 def whole_answer(
     tool_format: ToolFormat, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD, *, around: Around
 ) -> str:
-    """The grammar of an answer in which calls of this format stand among other things. Raises `Inexpressible` if there is none."""
+    """The grammar of an answer in which calls of this format stand among other things. Raises `Inexpressible` if there
+    is none."""
     if tool_format.layout is None:
         raise Inexpressible(f"nothing says how {tool_format.name} is written")
     return answer_grammar(

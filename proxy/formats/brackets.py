@@ -1,4 +1,5 @@
-"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the format teaches.
+"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the
+format teaches.
 
 A model imitates what it is shown, so where calls are shown like this they are read like this, too (R5.7).
 """
@@ -39,7 +40,8 @@ _ODD: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 
 
 def attribute(value: str, escaping: Escaping) -> str:
-    """An id or a name: as it is if it is plain, else as JSON in which nothing odd stands as itself, so that nothing ends it."""
+    """An id or a name: as it is if it is plain, else as JSON in which nothing odd stands as itself, so that nothing
+    ends it."""
     text = _ODD.sub(lambda char: spelled(char[0]), value)
     return value if text == value and value and not escaping.holds(value) else escaping.json(f'"{text}"')
 

@@ -1,7 +1,7 @@
 """DeepSeek before its tags: V3 and R1 with a fence around the arguments, V3.1 without. The later ones are in `dsml.py`.
 
-The bar is U+FF5C, the underscore U+2581. Both share all markers, so both formats read both; a tool called `function` cannot be
-told from V3's word for functions.
+The bar is U+FF5C, the underscore U+2581. Both share all markers, so both formats read both; a tool called `function`
+cannot be told from V3's word for functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""DeepSeek from V3.2 on: tags with a prefix of their own, between bars U+FF5C. GigaChat 3.5 writes the same with another prefix.
+"""DeepSeek from V3.2 on: tags with a prefix of their own, between bars U+FF5C. GigaChat 3.5 writes the same with
+another prefix.
 
-V3.2, V4 and V4.1 differ in the section's word; V4.1 writes a space behind the bar in every tag. All formats with one prefix read the
-same. Without a section a call counts as well.
+V3.2, V4 and V4.1 differ in the section's word; V4.1 writes a space behind the bar in every tag. All formats with one
+prefix read the same. Without a section a call counts as well.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Taking the meaning out of markers in data, so that it can be put back (R5.6).
 
-A *marker* is text that somebody would take for markup: what the scanner of the route looks for, the frames around results, the control
-tokens of the chat template. In data a backslash goes behind its first character: `</tool_call>` becomes `<\\/tool_call>`; and data
-that already looks so gets one more.
+A *marker* is text that somebody would take for markup: what the scanner of the route looks for, the frames around
+results, the control tokens of the chat template. In data a backslash goes behind its first character: `</tool_call>`
+becomes `<\\/tool_call>`; and data that already looks so gets one more.
 
 Rules of this module:
 
-1. Law: `restore(text(x)) == x` for every x. So a model that copies what it was shown gives back the bytes, once its answer is restored,
-   text and the strings of arguments (R5.6a); `restoring.py` does that piece by piece.
-2. What is escaped is the text that goes out, once: a marker may be cut over two pieces of data, or over data and markup. What lies wholly in
-   markup stays.
+1. Law: `restore(text(x)) == x` for every x. So a model that copies what it was shown gives back the bytes, once its
+   answer is restored, text and the strings of arguments (R5.6a); `restoring.py` does that piece by piece.
+2. What is escaped is the text that goes out, once: a marker may be cut over two pieces of data, or over data and
+   markup. What lies wholly in markup stays.
 3. Nothing else is touched; without a marker the same object comes back.
 4. Work is linear, and no call of the pattern engine looks at more than `SLICE_CHARS`.
 """
@@ -50,8 +50,8 @@ _Site = tuple[int, int, int]
 
 
 class Escaping:
-    """Escapes and restores one set of markers. `bare`: those that are escaped where they stand, by default all; the others only get
-    a backslash where they look escaped already, without which they could not be restored."""
+    """Escapes and restores one set of markers. `bare`: those that are escaped where they stand, by default all; the
+    others only get a backslash where they look escaped already, without which they could not be restored."""
 
     def __init__(self, markers: MarkerSet | Iterable[str], bare: Iterable[str] | None = None) -> None:
         self.markers = markers if isinstance(markers, MarkerSet) else MarkerSet(markers)
@@ -192,8 +192,8 @@ class Escaping:
         return "".join([*out, text[done:]]) if out else text
 
     def restorer(self, *, json: bool = False) -> Restorer:
-        """Undoes the escape in a text that comes in pieces of any size. `json`: in the strings of a JSON text, in which a model spells
-        `<\\/tool_call>` as `<\\\\/tool_call>`."""
+        """Undoes the escape in a text that comes in pieces of any size. `json`: in the strings of a JSON text, in which
+        a model spells `<\\/tool_call>` as `<\\\\/tool_call>`."""
         return Restorer(self.markers, json=json)
 
     def restore_json(self, text: str) -> str:
@@ -205,8 +205,8 @@ class Escaping:
         return "".join([*pieces, restorer.finish()])
 
     def json(self, text: str) -> str:
-        """JSON text for the same value, without markers: a character of each is spelled `\\uXXXX`. Where JSON is read nothing has to
-        be restored."""
+        """JSON text for the same value, without markers: a character of each is spelled `\\uXXXX`. Where JSON is read
+        nothing has to be restored."""
         if not self._may_hold(text):
             return text
         if self._structural:

@@ -111,7 +111,8 @@ _WRITTEN: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("<start_function_call>",), "functiongemma"),
     (("<|python_tag|>", '"parameters"'), "llama3_json"),
 )
-"""What a template writes around calls, all of it, and the format; the first row that fits. Only what is in no other family's template."""
+"""What a template writes around calls, all of it, and the format; the first row that fits. Only what is in no other
+family's template."""
 
 
 @lru_cache(maxsize=64)

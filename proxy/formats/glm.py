@@ -1,7 +1,7 @@
 """A name, then a key and a value for each argument, all in tags.
 
-GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; both formats read both. Others write so with tags of their own:
-IQuest Q1, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
+GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; both formats read both. Others write so with
+tags of their own: IQuest Q1, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _syntax(tag: str) -> BlockSyntax:
 def _layout(
     opener: str, closer: str, end: str, *, name_end: str = "", prefix: str = "", first: str = "", last: str = ""
 ) -> Layout:
-    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before their words."""
+    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before their
+    words."""
     value_end = f"</{prefix}arg_value>"
     return Layout(
         opener=opener,
@@ -89,7 +90,8 @@ def _hunyuan_call(base: int) -> tuple[Node, ...]:
 
 
 def _suffixed_call(base: int) -> tuple[Node, ...]:
-    """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will do."""
+    """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will
+    do."""
 
     def tag(literal: str, then: int) -> Branch:
         return Branch(literal=literal, read="word", then=then)

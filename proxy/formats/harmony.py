@@ -1,8 +1,9 @@
-"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. Beam does so too, with
-a tag for each argument.
+"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. Beam
+does so too, with a tag for each argument.
 
-A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the prompt.
-Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls here.
+A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the
+prompt. Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls
+here.
 """
 
 from __future__ import annotations

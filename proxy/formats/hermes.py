@@ -1,5 +1,5 @@
-"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string. Trinity does so, also where it
-thinks."""
+"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string. Trinity does so,
+also where it thinks."""
 
 from __future__ import annotations
 

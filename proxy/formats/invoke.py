@@ -1,4 +1,5 @@
-"""Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, dots, Step 3, MiniCPM5, Muse.
+"""Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, dots, Step 3, MiniCPM5,
+Muse.
 
 MiniMax M3, whose arguments are elements of their own names, stands in `minimax.py`.
 """
@@ -106,7 +107,8 @@ STEP3: Final = written(
 
 
 def _minicpm5() -> tuple[Node, ...]:
-    """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag gets lost."""
+    """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag
+    gets lost."""
     name, tag, first, key, value, body, more = elements(0, "param", "</function>")
     named = replace(more[0], literal="<paramname=")
     cdata = ELEMENTS
@@ -147,8 +149,8 @@ MINICPM5: Final = written(
 
 # --- Muse -----------------------------------------------------------------------------------------------------------
 
-# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name says
-# nothing that the call in the message does not say.
+# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name
+# says nothing that the call in the message does not say.
 _RECIPIENT: Final[tuple[Node, ...]] = (
     (Branch(literal="self<|message|>", ahead=True), Branch(read="word", then=2)),
     (Branch(literal="<|message|>"),),

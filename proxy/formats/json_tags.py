@@ -43,7 +43,8 @@ LLAMA3_JSON: Final = written(
     alone=True,
 )
 
-# Granite 3: the token `<|tool_call|>` (3.0, 3.1) or `<tool_call>` (3.2, 3.3), then one array. Granite 4 writes as hermes does.
+# Granite 3: the token `<|tool_call|>` (3.0, 3.1) or `<tool_call>` (3.2, 3.3), then one array. Granite 4 writes as
+# hermes does.
 GRANITE: Final = written(
     "granite",
     Grammar(
@@ -128,8 +129,8 @@ APERTUS: Final = written(
     Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
 )
 
-# Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may stand without the
-# list's brackets.
+# Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may
+# stand without the list's brackets.
 _COHERE_FRAMING: Final = (
     *(framing(f"<|{edge}_{word}|>") for word in ("RESPONSE", "TEXT") for edge in ("START", "END")),
     framing("<|END_OF_TURN_TOKEN|>"),

@@ -1,13 +1,14 @@
 """How an answer that holds only calls is written: what models are taught, what history shows, what a grammar enforces.
 
-A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding (`proxy/formats/gbnf/grammar.py`) all come
-from the one layout, so they cannot differ.
+A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding
+(`proxy/formats/gbnf/grammar.py`) all come from the one layout, so they cannot differ.
 
 Rules of this module:
 
-1. What comes from a client never ends a call early, and holds no control token of a chat template. Where its bytes would, they are escaped,
-   which is undone when they are read back (`escaping.py`); all else stands as it is.
-2. Where a format cannot say a name or a key, another one that looks alike is written in its place: history is for the model's eyes.
+1. What comes from a client never ends a call early, and holds no control token of a chat template. Where its bytes
+   would, they are escaped, which is undone when they are read back (`escaping.py`); all else stands as it is.
+2. Where a format cannot say a name or a key, another one that looks alike is written in its place: history is for the
+   model's eyes.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class Tagged:
     """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
 
     The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
-    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type. `stops`
-    are the literals with which a value would end, the line end behind `strings` included: a constrained answer does not write them.
+    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type.
+    `stops` are the literals with which a value would end, the line end behind `strings` included: a constrained answer
+    does not write them.
     """
 
     opener: str
@@ -90,10 +92,10 @@ def original_key(shown: str) -> str:
 class Layout:
     """An answer is `first call (separator call)* last`, a call `opener name [numbered N] middle arguments closer`.
 
-    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an answer from
-    `start` on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id then. `arguments`:
-    `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python writes them; a `Syntax`, an object in that; or
-    `Tagged`.
+    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an
+    answer from `start` on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id
+    then. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python writes them; a
+    `Syntax`, an object in that; or `Tagged`.
     """
 
     opener: str

@@ -1,5 +1,6 @@
-"""JSON that may hold megabytes: the parser and the writer hold the interpreter from the first byte to the last, so a thread could not help
-others. Long strings are read and written slice by slice; what has too many values is not read at all.
+"""JSON that may hold megabytes: the parser and the writer hold the interpreter from the first byte to the last, so a
+thread could not help others. Long strings are read and written slice by slice; what has too many values is not read at
+all.
 
 `proxy/ingress/bodies.py` sees to the same for whole bodies. A body's arguments are text in it, and come here.
 """
@@ -43,8 +44,8 @@ _DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_c
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text, numbers as `Number`. Raises `ValueError` or `RecursionError`; `TooMuch` for a long text with too
-    many values."""
+    """The value of a JSON text, numbers as `Number`. Raises `ValueError` or `RecursionError`; `TooMuch` for a long text
+    with too many values."""
     if len(text) <= LONG_CHARS:
         return _DECODER.decode(text)
     mark = token_hex(16)  # not to be guessed, so no text can look like a lifted string

@@ -1,8 +1,8 @@
 """Sets of markers: without overlaps, as patterns, and what may begin a whole answer.
 
-Rule: of two markers that may overlap in a text (`]~b]` and itself, `functools[` and `[INST]`) one is made shorter, and one that holds
-another is left out. To break a part of a marker is to break the marker; and where none overlaps, an escape can be undone from left to
-right with a bounded look ahead.
+Rule: of two markers that may overlap in a text (`]~b]` and itself, `functools[` and `[INST]`) one is made shorter, and
+one that holds another is left out. To break a part of a marker is to break the marker; and where none overlaps, an
+escape can be undone from left to right with a bounded look ahead.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def _by_first(words: Iterable[str]) -> Mapping[str, frozenset[str]]:
 
 
 def distinct(markers: Iterable[str]) -> tuple[str, ...]:
-    """Markers that never overlap, such that a text without them holds none of those given. Whitespace at their ends is not
-    part of them, but for a line end at the beginning: where texts are joined it may be anybody's. Nor are backslashes, since those are
-    the escape."""
+    """Markers that never overlap, such that a text without them holds none of those given. Whitespace at their ends is
+    not part of them, but for a line end at the beginning: where texts are joined it may be anybody's. Nor are
+    backslashes, since those are the escape."""
     words = {max(map(_without_space, marker.split("\\")), key=len) for marker in markers} - {""}
     while True:
         firsts = {word[0] for word in words}
@@ -116,7 +116,8 @@ def _without_space(part: str) -> str:
 
 
 def _left_of(word: str, words: Iterable[str], firsts: set[str]) -> int:
-    """How much of `word` is left without what may be the beginning of another marker; nothing if it holds a whole one."""
+    """How much of `word` is left without what may be the beginning of another marker; nothing if it holds a whole
+    one."""
     for at in range(1, len(word)):
         if word[at] in firsts:
             rest = word[at:]
@@ -129,7 +130,8 @@ def _left_of(word: str, words: Iterable[str], firsts: set[str]) -> int:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern for each of these and whatever begins like one: a tree, so that its cost does not grow with their number."""
+    """A pattern for each of these and whatever begins like one: a tree, so that its cost does not grow with their
+    number."""
     tree: dict[str, Any] = {}
     for word in words:
         node = tree
@@ -152,8 +154,8 @@ def _branches(node: Mapping[str, Any]) -> str:
 class Beginnings:
     """How an answer may begin that is a call as a whole: `{"name"`, `[f(`. There the first character is a marker.
 
-    Such a text gets a backslash behind it, and one that already looks so one more, as everywhere; but only at the beginning of a text
-    or of a JSON string.
+    Such a text gets a backslash behind it, and one that already looks so one more, as everywhere; but only at the
+    beginning of a text or of a JSON string.
     """
 
     def __init__(self, grammar: Grammar | None, markers: MarkerSet) -> None:
@@ -176,8 +178,8 @@ class Beginnings:
         return char if char in self.firsts else ""
 
     def begins(self, first: str, tail: str) -> bool:
-        """Whether a text that begins with `first`, any number of backslashes, and `tail` (`TAIL_CHARS` of it are enough) would
-        begin a call without the backslashes."""
+        """Whether a text that begins with `first`, any number of backslashes, and `tail` (`TAIL_CHARS` of it are
+        enough) would begin a call without the backslashes."""
         if first in self._markers.rests and self._markers.rest(first).match(tail):
             return False  # that is a marker anywhere, and escaped as such
         need, fill = self._tails[self.starts(first)]
@@ -225,8 +227,8 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """First characters of a call that is a whole answer, each with patterns for what must follow, and for what may fill all
-    that is looked at before that comes. Not where one of `words` has to stand in it: that is a marker anywhere."""
+    """First characters of a call that is a whole answer, each with patterns for what must follow, and for what may fill
+    all that is looked at before that comes. Not where one of `words` has to stand in it: that is a marker anywhere."""
     space = f"[{SPACE}]*+"
     key = f'"(?:{"|".join(map(re.escape, syntax.first_keys))})"' if syntax.first_keys else '["}]'
     if syntax.opener:  # a marker at the beginning of lines: of the first one, too

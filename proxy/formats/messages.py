@@ -1,4 +1,5 @@
-"""Formats in which a call is a message with a header of its own: Inkling, functionary. Harmony and Muse stand elsewhere."""
+"""Formats in which a call is a message with a header of its own: Inkling, functionary. Harmony and Muse stand
+elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from .base import written
 from .layout import Layout
 from .syntaxes import DONE, framing
 
-# Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part of the prompt.
+# Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part
+# of the prompt.
 _INVOKE: Final = "<|content_invoke_tool_json|>"
 _SAID: Final = (Branch(literal="<|content_text|>"), Branch(literal="<|content_thinking|>", ahead=True))
 _KINDS: Final = (Branch(literal=_INVOKE, then=2), *_SAID)

@@ -4,8 +4,8 @@
     ]<]minimax[>[<invoke name="f">]<]minimax[>[<city>Oslo]<]minimax[>[</city>]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-An element may hold elements: an object, or a list of `<item>`. They are read; written is JSON, which says what is what without the
-tool's schema. M2 stands in `invoke.py`.
+An element may hold elements: an object, or a list of `<item>`. They are read; written is JSON, which says what is what
+without the tool's schema. M2 stands in `invoke.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PREFIX: Final = "]<]minimax[>["
 
 
 def _call(base: int) -> tuple[Node, ...]:
-    """What follows `<invoke name=`. A key is `<city`: what closes an element begins with `</`. Behind a value comes its closer, or the
-    first element in it; from there on all is read at once."""
+    """What follows `<invoke name=`. A key is `<city`: what closes an element begins with `</`. Behind a value comes its
+    closer, or the first element in it; from there on all is read at once."""
     tag, key, value, behind, after, name_end, end = range(base + 2, base + 9)
     return (
         (Branch(read="word", field="name", then=base + 1),),

@@ -1,7 +1,8 @@
-"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS: the same with a tag of its own
-outside. MiMo: the same, but values touch their tags.
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS: the same with a
+tag of its own outside. MiMo: the same, but values touch their tags.
 
-One line end on each side of a value belongs to the tags, in MiMo none. Models leave out `<tool_call>` and `</parameter>`.
+One line end on each side of a value belongs to the tags, in MiMo none. Models leave out `<tool_call>` and
+`</parameter>`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ..events import Delta, Open
 from ..fastparse import CallScanner
-from ..scan._grammar import DROPPED, Block, BlockSyntax, Field, Found, Grammar, Judge, Verdict, Why
+from ..scan._grammar import DROPPED, Block, BlockSyntax, CallPolicy, Decision, Field, Found, Grammar, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 
@@ -14,7 +14,7 @@ Fields = list[tuple[Field, str]]
 
 
 class _Recorder:
-    """Judges nothing, and keeps what it is shown."""
+    """CallPolicies nothing, and keeps what it is shown."""
 
     strict = False
     unwrap = True
@@ -24,12 +24,12 @@ class _Recorder:
         self.fields: Fields = []
         self.failed = False
 
-    def block(self, block: Block) -> Verdict:
+    def block(self, block: Block) -> Decision:
         self.fields += block.pieces
         self.failed = self.failed or block.broken or not block.closed
         return DROPPED
 
-    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         self.failed = True
         return DROPPED
 
@@ -40,7 +40,7 @@ class _Recorder:
 def fields_of(grammar: Grammar, text: str) -> Fields | None:
     """The fields of all blocks in a text that is nothing but blocks; None if it is anything else."""
     recorder = _Recorder()
-    scanner = CallScanner(grammar, cast(Judge, recorder), block_bytes=4 * len(text) + 1)
+    scanner = CallScanner(grammar, cast(CallPolicy, recorder), block_bytes=4 * len(text) + 1)
     events = [
         event
         for start in range(0, len(text), _SLICE_CHARS)

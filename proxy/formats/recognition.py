@@ -1,10 +1,10 @@
 """Forms in which models write calls although nobody taught them (R23.1).
 
-What is taught stays as it is: these are further syntaxes beside it, all of them `untaught`, so that a block of one is a call only if it
-passes the judge's test, and ordinary text if not.
+What is taught stays as it is: these are further syntaxes beside it, all of them `untaught`, so that a block of one is a
+call only if it passes the call policy's test, and ordinary text if not.
 
-Two kinds: the markers of any known family, which count anywhere; and what has no markers, JSON and Python, which count only where
-nothing follows them.
+Two kinds: the markers of any known family, which count anywhere; and what has no markers, JSON and Python, which count
+only where nothing follows them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ FAMILIES: Final[tuple[ToolFormat, ...]] = (
     json_tags.GIGACHAT,
     json_tags.HYPERCLOVAX,
 )
-"""The known families, but for those whose markers are ordinary text: nothing could be told from a call in what a model copies. Where
-two write the same, the first one is meant."""
+"""The known families, but for those whose markers are ordinary text: nothing could be told from a call in what a model
+copies. Where two write the same, the first one is meant."""
 
 _KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", *sorted(METADATA))))
 """With which of these an object begins that may be a call."""
@@ -254,9 +254,9 @@ def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...
 
 @lru_cache(maxsize=256)  # a pure function; grammars are looked up as the very same object
 def recognising(grammar: Grammar, mode: Mode) -> Grammar:
-    """The grammar, in which other forms are read besides what was taught: `whole`, those with markers, and answers that are nothing but
-    calls; `any`, also calls behind prose. After a call of a family no other one's markers count, and its framing
-    vanishes."""
+    """The grammar, in which other forms are read besides what was taught: `whole`, those with markers, and answers that
+    are nothing but calls; `any`, also calls behind prose. After a call of a family no other one's markers count, and
+    its framing vanishes."""
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)

@@ -3,7 +3,8 @@
 Rules of this module:
 
 1. Whatever comes from a client or a tool is data: rendered, it holds no marker of the format (R5.6).
-2. Rendering is deterministic: the same values give the same bytes (R5.5). JSON is compact and keeps the order of its keys.
+2. Rendering is deterministic: the same values give the same bytes (R5.5). JSON is compact and keeps the order of its
+   keys.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def prompt_name(item: ToolSpec | ToolUse) -> str:
 
 
 def by_prompt_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
-    """The tools by the names under which the model may call them: as it was taught, and without the group where no other
-    tool has that name, since weak models leave the group out. Noted with a `ToolSet`."""
+    """The tools by the names under which the model may call them: as it was taught, and without the group where no
+    other tool has that name, since weak models leave the group out. Noted with a `ToolSet`."""
     noted: Mapping[str, ToolSpec] | None = note_of(tools, by_prompt_name)
     return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools))
 
@@ -81,8 +82,8 @@ def taught_description(tool: ToolSpec) -> str | None:
 
 
 def with_groups(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-    """The tools, of which the first one of each group says also what the client says of the group (R8.16). The same object if there
-    is nothing to say."""
+    """The tools, of which the first one of each group says also what the client says of the group (R8.16). The same
+    object if there is nothing to say."""
     if not any(tool.namespace_description for tool in tools):
         return tools
     told: set[str | None] = set()

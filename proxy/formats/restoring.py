@@ -3,13 +3,14 @@
 Rules of this module:
 
 1. Splitting the input differently never changes what comes out, taken together.
-2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a format whose whole answer
-   may be a call, up to `TAIL_CHARS`.
+2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a
+   format whose whole answer may be a call, up to `TAIL_CHARS`.
 3. What was taken for the beginning of a marker is looked at again; everything else once.
-4. An answer is only relieved of escapes that were made in its own prompt (`Escapes`): what looks like another one is the model's own.
+4. An answer is only relieved of escapes that were made in its own prompt (`Escapes`): what looks like another one is
+   the model's own.
 
-In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a *unit* is the two
-together. In plain text they are the same.
+In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a
+*unit* is the two together. In plain text they are the same.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ _CUT: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 _SPACE, _RUN, _TAIL, _INSIDE = range(4)
-"""Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its beginning."""
+"""Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its
+beginning."""
 
 
 Form = tuple[str, int, str | None]
-"""How an escaped marker looks: its first character, how many backslashes follow, its rest; None for the beginning of a whole answer,
-which goes on in many ways."""
+"""How an escaped marker looks: its first character, how many backslashes follow, its rest; None for the beginning of a
+whole answer, which goes on in many ways."""
 
 
 class Escapes:
@@ -60,8 +62,8 @@ def _known(form: Form, markers: MarkerSet) -> Form:
 class Restorer:
     """Takes a backslash away from everything that looks like an escaped marker (R5.6a).
 
-    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own. `made`: only what
-    looks like one of these; None: all.
+    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own.
+    `made`: only what looks like one of these; None: all.
     """
 
     def __init__(self, markers: MarkerSet, *, json: bool = False, made: Set[Form] | None = None) -> None:
@@ -72,15 +74,17 @@ class Restorer:
         self._cut = ""  # the beginning of an escape, at the end of what was fed
         self._quoted = False
 
-        # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of those, which
-        # waits, as it is spelled; `_slashes`: how many they are. `_part`: what is read of the rest, `_spelled` in units.
+        # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of
+        # those, which waits, as it is spelled; `_slashes`: how many they are. `_part`: what is read of the rest,
+        # `_spelled` in units.
         self._first = ""
         self._slash = ""
         self._slashes = 0
         self._part = ""
         self._spelled: list[str] = []
 
-        # The beginning of a text: its first character, the backslash that waits and how many there are, the units behind it.
+        # The beginning of a text: its first character, the backslash that waits and how many there are, the units
+        # behind it.
         begins = markers.beginnings.firsts and (made is None or any(rest is None for _, _, rest in made))
         self._at = self._start = _SPACE if begins else _INSIDE
         self._opening = ""

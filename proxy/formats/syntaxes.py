@@ -51,9 +51,10 @@ def section(
 ) -> list[BlockSyntax]:
     """Calls that begin with the literal `call` in one section.
 
-    The section's opener and the first call are one syntax, so that a mere mention of the opener stays text. The other calls stand
-    for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and end are special tokens,
-    which no ordinary text holds; then a section without a call vanishes too, and what was said in it is text.
+    The section's opener and the first call are one syntax, so that a mere mention of the opener stays text. The other
+    calls stand for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and
+    end are special tokens, which no ordinary text holds; then a section without a call vanishes too, and what was said
+    in it is text.
     """
     opening: tuple[Node, ...] = ((Branch(literal=call, then=1),),)
     if tokens:
@@ -67,8 +68,8 @@ def section(
 
 
 def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
-    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one JSON object,
-    `</function>`, and what `ends` the block. Models leave out `</parameter>`."""
+    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one
+    JSON object, `</function>`, and what `ends` the block. Models leave out `</parameter>`."""
     return (
         (Branch(read="word", field="name", then=base + 1),),
         (Branch(literal=">", then=base + 2),),
@@ -101,11 +102,11 @@ ELEMENTS: Final = 7
 
 
 def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Node, ...]:
-    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or all of them in one JSON
-    object, the closer; or `/>` right behind the name.
+    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or all of
+    them in one JSON object, the closer; or `/>` right behind the name.
 
-    `parameter` is the word of the tag, prefix included. Quotes may be missing, and attributes may follow: name and key are the rest of
-    their tags.
+    `parameter` is the word of the tag, prefix included. Quotes may be missing, and attributes may follow: name and key
+    are the rest of their tags.
     """
     return (
         (Branch(read="word", field="name", then=base + 1),),

@@ -1,14 +1,18 @@
-"""The control tokens of chat templates: what ends a turn, begins one, frames a result, or stands for something that is no text.
+"""The control tokens of chat templates: what ends a turn, begins one, frames a result, or stands for something that is
+no text.
 
-Servers look for them in the whole prompt, in what users and tools said as well (vLLM, SGLang and llama.cpp do), so a tool result
-that holds `<|im_end|>` would end its own message and could begin another one. Data in a prompt holds none of them (R5.6).
+Servers look for them in the whole prompt, in what users and tools said as well (vLLM, SGLang and llama.cpp do), so a
+tool result that holds `<|im_end|>` would end its own message and could begin another one. Data in a prompt holds none
+of them (R5.6).
 
 Rules of this module:
 
-1. A table is what the published tokenizers and templates of one family of models say. What is not in it is ordinary text there.
-2. What stands around calls and thinking is not here, unless everything is built of it: that is the formats' business, see `Grammar.markers`.
-3. Which families a format stands for is said here, by the format's name. A format that is not listed may be taught to any model, and
-   gets the tokens of all.
+1. A table is what the published tokenizers and templates of one family of models say. What is not in it is ordinary
+   text there.
+2. What stands around calls and thinking is not here, unless everything is built of it: that is the formats' business,
+   see `Grammar.markers`.
+3. Which families a format stands for is said here, by the format's name. A format that is not listed may be taught to
+   any model, and gets the tokens of all.
 """
 
 from __future__ import annotations

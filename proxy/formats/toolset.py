@@ -1,8 +1,8 @@
 """Lists of tools that come again: agents send the same tools, byte for byte, with every request of a conversation.
 
-`KnownTools` finds such a list in a body before it is parsed, so its bytes are compared instead of read. What was made of the list
-(the `ToolSet`, and by its notes the verdict on it, the prompt segment, the offer) is kept with it and found by identity: nothing is
-hashed (R3.9).
+`KnownTools` finds such a list in a body before it is parsed, so its bytes are compared instead of read. What was made
+of the list (the `ToolSet`, and by its notes the decision on it, the prompt segment, the offer) is kept with it and
+found by identity: nothing is hashed (R3.9).
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Syntax:
     bare_keys: bool = False
 
     def write(self, value: Any, escape: Escape | None = None) -> str:
-        """The text of a value. `escape` is applied to its strings; by default a backslash only goes into every `quote`, with which
-        they would end."""
+        """The text of a value. `escape` is applied to its strings; by default a backslash only goes into every `quote`,
+        with which they would end."""
         match value:
             case None:
                 return self.words[2]

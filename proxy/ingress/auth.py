@@ -36,7 +36,8 @@ class ApiKey:
         return self.routes is None or route in self.routes
 
     def require(self, route: str, model: str) -> None:
-        """Raises `ClientFault` `model_not_allowed` unless it is good for that route; `model` is the name that was asked for."""
+        """Raises `ClientFault` `model_not_allowed` unless it is good for that route; `model` is the name that was asked
+        for."""
         if not self.may_use(route):
             raise ClientFault(
                 f"This API key may not use the model {quote(model)}.", code="model_not_allowed", param="model"
@@ -71,8 +72,9 @@ class Keys:
         return iter(self._by_digest.values())
 
     def check(self, authorization: str | None, api_key: str | None) -> ApiKey | None:
-        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed. A bearer counts if both
-        are there: Anthropic's SDK sends both when it knows both, and the bearer is the one that is meant for a gateway.
+        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed. A
+        bearer counts if both are there: Anthropic's SDK sends both when it knows both, and the bearer is the one that
+        is meant for a gateway.
 
         Raises `ClientFault` `invalid_api_key`.
         """
@@ -87,9 +89,10 @@ class Keys:
             raise ClientFault(
                 "You did not provide an API key.", code="invalid_api_key", hint="Send `Authorization: Bearer YOUR_KEY`."
             )
-        # One look-up however many keys there are. What it compares are SHA-256 digests: whoever could read from its time how far
-        # a digest agrees with a stored one would still have to find a key with such a digest, and Python's hash of the digest,
-        # which finds the place, is seeded anew in each process. So the time says nothing that leads nearer to a key.
+        # One look-up however many keys there are. What it compares are SHA-256 digests: whoever could read from its
+        # time how far a digest agrees with a stored one would still have to find a key with such a digest, and Python's
+        # hash of the digest, which finds the place, is seeded anew in each process. So the time says nothing that leads
+        # nearer to a key.
         key = self._by_digest.get(_digest(presented))
         if key is None:
             raise ClientFault("Incorrect API key provided.", code="invalid_api_key")

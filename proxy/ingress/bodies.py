@@ -2,9 +2,9 @@
 
 The parser holds the interpreter lock from its first byte to its last, so what it may be given at once is bounded:
 
-1. A body that may hold more than `limits.json_values` has its structure counted first, slice by slice, with other requests
-   served in between. It is never parsed beyond that, nor is a large one beyond `limits.json_depth`; of others the parser's
-   own limit of nesting is enough, and the value tells.
+1. A body that may hold more than `limits.json_values` has its structure counted first, slice by slice, with other
+   requests served in between. It is never parsed beyond that, nor is a large one beyond `limits.json_depth`; of others
+   the parser's own limit of nesting is enough, and the value tells.
 2. In a large body the long strings (images, files) are lifted out, read slice by slice and put back. What remains is
    charged one value per 80 bytes, so that a megabyte of short strings is as dear as it is to parse.
 
@@ -88,7 +88,8 @@ def _parse_and_look(body: bytes, openers: int, limits: LimitsConfig) -> tuple[An
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
-    """The body, if it holds a list of tools that was read before; None if the rest of it has to be looked at closely."""
+    """The body, if it holds a list of tools that was read before; None if the rest of it has to be looked at
+    closely."""
     found = known.cut(body)
     if found is None:
         return None
@@ -140,7 +141,8 @@ class Structure:
 
     def feed(self, text: bytes) -> None:
         """Count `text`. Raises `ClientFault` as soon as a limit is passed."""
-        # Escapes are masked by as many bytes, so that each quote that is left is a string's edge and stands where it stood.
+        # Escapes are masked by as many bytes, so that each quote that is left is a string's edge and stands where it
+        # stood.
         masked = text.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in text else text
         pieces = masked.split(b'"')
         first = 0 if self._opened is not None else 1  # the first piece that is inside a string

@@ -1,5 +1,5 @@
-"""The exchanges that run: whether their clients are still there, how long their streams were silent, and how they are ended
-when the gateway stops (R17.5)."""
+"""The exchanges that run: whether their clients are still there, how long their streams were silent, and how they are
+ended when the gateway stops (R17.5)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class LivenessMonitor:
-    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for long.
+    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for
+    long.
 
     `silence_s` is how long a stream may be silent before `on_silence` is called.
     """
@@ -45,8 +46,8 @@ class LivenessMonitor:
         """When something was said last; signs of life do not count."""
 
     def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
-        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and `stop` if it has
-        to end."""
+        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and `stop` if it
+        has to end."""
         self._on_silence = beat
         self._on_stop = stop
         self.last = time.monotonic()
@@ -67,8 +68,9 @@ class LivenessMonitor:
     def _has_left(self, transport: asyncio.Transport, now: float) -> bool:
         """Whether a client that will say no more does not listen either.
 
-        A client that has ended its side of the connection and one that has gone look the same, until something is sent to it: who
-        has gone answers with a reset. So before the answer an interim one is sent, and in a stream a sign of life.
+        A client that has ended its side of the connection and one that has gone look the same, until something is sent
+        to it: who has gone answers with a reset. So before the answer an interim one is sent, and in a stream a sign of
+        life.
         """
         ended_at: float | None = getattr(self._request.protocol, "ended_at", None)
         if ended_at is None:
@@ -86,8 +88,8 @@ class LivenessMonitor:
         return False
 
     def stop(self, reason: GatewayError) -> None:
-        """End the exchange with `reason`: a stream in its protocol's own form. Else its task is cancelled, which finds the
-        reason in `stopped`."""
+        """End the exchange with `reason`: a stream in its protocol's own form. Else its task is cancelled, which finds
+        the reason in `stopped`."""
         if self._on_stop is not None:
             self._on_stop(reason)
         elif self._task is not None and not self._task.cancelling():
@@ -99,7 +101,8 @@ class LivenessMonitor:
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
-        """For the task, when it was cancelled: why it was stopped. None if somebody else cancelled it, who must prevail."""
+        """For the task, when it was cancelled: why it was stopped. None if somebody else cancelled it, who must
+        prevail."""
         reason, self._reason = self._reason, None
         if reason is None or self._task is None or self._task.uncancel() > 0:
             return None
@@ -107,7 +110,8 @@ class LivenessMonitor:
 
 
 class LivenessMonitors:
-    """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No task."""
+    """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No
+    task."""
 
     draining = False
     """The gateway is about to stop: connections end with their current answer."""

@@ -2,10 +2,12 @@
 
 Rules of this module:
 
-1. Nothing is read, and nobody is told to send (`100 Continue`), before the head has been found right: `Delivery` comes here last.
-2. A compressed body is inflated here and not by aiohttp, which would do it as the bytes come: before a key was looked at, without a
-   pause, and also what a refused request still sends. One step (`proxy.support.codings`) is taken in a turn of the event loop, whoever it is
-   for: many bodies at once take longer, and the others who are served wait for one step only.
+1. Nothing is read, and nobody is told to send (`100 Continue`), before the head has been found right: `Delivery` comes
+   here last.
+2. A compressed body is inflated here and not by aiohttp, which would do it as the bytes come: before a key was looked
+   at, without a pause, and also what a refused request still sends. One step (`proxy.support.codings`) is taken in a
+   turn of the event loop, whoever it is for: many bodies at once take longer, and the others who are served wait for
+   one step only.
 3. What came out counts against `limits.body_bytes` as it comes, and with that of all other requests against
    `limits.inflated_bytes`, until its request has been answered.
 4. Who is refused with a body that has not come is not listened to any more: see `proxy.pipeline.heads`.
@@ -58,8 +60,8 @@ _CLOSE: Final = {"Connection": "close"}
 async def read_body(request: web.Request, limits: LimitsConfig, seconds: float | None, inflated: Inflated) -> bytes:
     """The whole body, out of its coding. Whoever calls this must call `release` at the request's end.
 
-    Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes more than `seconds` and
-    one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable`.
+    Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes more than
+    `seconds` and one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable`.
     """
     limit = limits.body_bytes
     content = request.content

@@ -1,6 +1,7 @@
 """Log lines: one form for people, one for machines. Set up by the command line only, never on import.
 
-A record may carry `extra={"fields": {...}}`: they become keys of the JSON object, or `key=value` at the end of the text.
+A record may carry `extra={"fields": {...}}`: they become keys of the JSON object, or `key=value` at the end of the
+text.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class _Formatter(logging.Formatter):
 
 
 class TextFormatter(_Formatter):
-    """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback follows."""
+    """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback
+    follows."""
 
     def _line(
         self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
@@ -83,7 +85,8 @@ class TextFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an error."""
+    """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an
+    error."""
 
     def _line(
         self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
@@ -102,8 +105,8 @@ class JsonFormatter(_Formatter):
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines of one form. Those of `log_fields` are written together, after at most `DELAY_S`, before any other line, and
-    whenever the handler is flushed, so no line is lost and each stands in its place."""
+    """Writes lines of one form. Those of `log_fields` are written together, after at most `DELAY_S`, before any other
+    line, and whenever the handler is flushed, so no line is lost and each stands in its place."""
 
     def __init__(self, stream: TextIO, form: _Formatter) -> None:
         super().__init__(stream)

@@ -2,10 +2,10 @@
 
 Rules of this module:
 
-1. Counting is one look-up and one addition in a memory-mapped array of doubles (docs/adr/0015). With several workers the array
-   is a file of a folder that they share: the system keeps what was written, also if the worker is killed.
-2. A file belongs to a place among the workers, not to a process: whoever takes the place of a dead worker goes on with its
-   counters and histograms, and sets its gauges to zero. So there are never more files than workers.
+1. Counting is one look-up and one addition in a memory-mapped array of doubles (docs/adr/0015). With several workers
+   the array is a file of a folder that they share: the system keeps what was written, also if the worker is killed.
+2. A file belongs to a place among the workers, not to a process: whoever takes the place of a dead worker goes on with
+   its counters and histograms, and sets its gauges to zero. So there are never more files than workers.
 3. One process writes a file, any may read it. A series is written before the header says that it is there.
 4. Not for threads: one event loop counts.
 
@@ -229,7 +229,8 @@ class Gauge(Family):
 
 
 class Histogram(Family):
-    """How many values were at most as large as each of the `bounds`, by one label. The last two cells: above all bounds, sum."""
+    """How many values were at most as large as each of the `bounds`, by one label. The last two cells: above all
+    bounds, sum."""
 
     def __init__(self, name: str, documentation: str, label: str, bounds: Sequence[float]) -> None:
         super().__init__(name, documentation, label)

@@ -1,7 +1,8 @@
 """Where traces and metrics of OpenTelemetry go: to a collector, over OTLP/HTTP, from threads of the SDK.
 
-The endpoint is `telemetry.otlp_endpoint`, or what the standard `OTEL_*` variables say; those say all else as well: sampling,
-headers, the service's name, intervals. A collector that is away costs spans, never a request. Imported only where it is on.
+The endpoint is `telemetry.otlp_endpoint`, or what the standard `OTEL_*` variables say; those say all else as well:
+sampling, headers, the service's name, intervals. A collector that is away costs spans, never a request. Imported only
+where it is on.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Reported(SpanExporter):
 
 
 class Exporting:
-    """The traces and metrics of an application on their way out. Opened by the first exchange, so that making an application
-    starts no thread."""
+    """The traces and metrics of an application on their way out. Opened by the first exchange, so that making an
+    application starts no thread."""
 
     def __init__(self, config: TelemetryConfig, backends: Mapping[str, BackendConfig]) -> None:
         self._config = config

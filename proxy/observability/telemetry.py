@@ -1,9 +1,10 @@
 """What the gateway says about itself: one access record per request, and counters for Prometheus.
 
-Here stands what the gateway itself counts and notes; what a middleware counts it says itself (`Middleware.access_fields`).
+Here stands what the gateway itself counts and notes; what a middleware counts it says itself
+(`Middleware.access_fields`).
 
-Rules: label sets are bounded (no tool names, no keys, no bodies); one `Metrics` per application; nothing is written at import. Source of
-the fields: R18.1, of the metrics: R18.2.
+Rules: label sets are bounded (no tool names, no keys, no bodies); one `Metrics` per application; nothing is written at
+import. Source of the fields: R18.1, of the metrics: R18.2.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FIELDS: Final = {
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
     "route": "The route's `model`.",
     "trace_id": "Of OpenTelemetry, if that is on.",
-    "backend": "The target: the name of the backend that was asked last.",
+    "backend": "The name of the backend that was asked last.",
     "tools": "Number of tools on offer.",
     "tool_names": "Their names, at most 32.",
     "input_tokens": "Absent when an answer went through unread.",
@@ -50,8 +51,8 @@ FIELDS: Final = {
     "usage_source": "`backend` or `estimate`.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
 }
-"""The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count of zero, is left
-out."""
+"""The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count
+of zero, is left out."""
 
 _TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
 
@@ -59,8 +60,9 @@ _TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
 class Metrics:
     """What a gateway counts (R18.2), as part of `cells`; default: in the memory of this process.
 
-    One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where the
-    old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a model or a key.
+    One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where
+    the old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a model or a
+    key.
     """
 
     def __init__(self, cells: SharedCounters | None = None) -> None:
@@ -98,8 +100,8 @@ class Metrics:
         self._labelled: dict[str, Counter] = {}
 
     def declare(self, fields: Iterable[AccessField]) -> None:
-        """Count these fields from now on, those that have a counter. What is known already stays as it is. Raises `ConfigError` if two say
-        different things of one counter."""
+        """Count these fields from now on, those that have a counter. What is known already stays as it is. Raises
+        `ConfigError` if two say different things of one counter."""
         for field in fields:
             spec = field.counter
             if spec is None:

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans and metrics of exchanges, calls of backends, and server-side executions (R18.3).
 
-Imported only where it is on (`telemetry.otel`). Names are those of the semantic conventions for HTTP and for generative AI; what
-they do not know is called `toolwire.*`. Rules:
+Imported only where it is on (`telemetry.otel`). Names are those of the semantic conventions for HTTP and for generative
+AI; what they do not know is called `toolwire.*`. Rules:
 
 1. No global provider is set or read: two gateways in one process do not meet.
 2. Nothing here waits. Spans and numbers go to queues that threads of the SDK empty (`proxy.observability.otlp`).
@@ -282,8 +282,8 @@ class ToolTrace(ToolRun):
 
 
 def _of_backend(config: BackendConfig) -> Attributes:
-    """Who answers, and where. A server that only says that it speaks OpenAI's API counts as `openai`, as the conventions
-    want it."""
+    """Who answers, and where. A server that only says that it speaks OpenAI's API counts as `openai`, as the
+    conventions want it."""
     provider = (
         config.kind if config.kind == "mock" else "openai" if config.preset in ("auto", "generic") else config.preset
     )

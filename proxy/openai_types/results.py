@@ -14,8 +14,8 @@ from .messages import Message
 class ToolResultContent(Wire):
     """What a tool gave back: text (`kind` "text", `value` a str) or any JSON value (`kind` "json") (R4.2).
 
-    `encode` gives a JSON string for text and the value itself for JSON. On the Chat wire, where content must be a string,
-    `chat_text` is what is sent. A JSON string is the same as text and is stored as text.
+    `encode` gives a JSON string for text and the value itself for JSON. On the Chat wire, where content must be a
+    string, `chat_text` is what is sent. A JSON string is the same as text and is stored as text.
     """
 
     kind: Literal["text", "json"]

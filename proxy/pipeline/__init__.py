@@ -1,1 +1,2 @@
-"""One request on its way: the exchange, the chain of middlewares, the reply that is not sent yet, and its way to the client."""
+"""One request on its way: the exchange, the chain of middlewares, the reply that is not sent yet, and its way to the
+client."""

@@ -1,9 +1,10 @@
-"""Where the answers of one reply begin, if the prompt may have opened thoughts: what `proxy.pipeline.unopened` knows of it, applied as they come.
+"""Where the answers of one reply begin, if the prompt may have opened thoughts: what `proxy.pipeline.unopened` knows of
+it, applied as they come.
 
 Rules:
 
-1. A whole answer is read when all of it is there. Of a stream waits what may be the tag that it begins with, and what it said is looked at
-   again at its end.
+1. A whole answer is read when all of it is there. Of a stream waits what may be the tag that it begins with, and what
+   it said is looked at again at its end.
 2. What is kept of streams for that is bounded. Beyond the bound nothing is looked at again.
 3. Of an answer whose thoughts the server itself has set apart there is nothing to find out.
 """
@@ -29,8 +30,8 @@ from .unopened import (
 
 
 class Beginnings:
-    """Of all answers to one request. `pairs` are the tags of thoughts, of which there is at least one; `room` bounds the characters that are
-    kept."""
+    """Of all answers to one request. `pairs` are the tags of thoughts, of which there is at least one; `room` bounds
+    the characters that are kept."""
 
     def __init__(self, unopened: Unopened, pairs: Sequence[Pair], factory: ScannerFactory, room: int) -> None:
         self.whole = unopened.whole
@@ -63,7 +64,8 @@ class Beginnings:
         """The server itself has made a call in this answer."""
         self._called.add(choice)
 
-    # --- whole answers --------------------------------------------------------------------------------------------------
+    # --- whole answers
+    # --------------------------------------------------------------------------------------------------
 
     def gathered(self, events: list[Event]) -> list[Event]:
         """All that has come when it is all, else nothing. Then it is known where the answers begin."""
@@ -107,7 +109,8 @@ class Beginnings:
         elif learned is not None and (opens or reason_of(last, choice) != "length"):
             self._unopened.wrong(learned)
 
-    # --- streams --------------------------------------------------------------------------------------------------------
+    # --- streams
+    # --------------------------------------------------------------------------------------------------------
 
     def looks_at(self, choice: int) -> bool:
         """Whether it matters what the stream of this answer begins with."""
@@ -146,7 +149,8 @@ class Beginnings:
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
-        """It has come to its end: learn from it. Gives what it showed as thoughts and nothing closed, and so has to be read again, as text."""
+        """It has come to its end: learn from it. Gives what it showed as thoughts and nothing closed, and so has to be
+        read again, as text."""
         text = "".join(self.said.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):
@@ -168,7 +172,8 @@ class Beginnings:
         del self.inside[choice]
         return text
 
-    # --- of one text ----------------------------------------------------------------------------------------------------
+    # --- of one text
+    # ----------------------------------------------------------------------------------------------------
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
         """The tags that an answer with this text begins inside of, as far as it shows that by itself."""
@@ -178,7 +183,8 @@ class Beginnings:
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
-        """Whether an answer that begins inside of `pair` comes out of it. In the arguments of a call a closing tag is data."""
+        """Whether an answer that begins inside of `pair` comes out of it. In the arguments of a call a closing tag is
+        data."""
         before, closer, _ = text.partition(pair[1])
         if not closer:
             return False

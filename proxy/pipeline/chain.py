@@ -3,7 +3,8 @@
 Rules:
 
 1. They run in one order, that of the list: innermost first.
-2. Neighbours that do not wait are a `Chain`, which is fed from within the callback that reads. Only the last event may wait there.
+2. Neighbours that do not wait are a `Chain`, which is fed from within the callback that reads. Only the last event may
+   wait there.
 3. A `RewriteStage` stands between two chains, and then all are generators over batches (`run`).
 """
 
@@ -19,7 +20,8 @@ from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Sta
 
 
 class Chain:
-    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event comes to."""
+    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event comes
+    to."""
 
     def __init__(self, stages: Sequence[Stage | FinishStage]) -> None:
         self.stages = stages
@@ -52,7 +54,8 @@ class Chain:
         return events
 
     async def settle(self) -> list[Event]:
-        """What becomes of the last event, if that waits. Afterwards something else may come in its place (`continues`)."""
+        """What becomes of the last event, if that waits. Afterwards something else may come in its place
+        (`continues`)."""
         events: list[Event] = []
         while self._parked is not None:
             stage = self.stages[self._at]

@@ -3,12 +3,13 @@
 Rules:
 
 1. A preflight is answered before the key is looked at: browsers send none with it.
-2. Keys come in headers that a page's own script sets, never by themselves as cookies do, so any request header may be sent and
-   credentials are not allowed.
+2. Keys come in headers that a page's own script sets, never by themselves as cookies do, so any request header may be
+   sent and credentials are not allowed.
 3. The headers go on whatever leaves: streams and errors alike, and those of a wrong key.
 
-Off it costs nothing; on, heads of answers are put together by aiohttp (see `proxy.pipeline.heads`). Source: the Fetch standard. No package is
-used: what is generic here is four headers, and those for aiohttp want each route registered with them and leave out error answers.
+Off it costs nothing; on, heads of answers are put together by aiohttp (see `proxy.pipeline.heads`). Source: the Fetch
+standard. No package is used: what is generic here is four headers, and those for aiohttp want each route registered
+with them and leave out error answers.
 """
 
 from __future__ import annotations

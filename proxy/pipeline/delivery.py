@@ -2,7 +2,8 @@
 
 Rules:
 
-1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log only.
+1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log
+   only.
 2. Every answer carries the request id (R17.7), and every error the envelope of the protocol that was asked (R13.1).
 3. The body is read once; the route is found from `model` alone; then the route's chain runs.
 """
@@ -248,15 +249,15 @@ class Delivery:
         if key is not None:
             key.require(route.config.model, model)
             record.note("key", key.name)
-        if route.targets.unsettled:
-            await route.targets.settle()
+        if route.pool.unsettled:
+            await route.pool.settle()
         if route.options.requests.unknown_model == "error":
             route.require(model)
         read = self._protocol.read_request
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         record.stream = received.stream
         record.note("route", route.config.model)
-        record.note("backend", route.targets.name)
+        record.note("backend", route.pool.name)
         if received.tools:
             record.note("tools", len(received.tools))
             record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])

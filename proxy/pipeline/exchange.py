@@ -1,7 +1,7 @@
 """Everything about one client request, from the first byte read to the last byte written.
 
-Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at once, so
-what it wants to remember about one of them goes to `Exchange.state` under its own class.
+Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at
+once, so what it wants to remember about one of them goes to `Exchange.state` under its own class.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOG: Final = logging.getLogger("toolwire")
 class OfferedTools:
     """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
 
-    `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called is
-    judged by that tool's own strictness (R9.2).
+    `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called
+    is judged by that tool's own strictness (R9.2).
     """
 
     tools: tuple[ToolSpec, ...]
@@ -47,7 +47,8 @@ class OfferedTools:
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for the model."""
+    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for
+    the model."""
 
     choice: int
     why: str
@@ -57,13 +58,14 @@ class NearMiss:
 class Exchange:
     """One client request.
 
-    `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is the
-    current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client, `owner`
-    a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
-    those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds. `offer` is what the model was taught
-    (None: nothing was injected), `escapes` what was escaped in that prompt, `near` the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that came up on the
-    way, so that each is closed at the end whatever became of it; `over` says that the end is there. `failure` is the error with which a stream
-    ended.
+    `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is
+    the current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client,
+    `owner` a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
+    those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds.
+    `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
+    the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
+    came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
+    `failure` is the error with which a stream ended.
     """
 
     id: str
@@ -97,15 +99,16 @@ class Exchange:
         self.record.count("near_misses")
 
     def at_end(self, function: Callable[[], None]) -> None:
-        """Call `function` when the exchange is over, whether all was sent, or nothing: the last that was given first, at once if it is over.
-        Nothing can be sent any more and nobody waits. An exception in it is logged."""
+        """Call `function` when the exchange is over, whether all was sent, or nothing: the last that was given first,
+        at once if it is over. Nothing can be sent any more and nobody waits. An exception in it is logged."""
         self.endings.append(function)
         if self.over:
             self._call_endings()
 
     async def end(self) -> None:
-        """It is over: call what `at_end` was given, and close every reply that came up, also those behind one that cannot be closed or at
-        which this is cancelled. Empties the list: they know the exchange, and only the collector could free a circle."""
+        """It is over: call what `at_end` was given, and close every reply that came up, also those behind one that
+        cannot be closed or at which this is cancelled. Empties the list: they know the exchange, and only the collector
+        could free a circle."""
         self.over = True
         if self.endings:
             self._call_endings()
@@ -119,8 +122,8 @@ class Exchange:
                 raise
 
     def note(self, reply: Reply) -> bool:
-        """See `replies`. True if `end` has to be called for it: it came when the exchange was over, out of a middleware that did not let itself
-        be cancelled."""
+        """See `replies`. True if `end` has to be called for it: it came when the exchange was over, out of a middleware
+        that did not let itself be cancelled."""
         if reply in self.replies:
             return False
         self.replies.append(reply)

@@ -1,8 +1,8 @@
 """The head of an answer: what every one carries, and a short way to write that of a whole one.
 
-aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody did,
-the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's way, with the
-same result.
+aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody
+did, the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's
+way, with the same result.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def request_id(given: str | None) -> str:
 
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the versions of the server's
-    parts are on none. An answer that is sent while the gateway is about to stop is the last one of its connection, and so is one to
-    a request whose body has not come: nobody wants it any more."""
+    """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the
+    versions of the server's parts are on none. An answer that is sent while the gateway is about to stop is the last
+    one of its connection, and so is one to a request whose body has not come: nobody wants it any more."""
     response.headers["Server"] = SERVER
     if (added := request.get(ADDED_HEADERS)) is not None:
         response.headers.update(added)
@@ -51,8 +51,8 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 
 
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
-    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a middleware that a program
-    added to its application, or another application, and may still work on it."""
+    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
+    middleware that a program added to its application, or another application, and may still work on it."""
     usage = reply.headers.get(USAGE_SOURCE)
     if reply.plain_head(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
         more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
@@ -79,8 +79,8 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
 
 
 def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
-    """Put what middlewares have put into the head of a response that will not be sent into the one in its place: headers that are
-    not about its body, and cookies."""
+    """Put what middlewares have put into the head of a response that will not be sent into the one in its place:
+    headers that are not about its body, and cookies."""
     for name, value in unsent.headers.items():
         if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
             answer.headers.add(name, value)

@@ -19,8 +19,8 @@ from ..model import Opaque as OpaquePart
 from .stages import Owner, Stage, broken
 
 MERGED: Final = 256
-"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand fragments, which
-all go on at once in the end, others must not have to wait for each."""
+"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand
+fragments, which all go on at once in the end, others must not have to wait for each."""
 
 HELD_CHARS: Final = 16 * 1024 * 1024
 """Arguments of calls that are held until they are whole; more ends the answer."""
@@ -43,8 +43,9 @@ _KINDS_OF_PART: Mapping[type, Kind] = {
 
 
 class MapStage(Stage):
-    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported under the name of
-    the middleware and ends the stream with a `Fault`, or switches the stage off (`on_failure: skip`)."""
+    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported
+    under the name of the middleware and ends the stream with a `Fault`, or switches the stage off
+    (`on_failure: skip`)."""
 
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
         self.wants = wants

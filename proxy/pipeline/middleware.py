@@ -2,16 +2,16 @@
 
 Rules:
 
-1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware` are
-   sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the same list
-   (`proxy.pipeline.plain`).
+1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware`
+   are sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the
+   same list (`proxy.pipeline.plain`).
 2. There is one order: the list in the configuration, outermost first.
-3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be mapped
-   event by event.
+3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be
+   mapped event by event.
 4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
 5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
-6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `asked_for_by`, `told`,
-   `runs_server_tools`): nothing else knows one by its name.
+6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `asked_for_by`,
+   `told`, `runs_server_tools`): nothing else knows one by its name.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class NoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited` says whether any
-    use is limited."""
+    """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited`
+    says whether any use is limited."""
 
     config: GatewayConfig
     route: RouteConfig
@@ -72,8 +72,8 @@ class Middleware:
     the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
     `self.options`. There is one instance per entry of a chain and it serves many requests at once.
 
-    `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters on the metrics page.
-    `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
+    `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
+    on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
@@ -101,25 +101,25 @@ class Middleware:
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares that must stand further in, each with what it does for this one: `{"arguments": "which checks the calls"}`. A
-        chain without them is a mistake."""
+        """The middlewares that must stand further in, each with what it does for this one:
+        `{"arguments": "which checks the calls"}`. A chain without them is a mistake."""
         return {}
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default chain: a chain without
-        it is a mistake then."""
+        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default
+        chain: a chain without it is a mistake then."""
         return None
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the default chain, also
-        where no chain uses them, and of all that are used."""
+        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the
+        default chain, also where no chain uses them, and of all that are used."""
         return None
 
     def serves(self, protocol: str) -> bool:
-        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are put
-        together, not for each request."""
+        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are
+        put together, not for each request."""
         return True
 
     async def start(self, app: web.Application) -> None:
@@ -129,8 +129,8 @@ class Middleware:
         """Release them. Called once, also when another middleware failed to start."""
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
-        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the way
-        in here; or raise a `GatewayError`."""
+        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the
+        way in here; or raise a `GatewayError`."""
         return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
@@ -143,16 +143,17 @@ class Middleware:
         return reply
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By default what
-        `on_event` and `on_reply` want; define it where that depends on the request."""
+        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By
+        default what `on_event` and `on_reply` want; define it where that depends on the request."""
         if self.defines("on_event"):
             reply.map(partial(self.on_event, exchange), self.wants)
         if self.defines("on_reply"):
             reply.rewrite(collected(partial(self.on_reply, exchange)))
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything further in answers
-        to a request, unsent like `reply`. To be called when events of `reply` have come (`reply.rewrite`, `reply.finish`)."""
+        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything
+        further in answers to a request, unsent like `reply`. To be called when events of `reply` have come
+        (`reply.rewrite`, `reply.finish`)."""
         raise NotImplementedError
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -191,8 +192,8 @@ def checked(result: object) -> ModelRequest | web.StreamResponse:
 class MiddlewareRunner:
     """Runs one middleware of a chain and says its name when it breaks (R16.4).
 
-    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the request
-    goes on as if the middleware were not in the list.
+    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the
+    request goes on as if the middleware were not in the list.
     """
 
     def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
@@ -269,9 +270,9 @@ def instantiate(
 ) -> PlainMiddleware:
     """The middleware for one entry of the configuration.
 
-    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a factory, any
-    other callable and any other class, which is called with the options as keywords and returns one of these. `options` turns a mapping
-    into the class's `Options`. Raises `TypeError` or `ValueError`.
+    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a
+    factory, any other callable and any other class, which is called with the options as keywords and returns one of
+    these. `options` turns a mapping into the class's `Options`. Raises `TypeError` or `ValueError`.
     """
     if inspect.isclass(found) and issubclass(found, Middleware):
         kind = found.Options
@@ -309,8 +310,8 @@ def _no_options(entry: MiddlewareConfig) -> ValueError:
 
 
 def takes_request(found: object) -> bool:
-    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request and a handler
-    and is `async`, or names them so. A class is not, but its instances may be.
+    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request
+    and a handler and is `async`, or names them so. A class is not, but its instances may be.
     """
     if inspect.isclass(found) or not callable(found):
         return False
@@ -327,8 +328,8 @@ def takes_request(found: object) -> bool:
 
 
 class Hooks:
-    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a `MiddlewareRunner`
-    around each, without the calls inside calls."""
+    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a
+    `MiddlewareRunner` around each, without the calls inside calls."""
 
     def __init__(self, runners: Sequence[MiddlewareRunner], handler: Handler) -> None:
         self._middlewares = [
@@ -380,7 +381,8 @@ class Hooks:
 
 
 def compose(chain: Sequence[MiddlewareRunner], client: ClientSide) -> Handler:
-    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself."""
+    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by
+    itself."""
 
     async def end(request: web.Request) -> web.StreamResponse:
         raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")

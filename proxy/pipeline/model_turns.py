@@ -3,9 +3,9 @@
 Rules:
 
 1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are set apart by an empty line.
-2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client that are given out
-   while they come (R6.13). From the first other call of the client on an answer is held until its end, because server-side calls run
-   first (R15.9).
+2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client
+   that are given out while they come (R6.13). From the first other call of the client on an answer is held until its
+   end, because server-side calls run first (R15.9).
 3. A call that was cut off is neither run nor said to the model again.
 """
 
@@ -43,8 +43,8 @@ class LoopState:
 
 
 class ModelTurn:
-    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `marks`: a call that is
-    given out while it comes gets an id under which something can be kept."""
+    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `marks`: a
+    call that is given out while it comes gets an id under which something can be kept."""
 
     def __init__(
         self, state: LoopState, is_ours: Callable[[Open], bool], *, exposes: bool = False, marks: bool = False

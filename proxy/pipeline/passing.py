@@ -1,8 +1,10 @@
-"""The stream path of an answer that nobody changes: its bytes go out as they came, and who looks on has them read on the side.
+"""The stream path of an answer that nobody changes: its bytes go out as they came, and who looks on has them read on
+the side.
 
 Rules:
 
-1. What is read on the side is what goes out: whole frames, up to an error, a secret or the end (`proxy.pipeline.relay`).
+1. What is read on the side is what goes out: whole frames, up to an error, a secret or the end
+   (`proxy.pipeline.relay`).
 2. The frames of the end wait until who looks on has done with the last event.
 3. Who looks on may end the answer, by an exception: then nothing of that read goes out but the error.
 """
@@ -19,8 +21,9 @@ from .relay import Relay
 
 
 class SideReader:
-    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it does not judge: then it just sees no
-    end. `ended`: the end was read. `broke`: one of those who look on ends the answer before that."""
+    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it does not policy:
+    then it just sees no end. `ended`: the end was read. `broke`: one of those who look on ends the answer before
+    that."""
 
     def __init__(self, reader: StreamReader, chain: Chain) -> None:
         self.ended = self.broke = False
@@ -38,8 +41,8 @@ class SideReader:
             self._read(self._reader.finish())
 
     async def settle(self, fault: Event | None) -> Fault | None:
-        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the `Fault` with which
-        somebody who looks on ends the answer."""
+        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the
+        `Fault` with which somebody who looks on ends the answer."""
         if fault is not None and not (self.ended or self.broke):
             self._feed([fault])
         self._note(await self._chain.settle())

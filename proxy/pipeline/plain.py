@@ -1,15 +1,16 @@
-"""Plain aiohttp middlewares in a chain: they see what they would see in an aiohttp application, and what they do counts.
+"""Plain aiohttp middlewares in a chain: they see what they would see in an aiohttp application, and what they do
+counts.
 
 Rules:
 
-1. The request comes unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. Whoever hands on a
-   request with another body has changed the request.
-2. A whole answer is a `web.Response` with a body, when all of it has come; a streamed one is a `web.StreamResponse` that is not
-   prepared. Both are replies still.
-3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope for a body, and at the same
-   time the `GatewayError` that it was. What is put into its head reaches the client.
-4. A `proxy.Middleware` with a `__call__` of its own is one too. Nothing of this is done for hooks, nor for the built-in middlewares, which
-   know what they get; but anybody may read the request.
+1. The request comes unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. Whoever
+   hands on a request with another body has changed the request.
+2. A whole answer is a `web.Response` with a body, when all of it has come; a streamed one is a `web.StreamResponse`
+   that is not prepared. Both are replies still.
+3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope for a body, and
+   at the same time the `GatewayError` that it was. What is put into its head reaches the client.
+4. A `proxy.Middleware` with a `__call__` of its own is one too. Nothing of this is done for hooks, nor for the built-in
+   middlewares, which know what they get; but anybody may read the request.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class PlainMiddlewareRunner(MiddlewareRunner):
         return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
 
     async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
-        """Take `body` for what the client has sent. Its route is found already. Raises `ClientFault` if it cannot be read, and `Defect`
-        if what another middleware has made of the request would be lost."""
+        """Take `body` for what the client has sent. Its route is found already. Raises `ClientFault` if it cannot be
+        read, and `Defect` if what another middleware has made of the request would be lost."""
         if not untouched:
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
             raise self.defect()
@@ -95,7 +96,8 @@ def _body_of(exchange: Exchange) -> bytes:
 
 
 async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -> bytes | None:
-    """The body of a request that a middleware hands on, if it is not `body` any more, which could be read from `stream`."""
+    """The body of a request that a middleware hands on, if it is not `body` any more, which could be read from
+    `stream`."""
     if sent._payload is stream:
         read = sent._read_bytes
         return None if read is None or body.endswith(read) else read  # who reads the rest has changed nothing

@@ -2,10 +2,11 @@
 
 Rules:
 
-1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame that
-   broke off.
-2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so that
-   it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with a secret.
+1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame
+   that broke off.
+2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
+   that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
+   a secret.
 3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
 """
 
@@ -17,12 +18,12 @@ from typing import Final
 from ..backends.leaks import Leaks, leaks_of
 from ..backends.private import NOTHING, Private, withheld
 from ..backends.upstream_errors import cleaned
+from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
 from ..fastparse import SseFramer
 from ..protocols.base import ServerSide
 from ..protocols.wire import load
-from ..targets.beginning import Beginning
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
@@ -35,8 +36,8 @@ _TAIL_BYTES: Final = 1024
 class Relay:
     """One stream of a server that speaks `protocol`.
 
-    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame beyond
-    `frame_bytes` is a fault.
+    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame
+    beyond `frame_bytes` is a fault.
     """
 
     def __init__(self, protocol: ServerSide, frame_bytes: int, private: Private = NOTHING) -> None:
@@ -77,7 +78,8 @@ class Relay:
         return data
 
     def finish(self) -> bytes:
-        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke off."""
+        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke
+        off."""
         out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
         if self.ended or self.fault is not None:
             return out

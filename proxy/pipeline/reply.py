@@ -3,11 +3,11 @@
 Rules:
 
 1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it or replace it.
-2. Middlewares declare what shall happen to the events, with four verbs; nothing runs until delivery sends the reply. `stages` is the one
-   order: that in which they were declared, innermost middleware first.
+2. Middlewares declare what shall happen to the events, with four verbs; nothing runs until delivery sends the reply.
+   `stages` is the one order: that in which they were declared, innermost middleware first.
 3. A reply that no stage changes (`touched`) keeps its wire bytes. Stages that only look on are then fed on the side.
-4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last event
-   may wait (`finish`), and another answer may take its place; what has to wait earlier (`rewrite`) costs that.
+4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last
+   event may wait (`finish`), and another answer may take its place; what has to wait earlier (`rewrite`) costs that.
 5. Whoever takes the events must close the reply; `close` may be called twice.
 """
 
@@ -46,8 +46,8 @@ T = TypeVar("T")
 class Reply(web.StreamResponse):
     """An unsent answer.
 
-    Made from a backend's open source, or with `Reply.of` from events or a whole reply (a short circuit). `streamed` says
-    whether it gives a stream or a whole answer. `wire` is the source again if its bytes may pass unread.
+    Made from a backend's open source, or with `Reply.of` from events or a whole reply (a short circuit). `streamed`
+    says whether it gives a stream or a whole answer. `wire` is the source again if its bytes may pass unread.
     """
 
     _send_headers_immediately = False
@@ -123,7 +123,8 @@ class Reply(web.StreamResponse):
         """A reply that is already known."""
         return cls(StaticSource(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
 
-    # --- the four verbs -------------------------------------------------------------------------------------------------
+    # --- the four verbs
+    # -------------------------------------------------------------------------------------------------
 
     @overload
     def map(self, function: MapFunction, wants: Kind, *, live: bool = False) -> None: ...
@@ -132,13 +133,14 @@ class Reply(web.StreamResponse):
     def map(self, function: Stage) -> None: ...
 
     def map(self, function: MapFunction | Stage, wants: Kind = Kind.NONE, *, live: bool = False) -> None:
-        """Let `function` see, change, drop or multiply the events of the kinds in `wants`; or a stage of your own, such as the scanner, all
-        events that one read brought.
+        """Let `function` see, change, drop or multiply the events of the kinds in `wants`; or a stage of your own, such
+        as the scanner, all events that one read brought.
 
-        `live` concerns `Kind.FINISHED_CALL` and calls that are given out while they come (`argument_streaming: incremental`).
-        Without it such a call too is held until it is whole, and vanishes if it is cut off. With it, it is passed on as it comes
-        and shown when it has ended, cut off (`truncated`) or not: what `function` returns for it is ignored, only a
-        `GatewayError` has effect, which ends the answer. Raises `TypeError` for a function that wants nothing.
+        `live` concerns `Kind.FINISHED_CALL` and calls that are given out while they come
+        (`argument_streaming: incremental`). Without it such a call too is held until it is whole, and vanishes if it is
+        cut off. With it, it is passed on as it comes and shown when it has ended, cut off (`truncated`) or not: what
+        `function` returns for it is ignored, only a `GatewayError` has effect, which ends the answer. Raises
+        `TypeError` for a function that wants nothing.
         """
         if isinstance(function, Stage):
             self.stages.append(function)
@@ -148,9 +150,9 @@ class Reply(web.StreamResponse):
         self.stages.append(MapStage(function, wants, self.owner, live=live))
 
     def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
-        """Let `function` see every event, and change none: an answer that nobody changes keeps its bytes. Neighbouring deltas of a
-        block may be shown as one, and late, but before the next other event. `unless` may say of a whole answer that nothing
-        needs to be seen of it."""
+        """Let `function` see every event, and change none: an answer that nobody changes keeps its bytes. Neighbouring
+        deltas of a block may be shown as one, and late, but before the next other event. `unless` may say of a whole
+        answer that nothing needs to be seen of it."""
         self.stages.append(WatchStage(function, self.owner, unless))
 
     @overload
@@ -172,27 +174,29 @@ class Reply(web.StreamResponse):
         changes: bool = True,
         unless: ReplyTest | None = None,
     ) -> None:
-        """Let `function` see the last event (`Finish` or `Fault`), wait, and give the event that takes its place, or an asynchronous
-        generator of what does: batches of events up to another last one. Everything before it has been sent by then, the event
-        itself has not. With `changes=False` the event stays whatever is given, and an answer that nobody changes keeps its bytes. `unless`
-        may say of a whole answer that its last event would stay."""
+        """Let `function` see the last event (`Finish` or `Fault`), wait, and give the event that takes its place, or an
+        asynchronous generator of what does: batches of events up to another last one. Everything before it has been
+        sent by then, the event itself has not. With `changes=False` the event stays whatever is given, and an answer
+        that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
-        """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other stage changes
-        something; those that look on, or fill in the last event, come before it."""
+        """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other
+        stage changes something; those that look on, or fill in the last event, come before it."""
         at = len(self.stages)
         if first:
             early = (WatchStage, FinishStage)
             at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
         self.stages.insert(at, RewriteStage(function, self.owner))
 
-    # --- what comes of them ---------------------------------------------------------------------------------------------
+    # --- what comes of them
+    # ---------------------------------------------------------------------------------------------
 
     def events(self) -> AsyncGenerator[list[Event], None]:
         """The answer after all stages, one list of events per read of the backend. Ends with `Finish` or `Fault`.
 
-        Whoever may leave before the end must close it; then every stage is closed, outermost first, before this returns.
+        Whoever may leave before the end must close it; then every stage is closed, outermost first, before this
+        returns.
         """
         return run(self.stages, self._source_batches())
 
@@ -249,7 +253,8 @@ class Reply(web.StreamResponse):
         self._next = later
 
     async def close(self) -> None:
-        """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants it."""
+        """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants
+        it."""
         self.closed = True
         if self._next is not None:
             await self._next.close()

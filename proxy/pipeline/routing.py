@@ -1,7 +1,7 @@
 """Which model goes where.
 
-Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is decided once per
-request and holds everything that was decided at start-up, so that nothing is looked up per request.
+Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is decided
+once per request and holds everything that was decided at start-up, so that nothing is looked up per request.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from aiohttp import web
 
 from ..config import LimitsConfig, RouteConfig, RouteOptions
+from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
 from ..servertools.source import ToolSource
-from ..targets.targets import Targets
 from .unopened import Learned
 
 MAX_FOUND: Final = 1024
@@ -35,13 +35,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the options name; with `by_family`, which
-    finds formats by name, only for models of no known family. `server_tools` are those that its chain offers and runs. `learned` is what
-    answers have shown of where the next ones begin."""
+    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
+    options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
+    those that its chain offers and runs. `learned` is what answers have shown of where the next ones begin."""
 
     config: RouteConfig
     options: RouteOptions
-    targets: Targets
+    pool: EndpointPool
     format: ToolFormat
     limits: LimitsConfig
     chains: Mapping[str, Handler]
@@ -57,12 +57,13 @@ class Route:
         return self.by_family(name) if name else self.format
 
     def family(self, model: str) -> tuple[str | None, str]:
-        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name that the
-        configuration gives, by what the server says of the model that it serves, or by the name that the client gives."""
-        configured = self.config.upstream_model or self.targets.members[0].upstream_model
+        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name
+        that the configuration gives, by what the server says of the model that it serves, or by the name that the
+        client gives."""
+        configured = self.config.upstream_model or self.pool.members[0].upstream_model
         if configured and (found := format_for(configured)):
             return found, "the configured name says so"
-        identity = self.targets.identity
+        identity = self.pool.identity
         served = None if identity is None else identity.find(configured or model)
         if identity is not None and served is not None:
             for name in (served.name, *served.names):
@@ -85,7 +86,7 @@ class Route:
             or model in self.names
         ):
             return
-        listed = self.targets.listed()
+        listed = self.pool.listed()
         if listed is None or model in listed:
             return
         shown = [name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…" for name in listed[:SHOWN]]

@@ -1,7 +1,7 @@
-"""The scanners that read the texts of one reply, each with its judge.
+"""The scanners that read the texts of one reply, each with its policy.
 
-One for each of several answers (`choice`). They number their blocks in ranges of their own; blocks of the backend keep their numbers below all of
-them.
+One for each of several answers (`choice`). They number their blocks in ranges of their own; blocks of the backend keep
+their numbers below all of them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
 
+from ..call_policy.ids import CallIds
+from ..call_policy.policy import CallPolicy
+from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
 from ..events import Event
 from ..fastparse import CallScanner
 from ..formats.base import ToolFormat
 from ..formats.recognition import recognising
-from ..judging.ids import CallIds
-from ..judging.judge import Judge
-from ..judging.recognised import Schemas
 from ..model import Message
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import build_scanner, triggers
@@ -37,7 +37,8 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was wrong."""
+    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was
+    wrong."""
 
     count: Callable[[str], object]
     label: Callable[[str, str], object] = lambda name, label: None
@@ -48,8 +49,9 @@ _UNCOUNTED: Final = Counters(lambda name: None)
 
 
 class ScannerFactory:
-    """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no tool is on offer, nothing
-    is a call, and only reasoning and framing are found. `schemas` has the checkers for the tools."""
+    """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
+    tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
+    tools."""
 
     def __init__(
         self,
@@ -89,17 +91,18 @@ class ScannerFactory:
         inside: Pair | None,
         called: bool | None = None,
         first_block: int | None = None,
-    ) -> tuple[CallScanner, Judge]:
-        """What reads an answer. `inside`: the tags that it begins inside of. `called`: the server itself has made a call before this text, out of a
-        thought or not; then only thoughts are looked for. `first_block`: another scanner has read some of it and numbered so far."""
+    ) -> tuple[CallScanner, CallPolicy]:
+        """What reads an answer. `inside`: the tags that it begins inside of. `called`: the server itself has made a
+        call before this text, out of a thought or not; then only thoughts are looked for. `first_block`: another
+        scanner has read some of it and numbered so far."""
         grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
             options = replace(options, reasoning=replace(options.reasoning, preopened=called))
-        judge = self._judge(choice, options, counters, self._schemas)
+        policy = self._policy(choice, options, counters, self._schemas)
         scanner = build_scanner(
             grammar,
-            judge,
+            policy,
             options,
             self._limits,
             choice=choice,
@@ -108,19 +111,19 @@ class ScannerFactory:
             trim=trim,
             inside=inside,
         )
-        return scanner, judge
+        return scanner, policy
 
     def plainly(self, text: str) -> list[Event]:
         """What comes of a text that begins with what is said. Nothing is counted."""
-        judge = self._judge(0, self.options, _UNCOUNTED, None)
+        policy = self._policy(0, self.options, _UNCOUNTED, None)
         scanner = build_scanner(
-            in_sight(self.grammar, self.options.reasoning), judge, self.options, self._limits, trim=False
+            in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
         )
         return [*scanner.feed(text), *scanner.finish()]
 
-    def _judge(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> Judge:
+    def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
         offer = self._offer
-        return Judge(
+        return CallPolicy(
             offer.known,
             choice=offer.choice,
             parallel=offer.parallel,

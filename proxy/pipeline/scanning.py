@@ -1,25 +1,27 @@
 """The scanner as a stage of a reply: text blocks in, text and call blocks out.
 
-One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because the
-scanner makes more blocks than it was given.
+One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because
+the scanner makes more blocks than it was given.
 
-A server that makes calls itself may leave some in the text, because it does not know their form (`native`). Where it made one, it knew
-how: then what looks like one in the text of the same answer is text, whichever came first, so that no call is made twice. Calls that
-were found in text therefore wait for the end of such an answer (`proxy.pipeline.waiting`), and what follows them waits with them.
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). Where it
+made one, it knew how: then what looks like one in the text of the same answer is text, whichever came first, so that no
+call is made twice. Calls that were found in text therefore wait for the end of such an answer
+(`proxy.pipeline.waiting`), and what follows them waits with them.
 
-Where it is not known how an answer begins, `proxy.pipeline.beginnings` says when its scanner can be made, and what has to be read again.
+Where it is not known how an answer begins, `proxy.pipeline.beginnings` says when its scanner can be made, and what has
+to be read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..call_policy.policy import CallPolicy
+from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..fastparse import CallScanner
 from ..formats.rendering import prompt_name
-from ..judging.judge import Judge
-from ..judging.recognised import Schemas
 from ..model import Message, ModelReply, Text
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
@@ -32,13 +34,13 @@ from .waiting import WaitingCalls
 
 
 class ScanStage(Stage):
-    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made text. `near` is told
-    of near misses: the choice, and what was wrong.
+    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
+    text. `near` is told of near misses: the choice, and what was wrong.
 
-    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of length or
-    by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as `truncated`. Where no tool
-    is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the tools. `native`: see the
-    module.
+    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
+    length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
+    `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
+    the checkers for the tools. `native`: see the module.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class ScanStage(Stage):
         self._counters = Counters(count, label, near)
         self._waiting = WaitingCalls(count, label) if native else None
         self._scanners: dict[int, CallScanner] = {}
-        self._judges: dict[int, Judge] = {}
+        self._policies: dict[int, CallPolicy] = {}
         self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
         self._called: dict[int, bool] = {}  # where the server itself has made a call: whether out of a thought
         self._calls: set[int] = set()
@@ -76,7 +78,8 @@ class ScanStage(Stage):
         self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
         self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
         self.scanned_bytes = 0
-        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by `passed`."""
+        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
+        `passed`."""
 
     def passed(self, block: int, text: str) -> None:
         """This text of a block of the backend's goes to a scanner."""
@@ -171,21 +174,23 @@ class ScanStage(Stage):
         return [last] if self._waiting is None else self._waiting.feed([last])
 
     def _without_calls(self, choice: int, waiting: WaitingCalls) -> list[Event]:
-        """The server has made a call: the text before it ends here, and what comes behind it is searched only for thoughts."""
+        """The server has made a call: the text before it ends here, and what comes behind it is searched only for
+        thoughts."""
         if choice in self._called:
             return []
         scanner = self._scanners.pop(choice, None)
         self._called[choice] = scanner is not None and scanner.state == "reasoning"
         if scanner is None:
             return []
-        self._judges[choice].recognises = False
+        self._policies[choice].recognises = False
         return self.found(scanner.finish()) + waiting.as_text(choice)
 
-    # --- the scanner of an answer ---------------------------------------------------------------------------------------
+    # --- the scanner of an answer
+    # ---------------------------------------------------------------------------------------
 
     def _open(self, choice: int) -> None:
-        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one (R6.6): else it
-        would be held for nothing."""
+        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one
+        (R6.6): else it would be held for nothing."""
         if choice in self._scanners or choice in self._heads:
             return
         if choice in self._inside:
@@ -239,7 +244,7 @@ class ScanStage(Stage):
         called, counters = self._called.get(choice), self._counters
         if called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near)
-        self._scanners[choice], self._judges[choice] = self._factory.make(
+        self._scanners[choice], self._policies[choice] = self._factory.make(
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )
         return self._scanners[choice]

@@ -1,12 +1,13 @@
-"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life, the end.
+"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life,
+the end.
 
 Rules:
 
-1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task of the
-   exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response that is not
-   plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
-2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP status
-   (R7.9). After it an error is in-band.
+1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task
+   of the exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response
+   that is not plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
+2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP
+   status (R7.9). After it an error is in-band.
 3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
    transport's own buffer.
 """
@@ -48,8 +49,9 @@ HELD_BYTES: Final = 64 * 1024
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
-    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises `GatewayError` as long as
-    nothing was. A whole answer on which others work outside of the gateway comes back unsent: then aiohttp sends it."""
+    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises
+    `GatewayError` as long as nothing was. A whole answer on which others work outside of the gateway comes back unsent:
+    then aiohttp sends it."""
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
@@ -93,7 +95,8 @@ class StreamSender:
         self._busy_s = 0.0
 
     async def run(self) -> None:
-        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is gone."""
+        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is
+        gone."""
         reading = asyncio.get_running_loop().create_task(self._take() if self._wire is None else self._read(self._wire))
         reading.add_done_callback(lambda _: self._news.set())
         self._monitor.attend(self._beat, self._stop)

@@ -1,4 +1,5 @@
-"""What outlives a configuration: handed from an application to the one that takes its place (see `proxy.server.hosting`)."""
+"""What outlives a configuration: handed from an application to the one that takes its place (see
+`proxy.server.hosting`)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class SharedResources:
         make: Callable[[], T],
         close: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
-        """The value that the application before has under `key`, if it was made for equal `settings`; else a new one."""
+        """The value that the application before has under `key`, if it was made for equal `settings`; else a new
+        one."""
         kept = self._kept.get(key) or self._before.get(key)
         if kept is None or kept.settings != settings:
             kept = _Kept(settings, make(), close)

@@ -2,10 +2,12 @@
 
 Rules:
 
-1. A stage sees every event of a stream once, in order. None waits but `FinishStage`, which does so for the last event, and `RewriteStage`.
-2. A stage says of itself what matters for the way of the bytes: whether it changes anything, and whether plain text may go by it.
-3. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches the stage off
-   (`on_failure: skip`).
+1. A stage sees every event of a stream once, in order. None waits but `FinishStage`, which does so for the last event,
+   and `RewriteStage`.
+2. A stage says of itself what matters for the way of the bytes: whether it changes anything, and whether plain text may
+   go by it.
+3. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches
+   the stage off (`on_failure: skip`).
 
 How they run is `proxy.pipeline.chain`.
 """
@@ -46,8 +48,9 @@ class Owner(Protocol):
 
 
 class Stage:
-    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes have to be made of what it
-    gives. `passes_text`: what follows in a block of text or reasoning may go by it unseen, or be shown late and as one."""
+    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes
+    have to be made of what it gives. `passes_text`: what follows in a block of text or reasoning may go by it unseen,
+    or be shown late and as one."""
 
     # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
 
@@ -59,18 +62,19 @@ class Stage:
         return False
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """What becomes of these events, which one read brought. What it holds back it has to give out at the last event."""
+        """What becomes of these events, which one read brought. What it holds back it has to give out at the last
+        event."""
         raise NotImplementedError
 
     def leaves(self, reply: ModelReply) -> bool:
-        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if they never
-        went in. False says nothing."""
+        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
+        they never went in. False says nothing."""
         return False
 
 
 class WatchStage(Stage):
-    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching (`on_failure:
-    skip`)."""
+    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching
+    (`on_failure: skip`)."""
 
     changes = False
     passes_text = True
@@ -99,8 +103,8 @@ class WatchStage(Stage):
 
 
 class FinishStage:
-    """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a `Fault`, or is only
-    reported (`on_failure: skip`)."""
+    """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a
+    `Fault`, or is only reported (`on_failure: skip`)."""
 
     passes_text: Final = True
 
@@ -145,8 +149,9 @@ class FinishStage:
 
 
 class RewriteStage:
-    """Lets an asynchronous generator work on the batches of events. An unexpected exception in it, none from further in, ends the stream with a
-    `Fault`; under `on_failure: skip`, if nothing has been given, the events go on as they came."""
+    """Lets an asynchronous generator work on the batches of events. An unexpected exception in it, none from further
+    in, ends the stream with a `Fault`; under `on_failure: skip`, if nothing has been given, the events go on as they
+    came."""
 
     changes: Final = True
     passes_text: Final = False
@@ -204,8 +209,8 @@ AnyStage = Stage | FinishStage | RewriteStage
 
 
 def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> RewriteFunction:
-    """What `Reply.rewrite` takes, of a function that sees and changes the whole answer. Holds a stream back until it is complete; one that
-    ended with a `Fault` goes by."""
+    """What `Reply.rewrite` takes, of a function that sees and changes the whole answer. Holds a stream back until it is
+    complete; one that ended with a `Fault` goes by."""
 
     async def whole(batches: Batches) -> Batches:
         events = [event async for batch in batches for event in batch]

@@ -41,8 +41,8 @@ class Conversations:
     """What an application knows about conversations: the store, and the responses that are being made in this process.
 
     The store is opened when it is first used, so that nobody needs a place for it who never stores. `running` maps
-    (response id, owner) to the reply that is being sent; cancelling one closes it and notes its id in `cancelled`, so that
-    whoever sends it can tell a cancelled answer from a broken one.
+    (response id, owner) to the reply that is being sent; cancelling one closes it and notes its id in `cancelled`, so
+    that whoever sends it can tell a cancelled answer from a broken one.
     """
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:

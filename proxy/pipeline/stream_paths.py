@@ -1,16 +1,18 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
-- **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes out;
-  for who looks on they are read on the side (`proxy.pipeline.passing`).
-- **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but the text
-  of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin, that passes
-  as bytes into the client's frame. Law: byte for byte what transcoding gives.
-- **transcode**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in the
-  client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this one.
+- **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes
+  out; for who looks on they are read on the side (`proxy.pipeline.passing`).
+- **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but
+  the text of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin,
+  that passes as bytes into the client's frame. Law: byte for byte what transcoding gives.
+- **transcode**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in
+  the client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this
+  one.
 
 Rules for all: a path never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
 output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
-may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is `proxy.pipeline.sending`.
+may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is
+`proxy.pipeline.sending`.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 class StreamPath(Protocol):
     """One streamed answer on its way.
 
-    `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`: nothing
-    more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `last`: the `Finish` or `Fault` that
-    was written, if events were.
+    `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`:
+    nothing more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `last`: the
+    `Finish` or `Fault` that was written, if events were.
     """
 
     @property
@@ -70,13 +72,15 @@ class StreamPath(Protocol):
         """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
 
     def go_on(self) -> AsyncGenerator[bytes, None]:
-        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is there it is not `over`."""
+        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is
+        there it is not `over`."""
 
     def give_up(self, error: GatewayError) -> bytes:
         """`go_on` is over before that: what is still to go out."""
 
     async def settle(self) -> bytes:
-        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it may `continue`."""
+        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it
+        may `continue`."""
 
     def fail(self, error: GatewayError) -> bytes:
         """The in-band form of an error that ends the stream, if it may still come."""
@@ -86,7 +90,8 @@ class StreamPath(Protocol):
 
 
 def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
-    """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's events)."""
+    """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's
+    events)."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
     chain = reply.chain() if reply.streamed and source is not None else None
@@ -115,7 +120,8 @@ def _lets_write(writer: StreamWriter) -> TypeGuard[TextWriter]:
 
 @cache
 def _is_text_writer(kind: type) -> bool:
-    """Asked once for a class: a check against a protocol looks at every attribute, which takes as long as some frames."""
+    """Asked once for a class: a check against a protocol looks at every attribute, which takes as long as some
+    frames."""
     return issubclass(kind, TextWriter)
 
 

@@ -1,13 +1,14 @@
 """What the model learned from server-side tools, for the request that goes on from a client's call (R15.9).
 
-A client sees its own calls only, and echoes them. What the gateway ran before them, or beside them in the same answer, is kept in
-the response store, under the id of the first of these calls; the client echoes that id and so leads back to it. Such an id is an
-ordinary one whose last digits are a function of the others, so that no other id costs a look-up.
+A client sees its own calls only, and echoes them. What the gateway ran before them, or beside them in the same answer,
+is kept in the response store, under the id of the first of these calls; the client echoes that id and so leads back to
+it. Such an id is an ordinary one whose last digits are a function of the others, so that no other id costs a look-up.
 
 Rules:
 
-1. Nothing is kept where nothing is to go on from, where the client says `store: false`, without a store, and where calls have other ids
-   on the wire (`ids: sequential`). Then the model sees the client's calls alone, and may call its tools again.
+1. Nothing is kept where nothing is to go on from, where the client says `store: false`, without a store, and where
+   calls have other ids on the wire (`ids: sequential`). Then the model sees the client's calls alone, and may call its
+   tools again.
 2. A store that is away spoils no answer, and no request: that is logged and counted.
 3. What is kept belongs to the key that asked, like everything in the store.
 """
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from ..judging.ids import new_call_id
+from ..call_policy.ids import new_call_id
 from ..model import Message, Part, Text, ToolResult, ToolUse
 from ..protocols.turn import Turn
 from ..store.base import StoreUnavailable
@@ -53,7 +54,8 @@ def _mark(head: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolMemory:
-    """What came before a client's call. `before` are whole rounds; `uses` were made in the same answer, with their `results`."""
+    """What came before a client's call. `before` are whole rounds; `uses` were made in the same answer, with their
+    `results`."""
 
     before: Sequence[Message]
     uses: Sequence[ToolUse]
@@ -67,7 +69,8 @@ def keeps(exchange: Exchange, conversations: Conversations) -> bool:
 
 
 async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: ToolMemory) -> None:
-    """Keep the rounds under the marked id of a client's call. What the model said in them the client has seen, and echoes."""
+    """Keep the rounds under the marked id of a client's call. What the model said in them the client has seen, and
+    echoes."""
     silent = [
         replace(message, parts=tuple(p for p in message.parts if not isinstance(p, Text))) for message in rounds.before
     ]

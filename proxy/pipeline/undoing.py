@@ -2,11 +2,12 @@
 
 Rules of this module:
 
-1. Law: whatever a model copies of data that it was shown, into text, thoughts or the strings of a call's arguments, comes out as it was
-   before it was escaped; streamed at any split, and whole.
-2. What looks like an escape comes out as the model wrote it unless one that looks exactly so, with as many backslashes, was made in
-   this very prompt. Then it cannot be told from a copy.
-3. It works on what the scanner has found, before anybody else sees it: what a call is, was decided by the model's own bytes.
+1. Law: whatever a model copies of data that it was shown, into text, thoughts or the strings of a call's arguments,
+   comes out as it was before it was escaped; streamed at any split, and whole.
+2. What looks like an escape comes out as the model wrote it unless one that looks exactly so, with as many backslashes,
+   was made in this very prompt. Then it cannot be told from a copy.
+3. It works on what the scanner has found, before anybody else sees it: what a call is, was decided by the model's own
+   bytes.
 """
 
 from __future__ import annotations

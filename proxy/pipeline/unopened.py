@@ -1,25 +1,30 @@
 """Thinking that nothing opened: an answer that closes it all the same (R6.7).
 
-Templates of thinking models put the opening tag into the prompt, so that the answer begins inside: `...\n</think>\n\nanswer` (DeepSeek
-R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own tags). Whoever is not told so takes the thoughts for the
-answer. Here it is told by the answer itself, and what one answer has shown a route knows of the next.
+Templates of thinking models put the opening tag into the prompt, so that the answer begins inside:
+`...\n</think>\n\nanswer` (DeepSeek R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own
+tags). Whoever is not told so takes the thoughts for the answer. Here it is told by the answer itself, and what one
+answer has shown a route knows of the next.
 
 Rules of this module:
 
-1. A closing tag is believed in visible text only, in front of which nothing was opened: not in the arguments of a call, and not behind an
-   opening tag of any pair that the route knows, or behind thoughts that the server has set apart by itself.
-2. It stands where templates and models write it: at the start of a line, right behind a word, or behind the end of a sentence. What
-   comes next does not go on with a sentence: no comma, no small letter behind a blank. Something does come: where nothing would be left to read,
-   nothing is taken away.
-3. It is not quoted: not in a fence, in inline code, between quotation marks or brackets, in a string of JSON, in an indented block or a list.
-4. A tag that ends calls, or any message, says nothing of thoughts (`<|end|>`, `<|im_end|>`, `<|end_message|>`, `<|eom|>`).
-5. Then the answer is what it would be with the opening tag in front of it. A call before the closing tag is a thought, as in any
-   thinking (`reasoning.scan_calls`). What a stream has shown by then stays as it is.
-6. A route remembers this for the server, the model, the client's key, and whatever in the request may switch thinking on and off; each
-   worker for itself, and until the configuration is read again. It forgets it when an answer begins with an opening tag, or comes to its
-   end without a closing one. Such an answer is read as if nothing had been learned; what a stream has shown of it as thoughts follows once
-   more, as what it is, up to `limits.block_bytes`: an answer that nobody sees, and a call that nobody makes, would be lost. One that was cut off
-   by its limit of length says nothing: in a stream it stays what it was, in one piece it is text.
+1. A closing tag is believed in visible text only, in front of which nothing was opened: not in the arguments of a call,
+   and not behind an opening tag of any pair that the route knows, or behind thoughts that the server has set apart by
+   itself.
+2. It stands where templates and models write it: at the start of a line, right behind a word, or behind the end of a
+   sentence. What comes next does not go on with a sentence: no comma, no small letter behind a blank. Something does
+   come: where nothing would be left to read, nothing is taken away.
+3. It is not quoted: not in a fence, in inline code, between quotation marks or brackets, in a string of JSON, in an
+   indented block or a list.
+4. A tag that ends calls, or any message, says nothing of thoughts (`<|end|>`, `<|im_end|>`, `<|end_message|>`,
+   `<|eom|>`).
+5. Then the answer is what it would be with the opening tag in front of it. A call before the closing tag is a thought,
+   as in any thinking (`reasoning.scan_calls`). What a stream has shown by then stays as it is.
+6. A route remembers this for the server, the model, the client's key, and whatever in the request may switch thinking
+   on and off; each worker for itself, and until the configuration is read again. It forgets it when an answer begins
+   with an opening tag, or comes to its end without a closing one. Such an answer is read as if nothing had been
+   learned; what a stream has shown of it as thoughts follows once more, as what it is, up to `limits.block_bytes`: an
+   answer that nobody sees, and a call that nobody makes, would be lost. One that was cut off by its limit of length
+   says nothing: in a stream it stays what it was, in one piece it is text.
 7. What the configuration says of `reasoning.preopened` binds: then nothing is looked for, and nothing learned.
 """
 
@@ -53,8 +58,9 @@ Pair = tuple[str, str]
 """An opening and a closing tag."""
 
 Outcome = Literal["moved", "shown", "known", "repeated"]
-"""What became of thoughts that nothing opened. `moved`: they became reasoning. `shown`: a stream had given them out as text.
-`known`: the route knew it before. `repeated`: the route thought so, wrongly, and text that a stream had shown as thoughts came again."""
+"""What became of thoughts that nothing opened. `moved`: they became reasoning. `shown`: a stream had given them out as
+text. `known`: the route knew it before. `repeated`: the route thought so, wrongly, and text that a stream had shown as
+thoughts came again."""
 
 OUTCOMES: Final = ("moved", "shown", "known", "repeated")
 
@@ -119,7 +125,8 @@ _LIST: Final = re.compile(r"[ \t>]*\d+[.)]")
 
 @lru_cache(maxsize=256)
 def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
-    """The pairs of tags of a route whose closing tag says that thoughts end there (rule 4); none where it is not looked for (rule 7)."""
+    """The pairs of tags of a route whose closing tag says that thoughts end there (rule 4); none where it is not looked
+    for (rule 7)."""
     if config.preopened is not None:
         return ()
     ends_more = {
@@ -183,7 +190,8 @@ def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
-    """The pair of the closing tag that a stream begins with, if that ends thoughts; what it begins with tells, see `tells_nothing_yet`."""
+    """The pair of the closing tag that a stream begins with, if that ends thoughts; what it begins with tells, see
+    `tells_nothing_yet`."""
     head = head[:HEAD_CHARS]
     word = head.lstrip(SPACE)
     for pair in pairs:
@@ -244,7 +252,8 @@ def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
 
 
 class Learned:
-    """What one route has learned of the answers to each kind of request: the tags inside of which they begin, or that they do not."""
+    """What one route has learned of the answers to each kind of request: the tags inside of which they begin, or that
+    they do not."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Pair | None] = OrderedDict()
@@ -279,9 +288,10 @@ def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
 
 
 def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
-    """What distinguishes requests whose answers may begin in different ways: who is asked, for which model, and whether it thinks. An enforced
-    call leaves no room for that, and an answer that goes on from one that was begun is no beginning. And who asks (`Exchange.owner`): what
-    a client lets a model say must not change what others get to see."""
+    """What distinguishes requests whose answers may begin in different ways: who is asked, for which model, and whether
+    it thinks. An enforced call leaves no room for that, and an answer that goes on from one that was begun is no
+    beginning. And who asks (`Exchange.owner`): what a client lets a model say must not change what others get to
+    see."""
     switches = [(name, request.extra[name]) for name in SWITCHES if name in request.extra]
     effort = request.sampling.reasoning_effort
     enforced = request.constraint is not None and not request.constraint.free
@@ -291,8 +301,9 @@ def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
 
 
 class Unopened:
-    """What is known, and found out, of where one answer begins. `asked` gives the name of the server that answers and what it was sent;
-    None if nobody was asked: then nothing is learned. `whole`: the client, `owner`, gets the answer in one piece."""
+    """What is known, and found out, of where one answer begins. `asked` gives the name of the server that answers and
+    what it was sent; None if nobody was asked: then nothing is learned. `whole`: the client, `owner`, gets the answer
+    in one piece."""
 
     def __init__(
         self,
@@ -368,7 +379,8 @@ def _shown(name: str) -> str:
 
 
 def tells_nothing_yet(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
-    """Whether a stream has to go on before it is known what it begins with: after `learned` an opening tag counts, else a closing one."""
+    """Whether a stream has to go on before it is known what it begins with: after `learned` an opening tag counts, else
+    a closing one."""
     if len(head) >= HEAD_CHARS:
         return False
     word = head.lstrip(SPACE)

@@ -3,7 +3,8 @@
 Rules of this module:
 
 1. A call that was found in text, and what its answer says behind it, is given out when the answer ends.
-2. If the server makes a call in the same answer, it had read the model's text itself: then what was found is the text it was found in.
+2. If the server makes a call in the same answer, it had read the model's text itself: then what was found is the text
+   it was found in.
 3. What was counted for a call waits with it.
 """
 

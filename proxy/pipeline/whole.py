@@ -2,10 +2,10 @@
 
 Rules:
 
-1. An answer that nobody touched goes out in the bytes in which it came, provided they are a JSON object and no error; any other is
-   written anew in the client's protocol.
-2. Who works on an answer as aiohttp knows it gets a whole one when all of it has come, as a `web.Response` (`WholeReply`). It is
-   still a `Reply`: whoever stands further out may map it, or look on.
+1. An answer that nobody touched goes out in the bytes in which it came, provided they are a JSON object and no error;
+   any other is written anew in the client's protocol.
+2. Who works on an answer as aiohttp knows it gets a whole one when all of it has come, as a `web.Response`
+   (`WholeReply`). It is still a `Reply`: whoever stands further out may map it, or look on.
 3. Bytes are made when somebody asks for them, and again if what they were made of has changed.
 """
 
@@ -34,7 +34,8 @@ JSON: Final = "application/json"
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
-    """The body in which a whole answer goes out, after all stages. Raises the `GatewayError` with which it broke off."""
+    """The body in which a whole answer goes out, after all stages. Raises the `GatewayError` with which it broke
+    off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await _show(reply, reply.source.said)
         return reply.source.written()
@@ -44,8 +45,8 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
-    """The same reply, when all of its answer has come and gone through the stages. Raises the `GatewayError` with which it broke
-    off."""
+    """The same reply, when all of its answer has come and gone through the stages. Raises the `GatewayError` with which
+    it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await _show(reply, reply.source.said)
         reply.stages.clear()
@@ -123,7 +124,8 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
 
 
 async def _show(reply: Reply, said: Callable[[], ModelReply]) -> None:
-    """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them ends it."""
+    """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them
+    ends it."""
     chain = reply.chain() if reply.stages else None
     if chain is None:
         return
@@ -142,7 +144,8 @@ async def _said(exchange: Exchange, reply: Reply) -> ModelReply:
 
 
 def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
-    """Put the counts of tokens into the access line, and where they come from also into the head of an unsent `reply`."""
+    """Put the counts of tokens into the access line, and where they come from also into the head of an unsent
+    `reply`."""
     if usage is None:
         return
     record = exchange.record
@@ -155,10 +158,11 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
 
 
 class Known(EventSource):
-    """A whole answer that is there: what was said, or its bytes, or both. Each is made of the other when it is asked for.
+    """A whole answer that is there: what was said, or its bytes, or both. Each is made of the other when it is asked
+    for.
 
-    `before` is where it came from, and is closed with it. `body` are bytes that are to be sent as they are; `protocol` is theirs if
-    they are a model server's.
+    `before` is where it came from, and is closed with it. `body` are bytes that are to be sent as they are; `protocol`
+    is theirs if they are a model server's.
     """
 
     def __init__(
@@ -214,7 +218,8 @@ class WholeReply(web.Response, Reply):
 
     @classmethod
     def become(cls, reply: Reply, known: Known) -> WholeReply:
-        """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it there."""
+        """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it
+        there."""
         reply.source, reply.wire, reply.streamed = known, None, False
         reply.stages.clear()
         vars(reply).pop("_body", None)

@@ -2,8 +2,10 @@
 
 Rules of this module:
 
-1. The segment is a function of tools, choice, parallel and template: equal input, equal bytes, tools in the client's order.
-2. A template is text with the four placeholders and nothing else to be escaped: braces in schemas and descriptions stay.
+1. The segment is a function of tools, choice, parallel and template: equal input, equal bytes, tools in the client's
+   order.
+2. A template is text with the four placeholders and nothing else to be escaped: braces in schemas and descriptions
+   stay.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def check_template(text: str) -> list[str]:
 
 
 def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape: Escape = str) -> str:
-    """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their names."""
+    """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their
+    names."""
     if choice.mode == "none":
         return NEVER
 
@@ -95,10 +98,12 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
 
 
 def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:
-    """The text that teaches the tools of `request`; empty if it has none to teach. `also`: what else than the format's own markers the
-    route reads as such. A format without a layout writes what it likes; there only its own are known to be no data.
+    """The text that teaches the tools of `request`; empty if it has none to teach. `also`: what else than the format's
+    own markers the route reads as such. A format without a layout writes what it likes; there only its own are known to
+    be no data.
 
-    Under `tool_choice: none` only the sentence that forbids calls, unless `inject_when_none` asks for the tools as well.
+    Under `tool_choice: none` only the sentence that forbids calls, unless `inject_when_none` asks for the tools as
+    well.
     """
     tools = request.callable_tools
     if request.tool_choice.mode == "none":
@@ -121,7 +126,8 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
 def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
     """The line at the end of what the user says (R23.7); empty if there is none, or no tool can be called.
 
-    In a text of one's own `{tools}` are the names of the tools that may be called, and `{format}` is a call as it is written.
+    In a text of one's own `{tools}` are the names of the tools that may be called, and `{format}` is a call as it is
+    written.
     """
     tools, chosen = request.callable_tools, prompt.reminder
     if not tools or chosen in (False, "off", ""):

@@ -3,13 +3,14 @@
 Rules of this module:
 
 1. A request without tools and without earlier calls or results comes back as the same object.
-2. Every tool result is there exactly once, right after the message that called, in the order of the calls; a result whose
-   call is unknown stays where it was (R5.8, C14).
-3. Results and what user and assistant said are data: they hold no marker of the format and no control token of a chat template
-   afterwards (R5.6). System and developer messages are instructions and stay as they are.
-4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and ends in another
-   is one.
-5. The model sees earlier calls only in a form that the route's scanner reads back (R5.7), unless `native` was asked for.
+2. Every tool result is there exactly once, right after the message that called, in the order of the calls; a result
+   whose call is unknown stays where it was (R5.8, C14).
+3. Results and what user and assistant said are data: they hold no marker of the format and no control token of a chat
+   template afterwards (R5.6). System and developer messages are instructions and stay as they are.
+4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and
+   ends in another is one.
+5. The model sees earlier calls only in a form that the route's scanner reads back (R5.7), unless `native` was asked
+   for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from ..call_policy.ids import is_given
 from ..formats.base import ToolFormat, earlier_calls, escaping_for
 from ..formats.brackets import MARKERS as BRACKET_MARKERS
 from ..formats.brackets import attribute as bracket_attribute
@@ -28,7 +30,6 @@ from ..formats.layout import plain_name
 from ..formats.longjson import compact
 from ..formats.rendering import is_json_object, prompt_name, result_pieces, result_text, taught_arguments
 from ..formats.restoring import Escapes
-from ..judging.ids import is_given
 from ..model import (
     Attempt,
     Image,
@@ -142,9 +143,9 @@ def _reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> l
 def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
     """The messages with the segment in its place (R5.1).
 
-    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says; `separate`:
-    a system message behind those at the beginning; `user`: at the head of the first user message. Where there is no such
-    message a new one is made.
+    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says;
+    `separate`: a system message behind those at the beginning; `user`: at the head of the first user message. Where
+    there is no such message a new one is made.
     """
     out = list(messages)
     user = next((index for index, message in enumerate(out) if message.role == "user"), None)
@@ -224,8 +225,8 @@ def flattened(
 
 
 def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]]:
-    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called with
-    its id: some clients begin to count anew in every turn. Within that message unanswered calls come first."""
+    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called
+    with its id: some clients begin to count anew in every turn. Within that message unanswered calls come first."""
     answers: dict[_Place, list[ToolResult]] = {}
     owner: dict[_Place, _Place] = {}
     latest: dict[str, list[_Place]] = {}
@@ -244,8 +245,8 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
 
 
 class _Writer:
-    """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route besides the
-    format's, `escapes` notes what was escaped."""
+    """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route
+    besides the format's, `escapes` notes what was escaped."""
 
     def __init__(
         self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...], escapes: Escapes | None = None
@@ -278,8 +279,8 @@ class _Writer:
         return self._composed(parts)
 
     def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
-        """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave it out
-        and put them together: so they are looked at as one."""
+        """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave
+        it out and put them together: so they are looked at as one."""
         texts = [part for part in parts if isinstance(part, str | Text)]
         if texts and len(texts) == len(parts):
             return (Text(self._escaping.compose([piece for part in texts for piece in self._pieces(part)])),)
@@ -297,7 +298,8 @@ class _Writer:
         return tuple([Text(next(whole)) if part is None else part for part in written])
 
     def _pieces(self, part: Text | str) -> Pieces:
-        """A text as it is to be put together; in an attempt the format's own markers mean what they say, but for those of reasoning."""
+        """A text as it is to be put together; in an attempt the format's own markers mean what they say, but for those
+        of reasoning."""
         if isinstance(part, str):
             return (part,)
         if not isinstance(part, Attempt):

@@ -35,9 +35,10 @@ KEEPALIVE: Final = b": keep-alive\n\n"
 class WriteOptions:
     """How answers are written for one exchange.
 
-    `request` is the request as the client sent it (for echoes, `include_usage`, the model's name), `conversation` its messages with
-    those that a store put before them (None: no store was asked); `created` is Unix seconds. `body` is the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning
-    under `reasoning_field="inline"`. `responses` says how the Responses protocol is written.
+    `request` is the request as the client sent it (for echoes, `include_usage`, the model's name), `conversation` its
+    messages with those that a store put before them (None: no store was asked); `created` is Unix seconds. `body` is
+    the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning under
+    `reasoning_field="inline"`. `responses` says how the Responses protocol is written.
     """
 
     request: ModelRequest
@@ -72,8 +73,8 @@ class StreamWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextFrame:
-    """The bytes around the escaped text in a frame that holds more of one block: `head`, text, `tail`; or, in a protocol whose
-    frames are numbered, `head`, the next `number`, `middle`, text, `tail`."""
+    """The bytes around the escaped text in a frame that holds more of one block: `head`, text, `tail`; or, in a
+    protocol whose frames are numbered, `head`, the next `number`, `middle`, text, `tail`."""
 
     head: bytes
     tail: bytes
@@ -86,8 +87,8 @@ class TextWriter(StreamWriter, Protocol):
     """A `StreamWriter` that lets somebody else write the plain text of a block."""
 
     def text_frame(self, block: int) -> TextFrame | None:
-        """How the next deltas of `block` look, as long as their text begins and ends with whole characters; None if that
-        cannot be said. Holds until the next call of any other method."""
+        """How the next deltas of `block` look, as long as their text begins and ends with whole characters; None if
+        that cannot be said. Holds until the next call of any other method."""
 
     def wrote(self, block: int, frames: int, text: str) -> None:
         """So many frames, with this text in all, were written by `text_frame`."""
@@ -270,8 +271,8 @@ class ServerSide(Protocol):
         `choices`."""
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
-        """A whole answer. Raises `BackendFault` `upstream_invalid_response`, also for more than so many `choices`, or the error
-        that the body holds."""
+        """A whole answer. Raises `BackendFault` `upstream_invalid_response`, also for more than so many `choices`, or
+        the error that the body holds."""
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """Writes a stream that `reader` reads: for a server that gives a whole answer in place of one."""

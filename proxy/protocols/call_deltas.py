@@ -26,8 +26,8 @@ def new_call_id() -> str:
 
 
 class CallDelta:
-    """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and so is `extra`, what
-    was said beside and not given out."""
+    """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and
+    so is `extra`, what was said beside and not given out."""
 
     __slots__ = (
         *("_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
@@ -71,8 +71,8 @@ class CallDelta:
 
     @property
     def has_ended(self) -> bool:
-        """The arguments so far are a whole object or list. For whoever asks after every piece: each character is looked at once,
-        and parsed at most once more."""
+        """The arguments so far are a whole object or list. For whoever asks after every piece: each character is looked
+        at once, and parsed at most once more."""
         for text in self._fresh:
             self._nesting.feed(text)
         self._fresh.clear()
@@ -84,9 +84,9 @@ class CallDelta:
     def take(self, text: str) -> str:
         """Add arguments and give back what of them is new: all, or what follows if they repeat all that came before.
 
-        Repetition is taken for certain only where the two joined could not be JSON: an object right after something that
-        is no place for a value. So a nested object that begins like its parent stays a fragment. The test is made only
-        for text at least as long as everything before it, so a stream of small fragments stays linear.
+        Repetition is taken for certain only where the two joined could not be JSON: an object right after something
+        that is no place for a value. So a nested object that begins like its parent stays a fragment. The test is made
+        only for text at least as long as everything before it, so a stream of small fragments stays linear.
         """
         if self._length and len(text) >= self._length and self.kind == "function":
             so_far = self.arguments
@@ -168,7 +168,8 @@ class CallDeltas:
         return draft
 
     def name(self, draft: CallDelta) -> str:
-        """The id under which a call of these is given out: the server's, unless there is none or another call has it."""
+        """The id under which a call of these is given out: the server's, unless there is none or another call has
+        it."""
         name = draft.id if draft.id and draft.id not in self._names else new_call_id()
         self._names.add(name)
         return name

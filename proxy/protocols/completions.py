@@ -57,8 +57,8 @@ class CompletionsProtocol(ServerSide):
         return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images. What
-        is not modelled is left out, or in results JSON (R8.2, R4.2). Tools are not
+        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images.
+        What is not modelled is left out, or in results JSON (R8.2, R4.2). Tools are not
         written: in prompt mode they stand in the text already."""
         sampling = request.sampling
         stop = list(sampling.stop)

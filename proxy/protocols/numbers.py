@@ -3,8 +3,8 @@
 Rules:
 
 1. What is no number (absent, null, text, true) says nothing; whoever asked goes by the place in the list then.
-2. A number that cannot be what its field means is a fault of the server. It is never cut to what would fit: then the client
-   would get somebody else's answer.
+2. A number that cannot be what its field means is a fault of the server. It is never cut to what would fit: then the
+   client would get somebody else's answer.
 3. No bound here depends on what a server said before.
 """
 
@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 MAX_CALLS: Final = 1024
-"""Calls in one answer of a server that does tools itself. What a model wrote as text has `limits.calls_per_response`."""
+"""Calls in one answer of a server that does tools itself. What a model wrote as text has
+`limits.calls_per_response`."""
 MAX_PARTS: Final = 4096
 """Items of a response, and parts of an item."""
 
@@ -48,8 +49,8 @@ def choices_of(n: int) -> int:
 
 
 def index_of(value: Any, most: int, what: str) -> int | None:
-    """`value` as an index below `most`; None if it says nothing (rule 1). `what` it is the index of is for the message: "an
-    answer". Raises `BackendFault` `upstream_invalid_response` for any other number."""
+    """`value` as an index below `most`; None if it says nothing (rule 1). `what` it is the index of is for the message:
+    "an answer". Raises `BackendFault` `upstream_invalid_response` for any other number."""
     if type(value) is int:
         if 0 <= value < most:
             return value
@@ -69,7 +70,8 @@ def too_many(what: str, most: int) -> BackendFault:
 
 
 def rest_of_counts(value: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a `usage` object is not modelled, in its own shape; `known` has a mapping where there are counts inside. Nulls are absent."""
+    """What of a `usage` object is not modelled, in its own shape; `known` has a mapping where there are counts inside.
+    Nulls are absent."""
     rest = {}
     for key, item in value.items():
         inside = known.get(key)
@@ -94,8 +96,9 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
 
 
 def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any, extra: Extra = EMPTY) -> Usage | None:
-    """The token counts of one answer, 0 for what is no number. None if one of them cannot be: then nobody has counted, and nobody's
-    limit is charged with it. `cached` and `stored` are part of `given`, the prompt; `thought` is part of `written`."""
+    """The token counts of one answer, 0 for what is no number. None if one of them cannot be: then nobody has counted,
+    and nobody's limit is charged with it. `cached` and `stored` are part of `given`, the prompt; `thought` is part of
+    `written`."""
     counts = [
         _whole(value, MAX_TOKENS) if type(value) in (int, float) else 0
         for value in (given, written, cached, stored, thought)

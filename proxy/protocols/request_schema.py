@@ -1,6 +1,7 @@
 """The shape of a request body, checked by a compiled JSON Schema, with errors in the words of `proxy.errors` (R13.3).
 
-Only the gateway's own schemas (`schemas/*.json`) are compiled here. Schemas that clients send are `proxy.schemas.schema`'s affair.
+Only the gateway's own schemas (`schemas/*.json`) are compiled here. Schemas that clients send are
+`proxy.schemas.schema`'s affair.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """JSON on the wire, for text that need not be valid Unicode.
 
-A backend may split one character into two halves (`"\\ud83d"`, then `"\\ude00"`) or send bytes that are not UTF-8. orjson
-rightly refuses both; a gateway must not (R6.5). Reading therefore falls back to the standard library, which keeps the
-halves apart so that whoever joins the text joins them too; writing replaces what is still half by U+FFFD.
+A backend may split one character into two halves (`"\\ud83d"`, then `"\\ude00"`) or send bytes that are not UTF-8.
+orjson rightly refuses both; a gateway must not (R6.5). Reading therefore falls back to the standard library, which
+keeps the halves apart so that whoever joins the text joins them too; writing replaces what is still half by U+FFFD.
 
-Numbers that are none (NaN, infinity, what is too large for a double), which Python's own servers do write, are read as null: so
-whatever was read can be written.
+Numbers that are none (NaN, infinity, what is too large for a double), which Python's own servers do write, are read as
+null: so whatever was read can be written.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def dump(value: Any) -> bytes:
 
 
 def dump_in_pieces(value: Any) -> bytes:
-    """As `dump`, for megabytes in a thread: no more than about `PIECE_CHARS` characters are written without others having their turn,
-    since what writes JSON keeps the interpreter."""
+    """As `dump`, for megabytes in a thread: no more than about `PIECE_CHARS` characters are written without others
+    having their turn, since what writes JSON keeps the interpreter."""
     weights: dict[int, int] = {}
     _weigh(value, weights)
     pieces: list[bytes] = []

@@ -41,7 +41,8 @@ class Admission:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """Open the ledger; at the end of the application say to it all that is to be said. It may outlast the application."""
+        """Open the ledger; at the end of the application say to it all that is to be said. It may outlast the
+        application."""
         await self.ledger.start()
         yield
         while self._tasks:

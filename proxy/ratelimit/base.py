@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Requests and tokens per minute are token buckets: a bucket of `most` units empties at `most` units a minute, and whoever
-   does not fit waits. So a limit of 60 lets 60 through at once and then one a second, as OpenAI's limits do.
+1. Requests and tokens per minute are token buckets: a bucket of `most` units empties at `most` units a minute, and
+   whoever does not fit waits. So a limit of 60 lets 60 through at once and then one a second, as OpenAI's limits do.
 2. All limits of an exchange are looked at together and booked together, or none is: who is refused by one takes nothing
    from the others.
 3. Tokens are booked by estimate and corrected at the end. Use beyond the limit stays in the bucket as a debt that later
@@ -59,7 +59,8 @@ Change = tuple[Bound, int]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a booking. `used` are the units of each bound: with the booking if it was granted, else without."""
+    """What became of a booking. `used` are the units of each bound: with the booking if it was granted, else
+    without."""
 
     granted: bool
     used: tuple[float, ...]
@@ -73,8 +74,8 @@ class Ledger(Protocol):
     """Keeps counts. Every method but `close` may raise `LedgerUnavailable`."""
 
     async def start(self) -> None:
-        """Open it, in the running loop. If it fails the ledger may be used all the same; a further call tells whether it can be
-        reached now."""
+        """Open it, in the running loop. If it fails the ledger may be used all the same; a further call tells whether
+        it can be reached now."""
 
     async def close(self) -> None:
         """Close it. May be called twice."""

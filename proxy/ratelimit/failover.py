@@ -2,11 +2,11 @@
 
 Rules:
 
-1. After one failure nobody asks them any more: a look every `RETRY_S`, off the way of any request, finds out when they are back.
-   So no request but those under way at the first failure waits in vain.
+1. After one failure nobody asks them any more: a look every `RETRY_S`, off the way of any request, finds out when they
+   are back. So no request but those under way at the first failure waits in vain.
 2. Meanwhile `on_store_failure` decides: `open` lets each worker count by itself, `closed` refuses.
-3. An exchange ends where it was booked, and what could not be said of it meanwhile is said afterwards. What may have been heard
-   is not said twice.
+3. An exchange ends where it was booked, and what could not be said of it meanwhile is said afterwards. What may have
+   been heard is not said twice.
 4. A call goes to its end although the exchange that made it is cancelled: whatever it booked has to be given back.
 5. Each change is one line in the log, and the gauge follows it.
 """
@@ -31,8 +31,8 @@ RETRY_S: Final = 1.0
 
 
 class FailoverLedger(Ledger):
-    """`shared` as long as it can be reached. With `closed` bookings raise `LedgerUnavailable` while it cannot. `report` is told
-    at the start and at each change whether it can."""
+    """`shared` as long as it can be reached. With `closed` bookings raise `LedgerUnavailable` while it cannot. `report`
+    is told at the start and at each change whether it can."""
 
     def __init__(
         self, shared: Ledger, *, closed: bool, report: Callable[[bool], None], retry_s: float = RETRY_S
@@ -45,7 +45,8 @@ class FailoverLedger(Ledger):
         self._epoch = 0
         """Counts recoveries: a call that began before one says nothing about now."""
         self._held: dict[str, Sequence[Bound]] = {}
-        """Exchanges under way that are booked on the shared counts and give something back at their end, by their lease."""
+        """Exchanges under way that are booked on the shared counts and give something back at their end, by their
+        lease."""
         self._owed: list[tuple[Sequence[Change], str]] = []
         """Ends of such exchanges that came while the counts were away."""
         self._calls: set[asyncio.Task[Any]] = set()

@@ -9,8 +9,8 @@ from .base import Bound, Change, Ledger, Verdict, fits
 
 
 class MemoryLedger(Ledger):
-    """The reference for what a ledger does. `now` gives seconds on a monotonic clock. Accounts come from the configuration, so
-    their number is bounded."""
+    """The reference for what a ledger does. `now` gives seconds on a monotonic clock. Accounts come from the
+    configuration, so their number is bounded."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

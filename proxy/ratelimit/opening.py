@@ -13,15 +13,16 @@ from .memory import MemoryLedger
 
 
 def counting(config: RateLimitsConfig) -> RateLimitsConfig:
-    """What of the section says where the counts are: as long as that is the same, a new configuration goes on counting."""
+    """What of the section says where the counts are: as long as that is the same, a new configuration goes on
+    counting."""
     return replace(config, per_key=RateLimit(), in_flight=None, expected_output_tokens=0)
 
 
 def make_ledger(
     config: RateLimitsConfig, *, shared_folder: Path | None = None, report: Callable[[bool], None] = lambda up: None
 ) -> Ledger:
-    """The ledger of `config`. `shared_folder` is the folder of a gateway of several workers; `report` is told whether counts that
-    are shared can be reached. Raises `ValueError` if something is missing for the store."""
+    """The ledger of `config`. `shared_folder` is the folder of a gateway of several workers; `report` is told whether
+    counts that are shared can be reached. Raises `ValueError` if something is missing for the store."""
     closed = config.on_store_failure == "closed"
     if config.store == "redis" or (config.store == "auto" and config.url is not None):
         if config.url is None:

@@ -102,8 +102,8 @@ end
 
 
 class RedisLedger(Ledger):
-    """Counts in the server at `url`. A call takes at most `timeout_s`. `now` gives seconds; default: the server's time. Raises
-    `ValueError` for a `url` that is none."""
+    """Counts in the server at `url`. A call takes at most `timeout_s`. `now` gives seconds; default: the server's time.
+    Raises `ValueError` for a `url` that is none."""
 
     def __init__(
         self, url: str, *, timeout_s: float, prefix: str = "toolwire", now: Callable[[], float | str] = str

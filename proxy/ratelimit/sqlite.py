@@ -2,11 +2,11 @@
 
 Rules of this module:
 
-1. The file lives as long as the gateway: it is made for its workers and holds nothing worth keeping. So its times are those of
-   the machine's monotonic clock, which all processes share and nobody sets, and nothing waits for a disk
+1. The file lives as long as the gateway: it is made for its workers and holds nothing worth keeping. So its times are
+   those of the machine's monotonic clock, which all processes share and nobody sets, and nothing waits for a disk
    (`synchronous=OFF`).
-2. One thread of its own does everything with the file: a worker that is stopped in the middle of a transaction keeps others
-   waiting, and their event loops must not.
+2. One thread of its own does everything with the file: a worker that is stopped in the middle of a transaction keeps
+   others waiting, and their event loops must not.
 3. Each booking is one transaction, taken for writing from its first statement on.
 """
 
@@ -34,7 +34,8 @@ _SET_LEASE: Final = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?)"
 
 
 class SqliteLedger(Ledger):
-    """Counts in the file `path`. A call that waits longer than `timeout_s` for another worker fails. `now` gives seconds."""
+    """Counts in the file `path`. A call that waits longer than `timeout_s` for another worker fails. `now` gives
+    seconds."""
 
     def __init__(self, path: Path, *, timeout_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._path = path

@@ -14,7 +14,7 @@ cdef enum:
 @cython.final
 cdef class BlockReader:
     cdef Buffer _buffer
-    cdef object _judge
+    cdef object _policy
     cdef FieldReader _fields
     cdef object _closers, _beyond
     cdef Py_ssize_t _limit
@@ -33,10 +33,10 @@ cdef class BlockReader:
     cdef bint _may_end, _fence, _fenced
     cdef _PlanBranch _proving
 
-    def __cinit__(self, Buffer buffer, judge, live):
+    def __cinit__(self, Buffer buffer, policy, live):
         self._buffer = buffer
-        self._judge = judge
-        self._fields = FieldReader(buffer, judge, live)
+        self._policy = policy
+        self._fields = FieldReader(buffer, policy, live)
         self._closers = CloserSearch()
         self.state = LEAD
         self.opener = self.closer = b""
@@ -327,7 +327,7 @@ cdef class BlockReader:
     # --------------------------------------------------------------------------------
 
     cdef Py_ssize_t _mention(self, Py_ssize_t at) except -1:
-        if self.untaught or not self._judge.strict or self.syntax.keyed or not self.closer:
+        if self.untaught or not self._policy.strict or self.syntax.keyed or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
@@ -373,7 +373,7 @@ cdef class BlockReader:
         if self._may_end:
             return self._ends_at_mark()
         end += self._buffer.gather()
-        if self.closer and not self._judge.strict:
+        if self.closer and not self._policy.strict:
             at = self._buffer.find(self.closer, self._buffer.start + PyBytes_GET_SIZE(self.opener), end)
             if at >= 0:
                 return self._given_up(at + PyBytes_GET_SIZE(self.closer))

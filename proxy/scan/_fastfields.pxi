@@ -13,7 +13,7 @@ cdef enum:
 @cython.final
 cdef class FieldReader:
     cdef Buffer _buffer
-    cdef object _judge, live
+    cdef object _policy, live
     cdef _Plan plan
     cdef int kind, found
     cdef str field
@@ -29,9 +29,9 @@ cdef class FieldReader:
     cdef CodeReader _code
     cdef BracesReader _braces
 
-    def __cinit__(self, Buffer buffer, judge, live):
+    def __cinit__(self, Buffer buffer, policy, live):
         self._buffer = buffer
-        self._judge = judge
+        self._policy = policy
         self.live = live
         self.kind = NOTHING
         self.field = ""
@@ -73,7 +73,7 @@ cdef class FieldReader:
 
     cdef int _begin_key(self, _PlanBranch branch) except -1:
         self.in_key = True
-        self._key = FirstKey(branch.syntax.syntax, branch.read, self._judge.callable_names if branch.read == PRINTED else ())
+        self._key = FirstKey(branch.syntax.syntax, branch.read, self._policy.callable_names if branch.read == PRINTED else ())
         return 0
 
     cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:

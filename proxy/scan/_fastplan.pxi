@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class _BlockSyntax:
-    cdef object syntax  # as the judge knows it
+    cdef object syntax  # as the call policy knows it
     cdef bytes closer, quote
     cdef tuple nodes
     cdef bint keyed, framed

@@ -1,11 +1,11 @@
-"""What the two scanners share: grammars, verdicts, limits and state names. Plain data; nothing here scans.
+"""What the two scanners share: grammars, decisions, limits and state names. Plain data; nothing here scans.
 
 Rules of this module:
 
 1. A format is data. `Grammar` says what a call block looks like; the scanner has no branch that asks for a format's
    name.
-2. The scanner finds blocks, a `Judge` decides what they are: repair, unknown names, strictness, number of calls and all
-   counting are the judge's (R9), so both twins stay free of policy.
+2. The scanner finds blocks, a `CallPolicy` decides what they are: repair, unknown names, strictness, number of calls
+   and all counting are the call policy's (R9), so both twins stay free of policy.
 3. Tables live here and nowhere else, so the twins cannot drift apart.
 """
 
@@ -59,7 +59,7 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 `body`    inside a field;
 `tail`    between fields: whitespace, then one of the literals that may come;
 `broken`  the body is not what the syntax says: the first literal closer ends the block;
-`held`    a strict tool is on offer and the opener is followed by something else than a body: held for the judge;
+`held`    a strict tool is on offer and the opener is followed by something else than a body: held for the call policy;
 `done`    finished, or stopped by a fault.
 """
 
@@ -143,9 +143,9 @@ class BlockSyntax:
     or up to the end of the answer or another block. `entities`: names and keys are written with `&quot;`, `&lt;` and
     `&amp;`. `prefix` stands before every tag of arguments that are elements with names of their own, which may hold
     each other. `family` tells the formats apart where several are looked for at once. `untaught`: nobody asked the
-    model for this form, so that a block in it is a call only if it passes the judge's test (R23.1), and stands neither
-    in inline code nor in a fence; else it is ordinary text. What can be read as taught is; and an untaught syntax that
-    cannot be told from a taught one is left out.
+    model for this form, so that a block in it is a call only if it passes the call policy's test (R23.1), and stands
+    neither in inline code nor in a fence; else it is ordinary text. What can be read as taught is; and an untaught
+    syntax that cannot be told from a taught one is left out.
     """
 
     opener: str
@@ -267,8 +267,8 @@ def without_calls(grammar: Grammar) -> Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A call that a judge accepted. `arguments` is JSON text. `source` is the text in which the model wrote just this
-    call where a block holds several; None means the whole block."""
+    """A call that a call policy accepted. `arguments` is JSON text. `source` is the text in which the model wrote just
+    this call where a block holds several; None means the whole block."""
 
     name: str
     call_id: str
@@ -280,9 +280,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that ended, for the judge. `body` is the text between opener and closer, `pieces` its fields with their
-    texts in order; those of a broken body reach as far as it was understood, the last one to the closer. `closed` is
-    False if the answer ended, or another block began, where only closers were missing (R6.8, option `unclosed`).
+    """A block that ended, for the call policy. `body` is the text between opener and closer, `pieces` its fields with
+    their texts in order; those of a broken body reach as far as it was understood, the last one to the closer. `closed`
+    is False if the answer ended, or another block began, where only closers were missing (R6.8, option `unclosed`).
     `broken`: it is not what its syntax says. `opened` is the call that was opened while the block came (R6.13), its
     first one: a call behind which another one was opened is a block of its own, and so is what is left in the end."""
 
@@ -295,7 +295,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What becomes of a block. Exactly one of four:
 
     `error` set: the answer breaks off with it. `calls` not empty: these calls. `drop`: the block vanishes, but counts
@@ -309,18 +309,18 @@ class Verdict:
     error: GatewayError | None = None
 
 
-AS_TEXT: Final = Verdict()
-DROPPED: Final = Verdict(drop=True)
+AS_TEXT: Final = Decision()
+DROPPED: Final = Decision(drop=True)
 
 
-class Judge(Protocol):
+class CallPolicy(Protocol):
     """Decides about blocks (R9). Called in order of appearance; must not raise."""
 
     strict: bool
     """Any tool on offer is strict. Then an opener without a body is held, see state `held`."""
 
-    def block(self, block: Block) -> Verdict:
-        """Judge a block that ended. It may be malformed."""
+    def block(self, block: Block) -> Decision:
+        """CallPolicy a block that ended. It may be malformed."""
 
     unwrap: bool
     """Arguments may be an object also where a string that holds one is taught (C2)."""
@@ -345,9 +345,9 @@ class Judge(Protocol):
     def withdrawn(self, opened: Found) -> GatewayError:
         """The error for a call that was opened and did not become what was given out of it."""
 
-    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
-        """Judge a block that has no end. `why`: the answer ended (`end`), the backend stopped for length (`truncated`:
-        never a call, C18), or the block is larger than `limits.block_bytes` (`oversize`, R6.9)."""
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
+        """CallPolicy a block that has no end. `why`: the answer ended (`end`), the backend stopped for length
+        (`truncated`: never a call, C18), or the block is larger than `limits.block_bytes` (`oversize`, R6.9)."""
 
 
 def valid_text(text: str) -> str:

@@ -9,15 +9,15 @@ what follows it is read again as text. The same holds if the answer ends inside 
 missing the opener of another block is as good as the end of the answer (R6.8).
 
 An opener is only a mention (R6.2) if no body follows: then it is text at once, and reading goes on right behind it.
-With a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the judge's)
-or up to the next opener or the end of the answer (then it is text).
+With a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the call
+policy's) or up to the next opener or the end of the answer (then it is text).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, Judge, Why
+from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, CallPolicy, Why
 from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
@@ -46,15 +46,15 @@ class BlockReader:
 
     `state` is one of `LEAD` to `HELD`. `outcome` is what became of the block, up to the position that was given; then
     all of it is in the buffer. Of one that is `WHOLE` the body ends at offset `body_end`, `closed` and `broken` are
-    those of the judge's `Block`, and `pieces` its fields, with their offsets. `why` one is `UNFINISHED` is for the
-    judge as well.
+    those of the call policy's `Block`, and `pieces` its fields, with their offsets. `why` one is `UNFINISHED` is for
+    the policy as well.
     """
 
-    def __init__(self, buffer: Buffer, judge: Judge, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(self, buffer: Buffer, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
         self._buffer = buffer
-        self._judge = judge
+        self._policy = policy
         self._plan = plan
-        self._fields = FieldReader(buffer, judge, plan, live)
+        self._fields = FieldReader(buffer, policy, plan, live)
         self._closers = CloserSearch()
         self._beyond: int | None = None
         self._limit = 0
@@ -274,8 +274,8 @@ class BlockReader:
         return LIKELY if own else UNLIKELY
 
     def _doubt_more(self, branch: PlanBranch, pos: int) -> int:
-        """Also what follows `branch`, whose literal ends at `pos`, has to be as the template writes it: a tag, or nothing
-        more."""
+        """Also what follows `branch`, whose literal ends at `pos`, has to be as the template writes it: a tag, or
+        nothing more."""
         self.state = TAIL
         if branch.read == NOTHING:
             return self._go_to(self._nodes()[-1], pos)
@@ -368,7 +368,7 @@ class BlockReader:
     def _mention(self, at: int) -> int:
         """No body follows the opener, as shows at `at`."""
         assert self.syntax is not None
-        if self.untaught or not self._judge.strict or self.syntax.first_keys or not self.closer:
+        if self.untaught or not self._policy.strict or self.syntax.first_keys or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
@@ -412,7 +412,7 @@ class BlockReader:
         if self._may_end:
             return self._ends_at_mark()
         end += self._buffer.gather()
-        if self.closer and not self._judge.strict:
+        if self.closer and not self._policy.strict:
             at = self._buffer.data.find(self.closer, self._buffer.start + len(self.opener), end)
             if at >= 0:
                 return self._given_up(at + len(self.closer))

@@ -3,7 +3,7 @@
 types.
 
 Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through:
-whether a field parses in the end, and whether it can be repaired, is the judge's business.
+whether a field parses in the end, and whether it can be repaired, is the call policy's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, Field, Judge
+from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, CallPolicy, Field
 from ._plan import (
     BRACES,
     CODE,
@@ -53,11 +53,11 @@ class FieldReader:
     """Reads one field after another.
 
     `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first
-    key is not known yet. `found` is what became of it; `branch` then begins at the position that `read` gave, and `text`
-    is what came right before it, if `followed`: `live` wants to know what comes.
+    key is not known yet. `found` is what became of it; `branch` then begins at the position that `read` gave, and
+    `text` is what came right before it, if `followed`: `live` wants to know what comes.
     """
 
-    def __init__(self, buffer: Buffer, judge: Judge, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(self, buffer: Buffer, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
         self.plan = plan
         self.live = live
         self.followed = False
@@ -69,7 +69,7 @@ class FieldReader:
         self.branch: PlanBranch | None = None
         self.text = b""
         self._buffer = buffer
-        self._judge = judge
+        self._policy = policy
 
         # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of
         # it holds.
@@ -128,7 +128,7 @@ class FieldReader:
 
     def _begin_key(self, branch: PlanBranch) -> None:
         self.in_key = True
-        self._key = FirstKey(branch.syntax, branch.read, self._judge.callable_names if branch.read == PRINTED else ())
+        self._key = FirstKey(branch.syntax, branch.read, self._policy.callable_names if branch.read == PRINTED else ())
 
     def reach_back(self, start: int, overlap: bytes) -> None:
         """The field began before its literal, at `start`; between them stands `overlap`."""

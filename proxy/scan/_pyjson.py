@@ -2,7 +2,7 @@
 
 Deliberately looser than JSON: raw control characters in strings, any character behind a backslash, trailing commas and
 any run of letters and digits as a scalar are let through. It answers one question, where the object ends; whether the
-object parses, or can be made to, the judge says.
+object parses, or can be made to, the call policy says.
 """
 
 from __future__ import annotations

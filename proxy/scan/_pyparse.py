@@ -2,7 +2,7 @@
 
 Rules of this module:
 
-1. Bytes of UTF-8 inside, events out. No socket, no clock, no policy: what a block *is* decides the `Judge`.
+1. Bytes of UTF-8 inside, events out. No socket, no clock, no policy: what a block *is* decides the `CallPolicy`.
 2. Splitting the input differently never changes the events after `normalise`. Whatever is decided depends on characters
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
@@ -37,10 +37,10 @@ from ._grammar import (
     DONE,
     DROPPED,
     STATES,
+    CallPolicy,
+    Decision,
     Found,
     Grammar,
-    Judge,
-    Verdict,
     only,
     valid_text,
 )
@@ -60,14 +60,15 @@ __all__ = ["CallScanner", "SseFramer"]
 class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `judge` what becomes of them. `block_bytes` bounds one block, tags included,
-    and a run of pending whitespace; beyond it the block is the judge's (`oversize`) and the run is text. `trim_edges`:
-    drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a
-    blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the
-    next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks,
-    unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the first pair.
-    `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the judge lets their call through (R6.13).
+    `grammar` says what blocks look like, `policy` what becomes of them. `block_bytes` bounds one block, tags included,
+    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text.
+    `trim_edges`: drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line
+    end or else a blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else
+    goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes
+    REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the
+    first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
+    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through
+    (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -75,7 +76,7 @@ class CallScanner:
     def __init__(
         self,
         grammar: Grammar,
-        judge: Judge,
+        policy: CallPolicy,
         *,
         block_bytes: int = BLOCK_BYTES,
         trim_edges: bool = True,
@@ -87,7 +88,7 @@ class CallScanner:
         incremental: bool = False,
     ) -> None:
         self._grammar = grammar
-        self._judge = judge
+        self._policy = policy
         self._reasoning = reasoning
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
@@ -95,12 +96,12 @@ class CallScanner:
         self._done = False
 
         found = plan(grammar, reasoning, scan_calls)
-        self._live = LiveCalls(judge, self) if incremental else None
+        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = DeltaDecoder()
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, found, preopened and bool(reasoning))
-        self._block = BlockReader(self._buffer, judge, found, self._live)
+        self._block = BlockReader(self._buffer, policy, found, self._live)
         self._read_as(found)
 
     @property
@@ -237,8 +238,8 @@ class CallScanner:
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
-        """If the block has ended, at `upto`, have it judged and do what the judge says. Gives the position from where
-        to go on."""
+        """If the block has ended, at `upto`, have it judged and do what the call policy says. Gives the position from
+        where to go on."""
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
@@ -246,19 +247,19 @@ class CallScanner:
 
     def _judged(self, upto: int) -> int:
         block = self._block
-        verdict = self._verdict(upto)
+        decision = self._decision(upto)
         self._in_block = False
         if block.untaught:
-            if not (verdict.calls or verdict.drop):
+            if not (decision.calls or decision.drop):
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
         self._output.fresh = False
-        self._settle(verdict, self._buffer.data[self._buffer.start : upto])
+        self._settle(decision, self._buffer.data[self._buffer.start : upto])
         return upto
 
-    def _verdict(self, upto: int) -> Verdict:
-        """What the judge says of the block, which is in the buffer up to `upto`."""
+    def _decision(self, upto: int) -> Decision:
+        """What the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         if block.outcome == FRAMING:
@@ -266,10 +267,10 @@ class CallScanner:
         raw = self._buffer.data[self._buffer.start : upto]
         start, end = len(block.opener), block.body_end
         if block.outcome != WHOLE:
-            return self._judge.unfinished(block.syntax, raw[start:].decode(), block.why)
+            return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
             return live.judged(block.syntax, raw, start, end, block.closed, block.broken)
-        return self._judge.block(ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken))
+        return self._policy.block(ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken))
 
     def _none(self, at: int) -> int:
         """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
@@ -294,22 +295,22 @@ class CallScanner:
             self._prose.refuse(self._block.opener)
         return start
 
-    def _settle(self, verdict: Verdict, raw: bytes) -> None:
-        """Do what the judge says of the block, whose text is `raw`."""
+    def _settle(self, decision: Decision, raw: bytes) -> None:
+        """Do what the call policy says of the block, whose text is `raw`."""
         output, live = self._output, self._live
         if live is not None and live.opened is not None:
-            self._settle_live(live, verdict)
-        elif verdict.error is not None:
-            self._stop_with(verdict.error)
-        elif verdict.calls or verdict.drop:
+            self._settle_live(live, decision)
+        elif decision.error is not None:
+            self._stop_with(decision.error)
+        elif decision.calls or decision.drop:
             self._prose.edge()
             output.after = True
-            output.give_calls(verdict.calls, raw.decode())
-            if verdict.calls:
+            output.give_calls(decision.calls, raw.decode())
+            if decision.calls:
                 self._choose()
         else:
             self._prose.pass_text(raw)
-            output.say(raw.decode() if verdict.replacement is None else valid_text(verdict.replacement))
+            output.say(raw.decode() if decision.replacement is None else valid_text(decision.replacement))
 
     def _stop_with(self, error: GatewayError) -> None:
         self._output.give_up()
@@ -345,8 +346,8 @@ class CallScanner:
         """See `proxy.scan.live.Host`."""
         self._output.events.append(Close(block, status))
 
-    def _settle_live(self, live: LiveCalls, verdict: Verdict) -> None:
-        error, more = live.settle(verdict)
+    def _settle_live(self, live: LiveCalls, decision: Decision) -> None:
+        error, more = live.settle(decision)
         if error is not None:
             self._stop_with(error)
             return

@@ -1,5 +1,5 @@
-"""What a block comes to once it has ended: what the judge is shown, and how a call is announced. Both scanners use this
-as it is: it happens once for each block.
+"""What a block comes to once it has ended: what the call policy is shown, and how a call is announced. Both scanners
+use this as it is: it happens once for each block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TO_CLOSER: Final = -1
 def ended(
     syntax: BlockSyntax, raw: bytes, start: int, end: int, pieces: Sequence[Piece], closed: bool, broken: bool
 ) -> Block:
-    """A block for the judge: `raw` is all of it, the body stands between `start` and `end`."""
+    """A block for the call policy: `raw` is all of it, the body stands between `start` and `end`."""
     body = raw[start:end].decode()
     inside = [piece for piece in pieces if piece[1] <= end and piece[2] <= end]
     whole = _whole(syntax)

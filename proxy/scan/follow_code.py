@@ -4,7 +4,7 @@
 Rules of this module:
 
 1. What is given out is the beginning of what `literals.py` makes of the whole. Where that is not certain nothing more
-   is given out: the judge sees the whole in the end, and the scanner compares.
+   is given out: the call policy sees the whole in the end, and the scanner compares.
 2. A token is given out when it is whole, the text of a string while it comes; neither the outermost bracket, nor a
    comma before what follows it. So what was given out is never JSON by itself.
 3. One pass; patterns match at their first attempt. Held back is at most one token, one escape, or a quote with the

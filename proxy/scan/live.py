@@ -2,9 +2,10 @@
 
 Rules of this module:
 
-1. What goes out is the beginning of what the judge will make of the whole: followers (`follow_*.py`) give out what
-   is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the judge
-   sees the whole, and what it makes of it is compared with what went out; if it is something else, the answer fails.
+1. What goes out is the beginning of what the call policy will make of the whole: followers (`follow_*.py`) give out
+   what is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the
+   call policy sees the whole, and what it makes of it is compared with what went out; if it is something else, the
+   answer fails.
 2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none.
    So calls without arguments wait for the end of the block, or for the next call that has some.
 3. Where a block holds several calls, one is judged alone as soon as the arguments of the next one begin.
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 from ..errors import GatewayError
-from ._grammar import SPACE, Block, BlockSyntax, Field, Found, Judge, ValueKind, Verdict
+from ._grammar import SPACE, Block, BlockSyntax, CallPolicy, Decision, Field, Found, ValueKind
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from .blocks import TO_CLOSER, Piece
 from .follow_braces import BracesFollower
@@ -50,8 +51,8 @@ class Host(Protocol):
 class LiveCalls:
     """The calls of one block after another. `opened` is the call that is open."""
 
-    def __init__(self, judge: Judge, host: Host) -> None:
-        self._judge = judge
+    def __init__(self, policy: CallPolicy, host: Host) -> None:
+        self._policy = policy
         self._host = host
         self.opened: Found | None = None
 
@@ -150,7 +151,7 @@ class LiveCalls:
         names = tuple(name.encode() for name in self._syntax.names)
         parameters = tuple(name.encode() for name in self._syntax.parameters)
         compact = self._syntax.arguments == "string"
-        self._calls.begin(names, parameters, self._judge.unwrap or not compact, compact, self._field == "calls")
+        self._calls.begin(names, parameters, self._policy.unwrap or not compact, compact, self._field == "calls")
         self._follower = self._calls
 
     def _pass_over(self) -> None:
@@ -161,8 +162,8 @@ class LiveCalls:
             self._waiting.append((before.name or "", self._pieces[-1][1]))
 
     def pass_field(self, more: bytes) -> bool:
-        """More of a field came that ends by itself: give out what is certain of its arguments, once the judge has let
-        the call through. False if no more of the field is wanted."""
+        """More of a field came that ends by itself: give out what is certain of its arguments, once the call policy has
+        let the call through. False if no more of the field is wanted."""
         before = self._passed
         self._passed += len(more)
         pos = 0
@@ -204,13 +205,13 @@ class LiveCalls:
         return all(self._begin_call(name, where, to) for (name, where), to in zip(calls, ends, strict=True))
 
     def _begin_call(self, name: str | None, where: int, to: int) -> bool:
-        """Open a call that begins at offset `where`, if the judge lets it through; the one before it is judged and
-        ended then. Without a name it is in the fields up to offset `to`."""
+        """Open a call that begins at offset `where`, if the call policy lets it through; the one before it is judged
+        and ended then. Without a name it is in the fields up to offset `to`."""
         assert self._syntax is not None
         pieces: tuple[tuple[Field, str], ...] = (("name", name or ""),)
         if name is None:
             pieces = self._between(where, to)
-        opened = self._judge.opening(self._syntax, pieces) if pieces else None  # none: not even an empty name
+        opened = self._policy.opening(self._syntax, pieces) if pieces else None  # none: not even an empty name
         if opened is None or not self._end_call(where):
             self._refused = True
             return False
@@ -229,8 +230,8 @@ class LiveCalls:
             return True
         assert self._syntax is not None
         pieces = self._between(self._where, to)
-        verdict = self._judge.block(Block(self._syntax, "", pieces, opened=self.opened))
-        if len(verdict.calls) != 1 or not self._give_rest(self.opened, verdict.calls[0]):
+        decision = self._policy.block(Block(self._syntax, "", pieces, opened=self.opened))
+        if len(decision.calls) != 1 or not self._give_rest(self.opened, decision.calls[0]):
             return False
         self._given += 1
         return True
@@ -300,12 +301,12 @@ class LiveCalls:
         assert self.opened is not None
         _, start, stop = self._pieces[self._key_at]
         key = self._host.span(start, stop).decode()
-        head, self._kind_of_value = self._judge.value_kind(self._syntax, self.opened, key, self._value)
+        head, self._kind_of_value = self._policy.value_kind(self._syntax, self.opened, key, self._value)
         comma = "," if self._sent else "{"
         if whole and self._kind_of_value != "text":
             _, start, stop = self._pieces[self._key_at + 1]
             value = self._host.span(start, stop).decode()
-            self._send(comma + self._judge.argument(self._syntax, self.opened, key, value))
+            self._send(comma + self._policy.argument(self._syntax, self.opened, key, value))
             return False
         if self._kind_of_value == "json":
             self._text.begin(True, b"{[")
@@ -332,7 +333,7 @@ class LiveCalls:
 
     def judged(
         self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
-    ) -> Verdict:
+    ) -> Decision:
         """What becomes of the block `raw`, whose body stands between these offsets, as far as it is not judged
         already."""
         pieces = tuple(
@@ -343,7 +344,7 @@ class LiveCalls:
         body = raw[body_start:body_end].decode()
         if syntax.whole and len(pieces) < 2 and not self._given:
             pieces = ((syntax.whole, body),)
-        return self._judge.block(Block(syntax, body, pieces, closed, broken, self.opened))
+        return self._policy.block(Block(syntax, body, pieces, closed, broken, self.opened))
 
     def _unjudged(self, raw: bytes, start: int, end: int) -> str:
         """What a field holds, without the calls that are judged already."""
@@ -351,19 +352,19 @@ class LiveCalls:
             return raw[start:end].decode()
         return (raw[start : self._head] + raw[self._where : end]).decode()
 
-    def settle(self, verdict: Verdict) -> tuple[GatewayError | None, tuple[Found, ...]]:
+    def settle(self, decision: Decision) -> tuple[GatewayError | None, tuple[Found, ...]]:
         """The end of a block of which calls were given out while it came. What was sent is never withdrawn. Gives the
         error with which the answer ends, and the calls that are still to be given out."""
         opened = self.opened
         assert opened is not None
         self.opened = None
         self._refused = True
-        if verdict.calls and self._give_rest(opened, verdict.calls[0]):
-            return None, verdict.calls[1:]
+        if decision.calls and self._give_rest(opened, decision.calls[0]):
+            return None, decision.calls[1:]
         self._host.live_close(self._call, "truncated")
-        if verdict.drop:
+        if decision.drop:
             return None, ()
-        return verdict.error or self._judge.withdrawn(opened), ()
+        return decision.error or self._policy.withdrawn(opened), ()
 
     def _give_rest(self, opened: Found, call: Found) -> bool:
         """End a call that was given out while it came with what is still missing, if it is what was given out."""

@@ -44,7 +44,7 @@ TRANSITIONS: Final = (
     Transition((BODY, TAIL), "something that the syntax does not allow", (BROKEN,)),
     Transition((LEAD, BODY, TAIL), "no body follows the opener, and a strict tool is on offer", (HELD,)),
     Transition(INSIDE, "the block is judged, or is none, and the text goes on", OUTSIDE),
-    Transition(INSIDE, "the judge gives an error", (DONE,)),
+    Transition(INSIDE, "the call policy gives an error", (DONE,)),
     Transition(OUTSIDE, "the answer ends", (DONE,)),
 )
 """All of them. Of `reasoning` holds that it leads into blocks only under `scan_calls`."""

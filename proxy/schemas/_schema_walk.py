@@ -3,10 +3,10 @@
 Rules:
 
 1. Nothing is fetched. A reference that does not start in the document itself is a `SchemaProblem`, whatever its scheme.
-2. An edge is *in place* (`allOf`, `$ref`, ...: the same value is looked at again) or leads to a *child* of the value. A loop of
-   in-place edges never ends and is a problem; a loop through children is a recursive type and is fine.
-3. Costs are upper bounds in units of one schema looking at one value (about 30 ns). `Graph.work` never takes longer than the
-   budget allows, although the number it bounds may be exponential.
+2. An edge is *in place* (`allOf`, `$ref`, ...: the same value is looked at again) or leads to a *child* of the value. A
+   loop of in-place edges never ends and is a problem; a loop through children is a recursive type and is fine.
+3. Costs are upper bounds in units of one schema looking at one value (about 30 ns). `Graph.work` never takes longer
+   than the budget allows, although the number it bounds may be exponential.
 
 Source: R3.4 and docs/adr/0003.
 """
@@ -52,8 +52,8 @@ _EDGES: Final[Mapping[str, tuple[Edge, bool]]] = {
     "$defs": ("none", True),
     "definitions": ("none", True),
 }
-"""Keywords that hold schemas: where the edge leads, and whether the value maps names to schemas. A value that does not is
-one schema or a list of schemas."""
+"""Keywords that hold schemas: where the edge leads, and whether the value maps names to schemas. A value that does not
+is one schema or a list of schemas."""
 
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef"})
 _NAMES: Final = frozenset({"$id", "$anchor", "$dynamicAnchor"})
@@ -122,8 +122,8 @@ Entries = dict[int, tuple[Node, int]]
 class Graph:
     """The graph of `schema`, which must be private JSON: no object of it occurs twice, and its depth is bounded.
 
-    Raises `SchemaProblem` for a reference out of the document or to nothing, a doubled name, an endless loop, more schemas
-    than `most`, or a fan-out that no check could afford.
+    Raises `SchemaProblem` for a reference out of the document or to nothing, a doubled name, an endless loop, more
+    schemas than `most`, or a fan-out that no check could afford.
     """
 
     def __init__(self, schema: dict[str, Any], *, most: int) -> None:
@@ -306,7 +306,8 @@ class Graph:
                     stack.pop()
 
     def negated(self) -> set[int]:
-        """Identities of the schemas whose failing may make a value valid: what `not`, `if`, `oneOf`, `contains` lead to."""
+        """Identities of the schemas whose failing may make a value valid: what `not`, `if`, `oneOf`, `contains` lead
+        to."""
         found: set[int] = set()
         stack: list[Node] = []
         for node in self.nodes:
@@ -354,8 +355,8 @@ class Graph:
         return size[id(self.root)]
 
     def work(self, value: Any, *, values: int, chars: int, budget: int = BUDGET) -> bool:
-        """Whether checking `value` costs at most `budget` units. It was parsed from JSON text of `chars` characters that holds
-        at most `values` values."""
+        """Whether checking `value` costs at most `budget` units. It was parsed from JSON text of `chars` characters
+        that holds at most `values` values."""
         if self.paths is not None and self.paths * values + PATTERN_UNITS * len(self.patterns) * chars <= budget:
             return True
         return self._exact(value, budget)

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Nothing outside the schema is ever read: no reference is followed out of the document, and the engine has a retriever that
-   refuses.
-2. Everything is bounded before it is done: size, depth and number before compiling, the cost of a check before checking. The
-   engine holds the interpreter lock, so a bound here is a bound on how long other requests wait.
+1. Nothing outside the schema is ever read: no reference is followed out of the document, and the engine has a retriever
+   that refuses.
+2. Everything is bounded before it is done: size, depth and number before compiling, the cost of a check before
+   checking. The engine holds the interpreter lock, so a bound here is a bound on how long other requests wait.
 3. An error names the place: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
 
 Formats are not asserted, and neither is a `pattern` that only a backtracking engine could match (look-around, back
@@ -87,8 +87,8 @@ def validate_tool_schema(schema: object) -> str | None:
 
 
 def check_tool_schema(schema: object, limits: LimitsConfig | None = None, *, strict: bool = False) -> None:
-    """Raise `SchemaProblem` if `schema` cannot be a tool's `parameters` (R3.4); with `strict` also if it breaks a rule of
-    R3.6."""
+    """Raise `SchemaProblem` if `schema` cannot be a tool's `parameters` (R3.4); with `strict` also if it breaks a rule
+    of R3.6."""
     if schema is not None and not isinstance(schema, Mapping):
         raise SchemaProblem(f"The schema must be a JSON object, not {quote(schema)}.")
     compile_schema(schema, limits, strict=strict)
@@ -99,7 +99,8 @@ def compile_schema(
 ) -> ToolSchema:
     """The checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
 
-    Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one: keep the result (`SchemaCache`).
+    Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one: keep the result
+    (`SchemaCache`).
     """
     if parameters is None:
         return ToolSchema({"type": "object"}, LimitsConfig(), strict=False)
@@ -173,8 +174,9 @@ class ToolSchema:
         return None
 
     def can_coerce(self, arguments: str, value: Any) -> bool:
-        """Whether there is time to look at `arguments`, whose value this is, again and again: `FURTHER_CHECKS` times as many characters
-        as they have. Not where parts of the schema have names of their own: `flaws` would not know where they are."""
+        """Whether there is time to look at `arguments`, whose value this is, again and again: `FURTHER_CHECKS` times as
+        many characters as they have. Not where parts of the schema have names of their own: `flaws` would not know
+        where they are."""
         values = 1 + arguments.count(",") + arguments.count("[") + arguments.count("{")
         return not self._names_parts and self._graph.work(
             value, values=values, chars=len(arguments), budget=BUDGET // FURTHER_CHECKS
@@ -218,7 +220,8 @@ class ToolSchemas(dict[str, ToolSchema]):
     """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`."""
 
     def of(self, name: str, parameters: Mapping[str, Any] | None) -> ToolSchema:
-        """The checker for the tool of this name: the one that is here, else compiled now, once. Raises `SchemaProblem`."""
+        """The checker for the tool of this name: the one that is here, else compiled now, once. Raises
+        `SchemaProblem`."""
         found = self.get(name)
         if found is None:
             found = self[name] = compile_schema(parameters)
@@ -229,7 +232,8 @@ class ToolSchemas(dict[str, ToolSchema]):
 
 
 def _dialect(schema: dict[str, Any]) -> type[jsonschema_rs.Validator]:
-    """The class for the schema's dialect. Normalises `$schema` and drops an `$id` that would move the base of references."""
+    """The class for the schema's dialect. Normalises `$schema` and drops an `$id` that would move the base of
+    references."""
     own_id = schema.get("$id")
     if isinstance(own_id, str) and set(own_id) & set(":/\\?#%"):
         del schema["$id"]
@@ -360,8 +364,8 @@ def _shorten(text: str) -> str:
 
 
 class SchemaCache:
-    """Compiled schemas by the hash of their JSON text (R3.9). `compiles` counts the misses. A problem is kept as well, so
-    that asking twice costs one compile. Each application has its own."""
+    """Compiled schemas by the hash of their JSON text (R3.9). `compiles` counts the misses. A problem is kept as well,
+    so that asking twice costs one compile. Each application has its own."""
 
     def __init__(self, size: int, limits: LimitsConfig | None = None) -> None:
         self.limits = limits or LimitsConfig()

@@ -1,6 +1,7 @@
 """Backends whose address is the gateway's own: it would ask itself, and that one itself, until nothing is left.
 
-What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see `proxy.backends.hops`.
+What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see
+`proxy.backends.hops`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 def leading_back(config: GatewayConfig, port: int) -> list[str]:
-    """The backends that are this gateway itself, listening on `port`, as mistakes. Only names that come with that port are looked up."""
+    """The backends that are this gateway itself, listening on `port`, as mistakes. Only names that come with that port
+    are looked up."""
     if not port:
         return []
     return [

@@ -153,7 +153,8 @@ class ClientServer(web.Server):
         return ident
 
     def _note_full(self) -> str:
-        """As `note_refused`, for a connection too many. The log tells of one in a second, and how many came before it."""
+        """As `note_refused`, for a connection too many. The log tells of one in a second, and how many came before
+        it."""
         now = asyncio.get_running_loop().time()
         ident = request_id(None)
         self._refused.inc("connections")
@@ -186,8 +187,8 @@ class ClientServer(web.Server):
 class ClientConnection(SlicingHandler):
     """One connection, from its first byte to its last; aiohttp's protocol, watched.
 
-    It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, and that what is no
-    request is put into `_messages` as an error.
+    It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, and that
+    what is no request is put into `_messages` as an error.
     """
 
     __slots__ = ("_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
@@ -217,7 +218,8 @@ class ClientConnection(SlicingHandler):
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's never wants to keep it open
         """The client says no more; whether it may wait for an answer, because it has asked.
 
-        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see `proxy.ingress.liveness`)."""
+        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see
+        `proxy.ingress.liveness`)."""
         waiter = self._waiter
         newest = self.newest
         if newest is None or (waiter is not None and not waiter.done()):
@@ -248,7 +250,8 @@ class ClientConnection(SlicingHandler):
         self.connection_lost(None)
 
     def close(self) -> None:
-        """As aiohttp's, which calls this after an answer to a request whose body has not come, and would reset the client."""
+        """As aiohttp's, which calls this after an answer to a request whose body has not come, and would reset the
+        client."""
         newest = self.newest
         unread = newest is not None and not newest[1].is_eof()
         waits = bool(self._messages) and self._messages[-1] is newest
@@ -343,8 +346,8 @@ def usual(fault: GatewayError, request: web.BaseRequest | None, ident: str) -> b
 def check_head(request: web.BaseRequest) -> None:
     """Raise `GatewayError` for a head that the parser takes and the gateway does not.
 
-    Another major version is refused with 400 and not with 505, which RFC 9110 (2.5) leaves open: clients repeat what was
-    answered with 5xx.
+    Another major version is refused with 400 and not with 505, which RFC 9110 (2.5) leaves open: clients repeat what
+    was answered with 5xx.
     """
     version = request.version
     if version == HttpVersion11:

@@ -2,11 +2,12 @@
 
 Rules of this module:
 
-1. As many as the system allows are asked for; `limits.connections` is cut to what that leaves room for, and the log says so once.
-2. Half of them are for clients: a request that is answered holds a connection to a model server as well. `KEPT` are for the rest:
-   the log, the store, files that are read.
-3. When there are none all the same, connections wait in the system's queue until there are: asyncio looks again every second, and
-   the log says it once in `REPEAT_S`.
+1. As many as the system allows are asked for; `limits.connections` is cut to what that leaves room for, and the log
+   says so once.
+2. Half of them are for clients: a request that is answered holds a connection to a model server as well. `KEPT` are for
+   the rest: the log, the store, files that are read.
+3. When there are none all the same, connections wait in the system's queue until there are: asyncio looks again every
+   second, and the log says it once in `REPEAT_S`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FEWEST: Final = 8
 """So many connections are taken whatever the system allows."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections taken in one turn of the event loop. asyncio tries so often also when it was told that there are no descriptors."""
+"""Connections taken in one turn of the event loop. asyncio tries so often also when it was told that there are no
+descriptors."""
 
 REPEAT_S: Final = 10.0
 """Between two lines about the same in the log."""

@@ -1,8 +1,8 @@
 """A short way from an aiohttp server to the handlers of an application.
 
-aiohttp resolves every request anew: it looks for the route, makes a match, and asks a chain of generic middlewares. A gateway gets
-nearly all of its requests at two paths, so for `POST`s at paths without variables that is done once, when serving begins.
-Everything else goes the usual way, with the same result.
+aiohttp resolves every request anew: it looks for the route, makes a match, and asks a chain of generic middlewares. A
+gateway gets nearly all of its requests at two paths, so for `POST`s at paths without variables that is done once, when
+serving begins. Everything else goes the usual way, with the same result.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ LINGER_S: Final = 2.0
 class Refusal(asyncio.Protocol):
     """Says one thing, and is gone after `linger_s`; with 0 it does not even say it. In `alive` meanwhile.
 
-    What the client still sends is thrown away unread, because a connection that is closed with bytes waiting is reset, and the
-    client may lose what it was told. After `bytes` of it nothing more is taken.
+    What the client still sends is thrown away unread, because a connection that is closed with bytes waiting is reset,
+    and the client may lose what it was told. After `bytes` of it nothing more is taken.
     """
 
     def __init__(self, words: bytes, alive: set[Refusal], linger_s: float, bytes: int) -> None:

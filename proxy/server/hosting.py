@@ -5,7 +5,8 @@ Rules of this module:
 1. A request is answered from its first byte to its last by the application that was current when it came. One that was
    replaced ends, with all that it holds, after its last answer, however long that takes.
 2. Another takes its place only once it runs. Whatever fails before changes nothing.
-3. What outlives a configuration is handed on (`proxy.pipeline.shared_resources`). Where the gateway listens is not exchanged.
+3. What outlives a configuration is handed on (`proxy.pipeline.shared_resources`). Where the gateway listens is not
+   exchanged.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from aiohttp.http import HttpVersion11
 
 from ..config import GatewayConfig
 from ..configuration.checks import check_values
+from ..endpoints.health import HEALTH
 from ..errors import GatewayError
 from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..observability.logs import change_logging
@@ -30,7 +32,6 @@ from ..pipeline.delivery import CLIENTS
 from ..registry import registries
 from ..startup.chains import told
 from ..support.conversion import ConfigError
-from ..targets.health import HEALTH
 from .circles import leading_back
 from .clients import ClientServer, check_head, usual
 from .descriptors import log_room
@@ -45,8 +46,8 @@ STUCK_S: Final = 2.0
 """At the end, for an application that was replaced and whose requests do not end although they were cancelled."""
 
 AppFactory = Callable[[GatewayConfig, Metrics, web.Application | None], web.Application]
-"""Makes the application for a configuration, which counts in the given metrics; the last argument is the one whose place it
-takes."""
+"""Makes the application for a configuration, which counts in the given metrics; the last argument is the one whose
+place it takes."""
 
 
 class Generation:
@@ -74,8 +75,8 @@ class Generation:
 
 
 class Host:
-    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`. `speaks`: the log is told
-    what the model servers are."""
+    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`.
+    `speaks`: the log is told what the model servers are."""
 
     def __init__(self, create: AppFactory, metrics: Metrics, *, speaks: bool = True) -> None:
         self.server = ClientServer(
@@ -117,8 +118,8 @@ class Host:
             await health.look()
 
     async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
-        """Let the application for the configuration that `read` gives take the place of the current one. If that fails, the
-        log and the result say why, and nothing has changed."""
+        """Let the application for the configuration that `read` gives take the place of the current one. If that fails,
+        the log and the result say why, and nothing has changed."""
         try:
             config = await asyncio.to_thread(read)
             news = [line for line in told(config, registries()) if line not in told(self.config, registries())]

@@ -19,7 +19,8 @@ STOPPING: Final = "STOPPING=1"
 
 
 def reloading() -> str:
-    """The configuration is being read anew; `READY` ends that. It has to say when, in microseconds since the machine started."""
+    """The configuration is being read anew; `READY` ends that. It has to say when, in microseconds since the machine
+    started."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
 
 

@@ -2,8 +2,8 @@
 
 Rules of this module:
 
-1. aiohttp's parser calls back for every chunk of a body, in Python. Of a read with very many of them a slice is parsed in a turn of
-   the event loop, so that a million chunks of one byte do not stop it.
+1. aiohttp's parser calls back for every chunk of a body, in Python. Of a read with very many of them a slice is parsed
+   in a turn of the event loop, so that a million chunks of one byte do not stop it.
 2. What stands between the chunks of a body, or behind them, is bounded as a head is: it counts for no limit of a body.
 3. A wish to upgrade to another protocol is not heard (RFC 9110, 7.8), and what comes behind it is the next request.
 """
@@ -18,14 +18,15 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 SLICE_BYTES: Final = 8 * 1024
-"""Of a read with more than `MANY_LINES` line ends so much is parsed at once: 1,300 chunks of one byte, in about 3 ms."""
+"""Of a read with more than `MANY_LINES` line ends so much is parsed at once: 1,300 chunks of one byte, in about 3
+ms."""
 
 MANY_LINES: Final = 4096
 """A chunk has two line ends."""
 
 UPGRADE_BYTES: Final = 1024
-"""So far into what comes it is looked for a wish to upgrade: whoever has one asks with a short head, and writes its name as everybody does. Else
-it is noticed too late to save what follows, and the connection ends with the answer."""
+"""So far into what comes it is looked for a wish to upgrade: whoever has one asks with a short head, and writes its
+name as everybody does. Else it is noticed too late to save what follows, and the connection ends with the answer."""
 
 _NO_REQUEST: Final = SimpleNamespace(upgrade=False)
 _HEAD_END: Final = b"\r\n\r\n"
@@ -138,8 +139,9 @@ class SlicingHandler(web.RequestHandler):
             self._loop.call_soon(self._slice)
 
     def _next_cut(self, last: bytes, data: bytes) -> int:
-        """Where in `data` a request may end. aiohttp 3.14 throws away what it is given together with the end of a request that wishes
-        to go on in a protocol that it does not know, such as `h2c`: it is given nothing together with the end of a request."""
+        """Where in `data` a request may end. aiohttp 3.14 throws away what it is given together with the end of a
+        request that wishes to go on in a protocol that it does not know, such as `h2c`: it is given nothing together
+        with the end of a request."""
         if self.newest is not None:
             message, body = self.newest
             if not (body.is_eof() or message.chunked):

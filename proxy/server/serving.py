@@ -3,10 +3,10 @@
 Rules of this module:
 
 1. The base URL is announced once, when connections are accepted and not before.
-2. SIGTERM and SIGINT end it gracefully. From that moment `/ready` says so, and every connection ends with its current answer.
-   For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then none, and what
-   runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has `LAST_S` to say it.
-   A second signal ends it at once.
+2. SIGTERM and SIGINT end it gracefully. From that moment `/ready` says so, and every connection ends with its current
+   answer. For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then
+   none, and what runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has
+   `LAST_S` to say it. A second signal ends it at once.
 3. SIGHUP has the configuration read anew (`proxy.server.hosting`). What runs goes on; a bad file changes nothing.
 4. Exit status: 0 after a graceful end, 1 if it could not start or was cut short.
 """
@@ -49,9 +49,9 @@ BACKLOG: Final = 1024
 """Connections that the system accepts before the application does."""
 
 COLLECTOR_THRESHOLDS: Final = (10_000, 3, 7)
-"""Of Python's cyclic collector while requests are served; see `gc.set_threshold`. A stream lives long enough to get to the oldest
-generation, and one that fails leaves circles there: with five times as many allocations between two full collections a hundred
-megabytes of them waited. The middle one looks at 40,000 objects, in 10 ms."""
+"""Of Python's cyclic collector while requests are served; see `gc.set_threshold`. A stream lives long enough to get to
+the oldest generation, and one that fails leaves circles there: with five times as many allocations between two full
+collections a hundred megabytes of them waited. The middle one looks at 40,000 objects, in 10 ms."""
 
 LAST_S: Final = 2.0
 """For the last words of what had to be ended."""
@@ -71,8 +71,8 @@ def serve(
     """Serve until a signal comes; the exit status.
 
     `load` reads the configuration anew when SIGHUP comes (without it SIGHUP is ignored). `create` makes the application
-    (default: `proxy.app.create_app`), in every worker. `announce` gets the one line with the base URL (default: standard
-    output). `warnings` are for the log: what was said when the configuration was read.
+    (default: `proxy.app.create_app`), in every worker. `announce` gets the one line with the base URL (default:
+    standard output). `warnings` are for the log: what was said when the configuration was read.
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
@@ -192,12 +192,12 @@ def run(
     listen: Listen | None = None,
     looks: bool = True,
 ) -> int:
-    """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once. `metrics` are
-    those of this process.
+    """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once.
+    `metrics` are those of this process.
 
     `listen` is for workers, in place of SIGHUP and `load`. A worker never takes a second signal as a demand to hurry,
-    because it may get one from its process group and one from its parent. `looks`: its log says what the model servers are, and names
-    those that are no good.
+    because it may get one from its process group and one from its parent. `looks`: its log says what the model servers
+    are, and names those that are no good.
     """
 
     async def main() -> None:
@@ -223,8 +223,8 @@ def run(
 
 @contextmanager
 def _ending(status: int) -> Iterator[None]:
-    """All is closed but the event loop, which waits for its threads and tasks. One that does not end, such as a plug-in's thread
-    that sleeps, must not hold up the process: after `LAST_S` it ends without it."""
+    """All is closed but the event loop, which waits for its threads and tasks. One that does not end, such as a
+    plug-in's thread that sleeps, must not hold up the process: after `LAST_S` it ends without it."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -377,8 +377,8 @@ async def _within(seconds: float, work: Awaitable[None]) -> bool:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Keep what was built at the start out of the collector's sight, and let it look less often: a request makes some hundred
-    objects and leaves hardly a cycle behind."""
+    """Keep what was built at the start out of the collector's sight, and let it look less often: a request makes some
+    hundred objects and leaves hardly a cycle behind."""
     thresholds = gc.get_threshold()
     settle_memory()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
@@ -398,7 +398,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _gateway() -> AppFactory:
-    """The gateway's own application. Imported before there are workers, so that they start fast and share the memory."""
+    """The gateway's own application. Imported before there are workers, so that they start fast and share the
+    memory."""
     from ..app import create_app
 
     return lambda config, metrics, before: create_app(config, metrics=metrics, before=before)

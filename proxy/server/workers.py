@@ -3,13 +3,14 @@
 Rules of this module:
 
 1. The parent never accepts a connection and never runs an event loop: it only watches.
-2. Each worker has a place with sockets of its own on the shared port (SO_REUSEPORT; the system spreads the connections). The
-   parent holds them as well, so connections that wait in the queue of a dead worker are taken by the one that follows it.
-   See docs/adr/0014.
+2. Each worker has a place with sockets of its own on the shared port (SO_REUSEPORT; the system spreads the
+   connections). The parent holds them as well, so connections that wait in the queue of a dead worker are taken by the
+   one that follows it. See docs/adr/0014.
 3. A worker that served and died is replaced within a second. One that cannot even start is tried again, and when
    `MAX_FAILED_STARTS` attempts in a row failed while no worker serves, the gateway gives up with status 1.
 4. Workers end when the parent does, even if it was killed: the pipes to it are closed then.
-5. A new configuration is read by the parent and tried by one worker; only if that could start it, the others get it too.
+5. A new configuration is read by the parent and tried by one worker; only if that could start it, the others get it
+   too.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 Word = Literal["serves", "reloaded", "refused", "leaves"]
-"""What a worker says to the parent. After each configuration that it is sent: whether it could start it. `leaves`: somebody told it,
-and not the parent, to stop."""
+"""What a worker says to the parent. After each configuration that it is sent: whether it could start it. `leaves`:
+somebody told it, and not the parent, to stop."""
 
 
 @dataclass(slots=True)
@@ -85,8 +86,8 @@ class _Place:
 
 
 class Supervisor:
-    """Runs `config.server.workers` workers. `sockets` hold the port; `ready` is called when all serve for the first time;
-    `load` reads the configuration anew."""
+    """Runs `config.server.workers` workers. `sockets` hold the port; `ready` is called when all serve for the first
+    time; `load` reads the configuration anew."""
 
     def __init__(
         self,

@@ -10,6 +10,6 @@
 | `source` | what a source of tools is, whatever it is: what is on offer, and who runs its calls |
 | `folder` | which tools there are now: loading all modules, watching for changes, swapping |
 
-Tools are trusted code: they run in the gateway's process with its rights (docs/explanation/security.md). What is done here about
-handlers that block, raise or return junk keeps mistakes small; it is no sandbox.
+Tools are trusted code: they run in the gateway's process with its rights (docs/explanation/security.md). What is done
+here about handlers that block, raise or return junk keeps mistakes small; it is no sandbox.
 """

@@ -1,8 +1,8 @@
 """What becomes of one call: its states (R15.4) and its result (R15.5).
 
-A result is always a text for the model: what goes wrong with a call is said to the model and never becomes an HTTP error. Whatever a
-handler gives or raises is turned into that text in the handler's own thread, because that may run the handler's code as well
-(`__str__` of an exception).
+A result is always a text for the model: what goes wrong with a call is said to the model and never becomes an HTTP
+error. Whatever a handler gives or raises is turned into that text in the handler's own thread, because that may run the
+handler's code as well (`__str__` of an exception).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ OnOversize = Literal["cut", "error"]
 
 
 class Trail:
-    """The states of one call, each change a line in the log. `count` is called with the name of each state that is entered."""
+    """The states of one call, each change a line in the log. `count` is called with the name of each state that is
+    entered."""
 
     def __init__(self, use: ToolUse, request_id: str, count: Callable[[str], object]) -> None:
         self.state = CallState.IDLE
@@ -57,10 +58,11 @@ class Calls:
         self._on_oversize: OnOversize = on_oversize
 
     async def run(self, tools: Mapping[str, ServerTool], use: ToolUse, limit_s: float, enter: Enter) -> Result:
-        """The result of a call of one of `tools`, after at most `limit_s`. `enter` is told of each state up to the result's.
+        """The result of a call of one of `tools`, after at most `limit_s`. `enter` is told of each state up to the
+        result's.
 
-        The one place where every execution passes: what wants to see them (a span, say) goes around it. A cancellation gives up
-        the handler.
+        The one place where every execution passes: what wants to see them (a span, say) goes around it. A cancellation
+        gives up the handler.
         """
         enter(CallState.TOOL_CALL_INITIATED)
         enter(CallState.VALIDATING_PARAMETERS)

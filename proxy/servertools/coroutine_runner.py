@@ -4,8 +4,9 @@ Not on the server's loop, because there a coroutine that blocks would hold up ev
 
 - A coroutine that waits is cancelled when its time is up.
 - One that swallows the cancellation goes on as *stuck*, and is counted until it ends; its caller has left long before.
-- One that blocks holds up the coroutines that run at the same time. They time out; the next call finds that the loop does not answer
-  and gets a new one, in a new thread. In the old one `Abandoned` is raised, once it has not answered for a while.
+- One that blocks holds up the coroutines that run at the same time. They time out; the next call finds that the loop
+  does not answer and gets a new one, in a new thread. In the old one `Abandoned` is raised, once it has not answered
+  for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .quiet import silenced
 from .threads import Job, Slots, interrupt
 
 PATIENCE_S: Final = 0.1
-"""A loop that does not answer is looked at again after this time, and once more: a machine that stood still proves nothing."""
+"""A loop that does not answer is looked at again after this time, and once more: a machine that stood still proves
+nothing."""
 
 
 class SideLoop:

@@ -2,11 +2,13 @@
 
 Rules:
 
-1. A change is a change of the content. A new version takes the place of the old one at once and as a whole; calls that run finish
-   with the version that they began with.
-2. A version that fails is shown as failed, with its error, and the tools of the version before stay: a typo takes no tool away from
-   clients. Without an earlier version the module has no tools. A file that is removed takes its tools along.
-3. Names are unique in the folder. Of two modules with one name the first one, by file name, has it, and the other one fails.
+1. A change is a change of the content. A new version takes the place of the old one at once and as a whole; calls that
+   run finish with the version that they began with.
+2. A version that fails is shown as failed, with its error, and the tools of the version before stay: a typo takes no
+   tool away from clients. Without an earlier version the module has no tools. A file that is removed takes its tools
+   along.
+3. Names are unique in the folder. Of two modules with one name the first one, by file name, has it, and the other one
+   fails.
 4. A module that fails never stops the server. Looking and loading happen off the event loop.
 """
 
@@ -38,8 +40,9 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 @dataclass(slots=True)
 class Module:
-    """One file of the folder. `source` is the version that was tried last (a text says why it could not be read), `loaded` the last
-    one that worked. `failure` is what was wrong with `source`, `conflict` what is wrong with `loaded` beside other modules."""
+    """One file of the folder. `source` is the version that was tried last (a text says why it could not be read),
+    `loaded` the last one that worked. `failure` is what was wrong with `source`, `conflict` what is wrong with `loaded`
+    beside other modules."""
 
     path: Path
     state: LoadState = LoadState.UNLOADED
@@ -143,7 +146,8 @@ class ToolFolder:
         return True
 
     def _read(self) -> dict[Path, bytes | str] | None:
-        """The content of every module's file, or why it cannot be read; None if the folder cannot: then all stays as it is."""
+        """The content of every module's file, or why it cannot be read; None if the folder cannot: then all stays as it
+        is."""
         found: dict[Path, bytes | str] = {}
         try:
             paths = [self.folder / name for name in os.listdir(self.folder) if name[0] not in "._"]

@@ -13,7 +13,8 @@ from .loading import LoadState
 
 
 def look(config: ToolsConfig) -> dict[str, Any]:
-    """The modules of the folder, loaded once: what `GET /admin/tools` of a gateway that has just started shows. Runs their code."""
+    """The modules of the folder, loaded once: what `GET /admin/tools` of a gateway that has just started shows. Runs
+    their code."""
 
     async def once() -> dict[str, Any]:
         async with ToolFolder(replace(config, watch_s=0.0)).running() as tools:

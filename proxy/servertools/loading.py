@@ -1,7 +1,8 @@
-"""One file to tools: the module's code is run in a thread of its own, under a time limit, and then looked at (R15.1, R15.2).
+"""One file to tools: the module's code is run in a thread of its own, under a time limit, and then looked at (R15.1,
+R15.2).
 
-Whatever the code does (raise anything, `sys.exit()`, loop for ever) ends in a state that can be shown. A thread whose time is up
-is asked to end, and left behind if it does not.
+Whatever the code does (raise anything, `sys.exit()`, loop for ever) ends in a state that can be shown. A thread whose
+time is up is asked to end, and left behind if it does not.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def _run(path: Path, source: bytes, say: Callable[[LoadState], None]) -> Loaded:
 
 
 def _declared(module: ModuleType) -> tuple[Handler | None, Any]:
-    """The handler and what the module declares: `get_tools()` in place of `TOOLS`; both may belong to `PromptGenerator`."""
+    """The handler and what the module declares: `get_tools()` in place of `TOOLS`; both may belong to
+    `PromptGenerator`."""
     names = vars(module)
     made = names.get("PromptGenerator")
     owner = made() if inspect.isclass(made) else None

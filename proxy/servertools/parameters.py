@@ -23,8 +23,8 @@ class BadArguments(ValueError):
 class Parameters:
     """The parameters of one tool.
 
-    `schema` is a JSON Schema whose root has the type `object`, private to this object. Raises `SchemaProblem` if it cannot be
-    compiled, and `ValueError` if a `default` does not fit the parameter that has it.
+    `schema` is a JSON Schema whose root has the type `object`, private to this object. Raises `SchemaProblem` if it
+    cannot be compiled, and `ValueError` if a `default` does not fit the parameter that has it.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -44,7 +44,8 @@ class Parameters:
                 raise ValueError(f"the default does not fit: {flaw}")
 
     def values(self, arguments: str) -> dict[str, Any]:
-        """The validated values, the handler's own to change. No text means no arguments (R9.5). Raises `BadArguments`."""
+        """The validated values, the handler's own to change. No text means no arguments (R9.5). Raises
+        `BadArguments`."""
         values = _read(arguments)
         for name in self._required:
             if name not in values:

@@ -1,7 +1,8 @@
-"""What tools print goes nowhere: a full pipe or terminal must block nobody, and standard error is for the gateway's own lines.
+"""What tools print goes nowhere: a full pipe or terminal must block nobody, and standard error is for the gateway's own
+lines.
 
-Only what goes through `sys.stdout` and `sys.stderr` in the threads of tools; a handler that writes to the file descriptor itself,
-or starts a program that does, is not stopped.
+Only what goes through `sys.stdout` and `sys.stderr` in the threads of tools; a handler that writes to the file
+descriptor itself, or starts a program that does, is not stopped.
 """
 
 from __future__ import annotations

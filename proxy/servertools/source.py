@@ -1,9 +1,10 @@
-"""Where tools come from that the gateway runs itself, in nobody's words: a folder of modules, and whatever else offers tools and runs calls.
+"""Where tools come from that the gateway runs itself, in nobody's words: a folder of modules, and whatever else offers
+tools and runs calls.
 
 Rules:
 
-1. What is on offer changes as a whole. A request takes `tools` once, and its calls are run by what it took, so that a change meets no call
-   that was made before it.
+1. What is on offer changes as a whole. A request takes `tools` once, and its calls are run by what it took, so that a
+   change meets no call that was made before it.
 2. A call never raises: what goes wrong in one is a result for the model (R15.6).
 """
 
@@ -48,8 +49,8 @@ Run = Callable[[ToolUse, float, Enter], Awaitable[Result]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tools:
-    """The tools of a source at one moment: what models are offered, and who runs their calls. Equal to nothing else, so that it can be a
-    key of notes."""
+    """The tools of a source at one moment: what models are offered, and who runs their calls. Equal to nothing else, so
+    that it can be a key of notes."""
 
     specs: ToolSet
     run: Run
@@ -71,4 +72,5 @@ class ToolSource(Protocol):
         """While this lasts tools are on offer, and calls are run."""
 
     def shown(self) -> dict[str, Any]:
-        """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that run."""
+        """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that
+        run."""

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Whoever waits for a call waits no longer than its time limit, the wait for a free thread included. When all threads are stuck
-   further calls still end in time.
-2. A call that is given up is *stuck* until its thread ends, and counted so long. `Abandoned` is raised in the thread, which ends
-   what loops in Python; what waits in C (a sleep, a socket) goes on until it comes back.
+1. Whoever waits for a call waits no longer than its time limit, the wait for a free thread included. When all threads
+   are stuck further calls still end in time.
+2. A call that is given up is *stuck* until its thread ends, and counted so long. `Abandoned` is raised in the thread,
+   which ends what loops in Python; what waits in C (a sleep, a socket) goes on until it comes back.
 3. Threads are daemons and no pool: a stuck one keeps neither the server from ending nor another call from its result.
 4. What a call prints is dropped (`silenced`), and the working folder is put back when it has changed.
 """
@@ -75,8 +75,8 @@ class Slots:
                     give_up()
 
     def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
-        """Start it without waiting; `ended` must be called in this loop when it is over. Gives what is to be done if the job is
-        abandoned."""
+        """Start it without waiting; `ended` must be called in this loop when it is over. Gives what is to be done if
+        the job is abandoned."""
         raise NotImplementedError
 
     def ended(self, job: Job, text: str | None) -> None:

@@ -1,1 +1,2 @@
-"""What is done once, when an application starts: names are looked up, model servers introduced, first requests tried."""
+"""What is done once, when an application starts: names are looked up, model servers introduced, first requests
+tried."""

@@ -1,7 +1,7 @@
 """Which middlewares a route has, and whether they stand where they must.
 
-What there is to know of a middleware its class says (`Middleware.idle`, `needs`, `asked_for_by`, `told`), so this asks the classes,
-built in or not, and knows none of them by name.
+What there is to know of a middleware its class says (`Middleware.idle`, `needs`, `asked_for_by`, `told`), so this asks
+the classes, built in or not, and knows none of them by name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def chain_of(
 ) -> tuple[MiddlewareConfig, ...]:
     """The chain of a route, whose names and options are known to be right. `limited`: some use is.
 
-    Middlewares that have nothing to do under this configuration are left out. Those on demand have their place where the chain names them,
-    else, where they have something to do, outermost: no chain goes without.
+    Middlewares that have nothing to do under this configuration are left out. Those on demand have their place where
+    the chain names them, else, where they have something to do, outermost: no chain goes without.
     """
 
     def idle(entry: MiddlewareConfig) -> bool:
@@ -38,14 +38,15 @@ def chain_of(
 
 
 def kind_of(entry: MiddlewareConfig, plugins: Registries) -> type[Middleware] | None:
-    """The class of a middleware; None for a plain aiohttp middleware, which says nothing of itself. Raises `ConfigError`."""
+    """The class of a middleware; None for a plain aiohttp middleware, which says nothing of itself. Raises
+    `ConfigError`."""
     found = plugins.middlewares.get(entry.use)
     return found if isinstance(found, type) and issubclass(found, Middleware) else None
 
 
 def chain_mistakes(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
-    """Middlewares that lack others further in, and options whose middleware is not in the chain. What cannot be looked up, or has wrong
-    options, is not asked: that is another mistake."""
+    """Middlewares that lack others further in, and options whose middleware is not in the chain. What cannot be looked
+    up, or has wrong options, is not asked: that is another mistake."""
     told: set[str] = set()
     for route, path, chain, options in _places(config):
         if known.below(path):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import GatewayConfig, RateLimit, RouteConfig, TargetConfig
+from ..config import EndpointConfig, GatewayConfig, RateLimit, RouteConfig
 from ..configuration.checks import effective_routes, has_limits
 from ..formats.families import format_for
 from ..ingress.auth import Keys
@@ -15,12 +15,13 @@ from ..registry import Registries
 from .chains import chain_of, told
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
-"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its vocabulary."""
+"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its
+vocabulary."""
 
 
 def describe(config: GatewayConfig, plugins: Registries) -> str:
-    """What a configuration without mistakes amounts to: where it listens, the routes and their chains, and what a route's format needs of
-    its servers. No key is in it."""
+    """What a configuration without mistakes amounts to: where it listens, the routes and their chains, and what a
+    route's format needs of its servers. No key is in it."""
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     keys = Keys.load(config.auth)
@@ -97,5 +98,5 @@ def _servers(route: RouteConfig) -> str:
     return " else ".join([shown, *(_server(entry) for entry in route.fallback)])
 
 
-def _server(entry: TargetConfig, weight: str = "") -> str:
+def _server(entry: EndpointConfig, weight: str = "") -> str:
     return f"{entry.backend}{weight}{f' as {entry.upstream_model}' if entry.upstream_model else ''}"

@@ -1,4 +1,5 @@
-"""The line with which the log introduces a model server: what it is, what it serves, and what that means for the routes.
+"""The line with which the log introduces a model server: what it is, what it serves, and what that means for the
+routes.
 
 It holds what the server says, quoted and bounded: nothing in it can look like another line.
 """
@@ -13,11 +14,11 @@ from yarl import URL
 from ..backends.identity import ENGINES, Identity, Served
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, preset_of
 from ..config import RouteOptions
+from ..endpoints.pool import Endpoint
 from ..errors import quote
 from ..formats import auto
 from ..formats.base import ToolFormat
 from ..pipeline.routing import Route
-from ..targets.targets import Target
 from .description import CONTROL_TOKEN
 
 SHOWN: Final = 4
@@ -27,29 +28,29 @@ SHOWN_CHARS: Final = 100
 """So much of a name."""
 
 
-def introduction(routes: Sequence[Route], target: Target) -> str:
+def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
     """The line about a server that has said what it is."""
-    said = target.identity or Identity()
-    config = target.config
+    said = endpoint.identity or Identity()
+    config = endpoint.config
     engine = "an OpenAI-compatible server" if said.engine is None else ENGINES[said.engine]
     version = f" {said.version}" if said.version else ""
     preset = preset_of(config, said)
-    words = [f"Backend {quote(target.name)} at {_place(target)} is {engine}{version}; {_models(said)}."]
+    words = [f"Backend {quote(endpoint.name)} at {_place(endpoint)} is {engine}{version}; {_models(said)}."]
     if config.preset == AUTO:
         words.append(f"Preset: {preset}.")
     elif preset != said.engine and said.engine is not None:
         words.append(f"Preset: {preset}, as configured.")
-    using = [route for route in routes if any(member.target is target for member in route.targets.every)]
-    told = list(dict.fromkeys(_calls(route, target, named=len(using) > 1) for route in using))
+    using = [route for route in routes if any(member.endpoint is endpoint for member in route.pool.every)]
+    told = list(dict.fromkeys(_calls(route, endpoint, named=len(using) > 1) for route in using))
     words += told[:SHOWN]
     if len(told) > SHOWN:
         words.append(f"And {len(told) - SHOWN} more routes.")
     return " ".join(words)
 
 
-def _place(target: Target) -> str:
+def _place(endpoint: Endpoint) -> str:
     try:
-        url = URL(target.config.url or "").with_user(None).with_query(None)
+        url = URL(endpoint.config.url or "").with_user(None).with_query(None)
     except ValueError:
         return "its address"
     return str(url)
@@ -77,7 +78,7 @@ def _model(served: Served) -> str:
     return quote(name) + (f" (context {served.context})" if served.context is not None else "")
 
 
-def _calls(route: Route, target: Target, *, named: bool) -> str:
+def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     """How calls are made on a route."""
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
@@ -87,21 +88,21 @@ def _calls(route: Route, target: Target, *, named: bool) -> str:
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
     if route.by_family is not None:
-        asked = route.config.upstream_model or _default(target) or route.config.model
+        asked = route.config.upstream_model or _default(endpoint) or route.config.model
         family, why = route.family(asked)
         tool_format = route.format if family is None else route.by_family(family)
         name = auto.TAUGHT if family is None else tool_format.name
     enforced = _enforced(route, tool_format)
-    return f"{where} in {name} ({why}), {enforced}.{_hidden(target, tool_format)}"
+    return f"{where} in {name} ({why}), {enforced}.{_hidden(endpoint, tool_format)}"
 
 
-def _default(target: Target) -> str | None:
-    said = target.identity
+def _default(endpoint: Endpoint) -> str | None:
+    said = endpoint.identity
     return None if said is None or said.sole is None else said.sole.name
 
 
 def _enforced(route: Route, tool_format: ToolFormat) -> str:
-    feature = route.targets.capabilities.constrain
+    feature = route.pool.capabilities.constrain
     options = route.options.decoding
     under_auto = options.constrain_auto == "on" or (options.constrain_auto is None and feature in PROVEN)
     if options.constrain == "off":
@@ -115,8 +116,8 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
 
 
-def _hidden(target: Target, tool_format: ToolFormat) -> str:
-    said = target.identity
+def _hidden(endpoint: Endpoint, tool_format: ToolFormat) -> str:
+    said = endpoint.identity
     if said is None or said.engine != "llamacpp":
         return ""
     if not (tool_format.special_tokens and CONTROL_TOKEN.search(tool_format.instructions)):

@@ -15,12 +15,12 @@ from typing import Any, Final
 from ..config import GatewayConfig, MiddlewareConfig
 from ..configuration.mistakes import Mistakes
 from ..configuration.settings import read_section
+from ..endpoints.pool import Endpoint, pool_of
 from ..pipeline.middleware import instantiate
 from ..ratelimit.opening import make_ledger
 from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
-from ..targets.targets import Target, targets_of
 from .chains import chain_mistakes
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -40,8 +40,8 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
 def name_mistakes(
     config: GatewayConfig, plugins: Registries, known: Mistakes, *, make_middlewares: bool = False
 ) -> list[str]:
-    """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what their
-    constructors and factories have to say."""
+    """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what
+    their constructors and factories have to say."""
     problems: list[str] = []
     with _noted(problems):
         make_store(config.store)
@@ -82,18 +82,18 @@ def _noted(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, problems: list[str]) -> None:
-    targets: dict[str, Target] = {}
+    endpoints: dict[str, Endpoint] = {}
     for name, backend in config.backends.items():
         path = f"backends.{name}"
         with _noted(problems, f"{path}.kind"):
             make = plugins.backends.get(backend.kind)
             with _noted([] if known.below(path) else problems, path):
-                targets[name] = Target(name, make(name, backend, config.limits), backend)
+                endpoints[name] = Endpoint(name, make(name, backend, config.limits), backend)
     for index, route in enumerate(config.routes):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
-        if named and named <= targets.keys():
+        if named and named <= endpoints.keys():
             with _noted(problems, f"routes[{index}]"):
-                targets_of(route, targets)
+                pool_of(route, endpoints)
 
 
 def _middleware(entry: MiddlewareConfig, plugins: Registries, where: str, problems: list[str], *, make: bool) -> None:

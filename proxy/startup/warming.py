@@ -1,8 +1,9 @@
-"""What only the first request of a process would have to wait for is done when it starts: a conversation that nobody sees.
+"""What only the first request of a process would have to wait for is done when it starts: a conversation that nobody
+sees.
 
-It goes through what reads, writes and scans: the schemas of requests are compiled (50 ms each), the patterns of a format and what its
-grammar amounts to are made, what is imported on use is imported, and there is a thread. Nothing is sent, and what is counted is
-forgotten.
+It goes through what reads, writes and scans: the schemas of requests are compiled (50 ms each), the patterns of a
+format and what its grammar amounts to are made, what is imported on use is imported, and there is a thread. Nothing is
+sent, and what is counted is forgotten.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ async def warm_up(clients: Iterable[ClientSide], routes: Iterable[Route]) -> Non
 
 def _rehearse_all(clients: tuple[ClientSide, ...], routes: tuple[Route, ...]) -> None:
     for route in routes:
-        server = route.targets.protocol
+        server = route.pool.protocol
         for client in clients:
             try:
                 _rehearse(type(client), None if server is None else type(server), route.format)

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. The owner (a hash of the API key, empty without keys) is part of every look-up: a turn of somebody else does not exist.
+1. The owner (a hash of the API key, empty without keys) is part of every look-up: a turn of somebody else does not
+   exist.
 2. A turn knows the ids of its ancestors, oldest first, so loading a conversation is one multi-get and never a walk.
 3. `put` is atomic: after a crash a turn is there as it was before or as it is after, never half.
 4. What is older than its time, or beyond the bound on their number (oldest first), goes away by itself.
@@ -43,5 +44,5 @@ class ResponseStore(Protocol):
         """Remove a turn; whether it was there."""
 
     async def prune(self, now: float) -> int:
-        """Remove what has expired at `now`, and the oldest beyond the bound; how many went. Called by the gateway now and
-        then; a store may do it earlier on its own."""
+        """Remove what has expired at `now`, and the oldest beyond the bound; how many went. Called by the gateway now
+        and then; a store may do it earlier on its own."""

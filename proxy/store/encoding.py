@@ -5,8 +5,8 @@ Rules:
 1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`, and so is how those of earlier versions are
    read. Half a character comes back as U+FFFD, as the client saw it.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
-3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and whatever a
-   client sends as an id (any length, any characters) is a valid look-up that finds nothing.
+3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and
+   whatever a client sends as an id (any length, any characters) is a valid look-up that finds nothing.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 class MemoryStore(ResponseStore):
     """The reference for what a store does.
 
-    Turns are kept as the bytes that other stores would keep, so nobody changes a kept turn by changing what was put, and
-    `max_bytes` of them all together is a true bound. `now` gives Unix seconds.
+    Turns are kept as the bytes that other stores would keep, so nobody changes a kept turn by changing what was put,
+    and `max_bytes` of them all together is a true bound. `now` gives Unix seconds.
     """
 
     def __init__(

@@ -12,7 +12,8 @@ from .base import ResponseStore
 
 
 def make_store(config: StoreConfig) -> ResponseStore | None:
-    """The store of `config`; None if responses are not kept. Raises `ValueError` if something is missing for the kind."""
+    """The store of `config`; None if responses are not kept. Raises `ValueError` if something is missing for the
+    kind."""
     match config.kind:
         case "none":
             return None
@@ -69,8 +70,8 @@ def _span(seconds: float) -> str:
 
 
 def state_folder() -> Path:
-    """Where this user's programs keep state: systemd's `STATE_DIRECTORY`, else `XDG_STATE_HOME`, else `~/.local/state`; for
-    a user without a home, a folder of its own among the temporary files."""
+    """Where this user's programs keep state: systemd's `STATE_DIRECTORY`, else `XDG_STATE_HOME`, else `~/.local/state`;
+    for a user without a home, a folder of its own among the temporary files."""
     given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     if given:
         return Path(given)

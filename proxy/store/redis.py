@@ -2,11 +2,11 @@
 
 Rules of this module:
 
-1. Each turn is one key with a time to live, so the server drops it even if no gateway lives. Two sorted sets hold the keys
-   by order of putting (for the bound) and by expiry (for `prune`).
+1. Each turn is one key with a time to live, so the server drops it even if no gateway lives. Two sorted sets hold the
+   keys by order of putting (for the bound) and by expiry (for `prune`).
 2. A change is one script: the server runs it whole or not at all.
-3. How much memory all turns together may take is the server's own setting (`maxmemory`). If it evicts turns by itself, they
-   are gone, which is a case that a store has anyway.
+3. How much memory all turns together may take is the server's own setting (`maxmemory`). If it evicts turns by itself,
+   they are gone, which is a case that a store has anyway.
 4. No message holds an address, a user, a password, or what the server said: it repeats arguments.
 5. Times to live are relative, so the clocks of the gateways and of the server need not agree.
 """
@@ -77,11 +77,11 @@ return #expired + gone
 
 
 class RedisStore(ResponseStore):
-    """Turns in the server at `url` (`redis://`, `rediss://` or `unix://`), at most `max_turns`, under keys that begin with
-    `prefix`.
+    """Turns in the server at `url` (`redis://`, `rediss://` or `unix://`), at most `max_turns`, under keys that begin
+    with `prefix`.
 
-    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `now` gives Unix seconds. If `start` fails
-    the store may be used all the same: each call tries again. Raises `ValueError` for a `url` that is none.
+    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `now` gives Unix seconds. If `start`
+    fails the store may be used all the same: each call tries again. Raises `ValueError` for a `url` that is none.
     """
 
     def __init__(

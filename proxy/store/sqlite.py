@@ -4,10 +4,10 @@ Rules of this module:
 
 1. One thread of its own does everything with the file, so the event loop never waits for a disk. Turns are encoded and
    decoded there as well.
-2. Each change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait for
-   each other and never meet half-way. A put and what it pushes out are one change.
-3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power cut
-   may lose the last turns and never damages the file.
+2. Each change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait
+   for each other and never meet half-way. A put and what it pushes out are one change.
+3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power
+   cut may lose the last turns and never damages the file.
 4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
 5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another
    program are refused untouched. A turn says its form itself (`proxy.protocols.stored_form`): old ones stay as they
@@ -79,8 +79,9 @@ _PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCK
 class SqliteStore(ResponseStore):
     """Turns in the file `path`, whose folder is made if it is missing.
 
-    At most `max_turns`, and at most `max_bytes` of all together; the file itself is somewhat larger and does not shrink. `now`
-    gives Unix seconds. If `start` fails the store may be used all the same: each call tries to open the file again.
+    At most `max_turns`, and at most `max_bytes` of all together; the file itself is somewhat larger and does not
+    shrink. `now` gives Unix seconds. If `start` fails the store may be used all the same: each call tries to open the
+    file again.
     """
 
     def __init__(
@@ -221,8 +222,8 @@ class SqliteStore(ResponseStore):
         return db
 
     def _own_file(self) -> None:
-        """Make the file, or take it away from others. An existing one is never opened here: closing it would drop the locks
-        that another connection of this process has on it."""
+        """Make the file, or take it away from others. An existing one is never opened here: closing it would drop the
+        locks that another connection of this process has on it."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

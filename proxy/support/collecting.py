@@ -1,8 +1,8 @@
 """Python's collector of circles, while a request is worked on that has tens of thousands of values.
 
-A full collection looks at everything that is alive, and nothing else happens meanwhile: with such a request 100 ms and more, which others
-would wait. It has nothing to find there, since values of JSON and what is made of them have no circles. So it comes more rarely
-until the request is over, and not never: other requests do leave circles.
+A full collection looks at everything that is alive, and nothing else happens meanwhile: with such a request 100 ms and
+more, which others would wait. It has nothing to find there, since values of JSON and what is made of them have no
+circles. So it comes more rarely until the request is over, and not never: other requests do leave circles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _HELD: Final = web.RequestKey("toolwire.collecting", bool)
 
 
 class Collecting:
-    """Whether full collections are rare now. The thresholds are the process's; applications that follow each other share this."""
+    """Whether full collections are rare now. The thresholds are the process's; applications that follow each other
+    share this."""
 
     def __init__(self) -> None:
         self.requests = 0

@@ -77,8 +77,8 @@ PLAIN: Final = Rules()
 
 
 def suggestion(word: str, known: Iterable[str], elsewhere: Mapping[str, str] = types.MappingProxyType({})) -> str:
-    """The tail of a message about an unknown word: the nearest known one, or all of them. `elsewhere` are words that are known in other
-    places, with how they are to be written."""
+    """The tail of a message about an unknown word: the nearest known one, or all of them. `elsewhere` are words that
+    are known in other places, with how they are to be written."""
     names = sorted(known)
     near = difflib.get_close_matches(word, [*names, *elsewhere], n=1, cutoff=0.6)
     if near:

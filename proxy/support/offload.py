@@ -1,7 +1,9 @@
-"""Work that grows with a request: on a small one it is done at once, on a large one in a thread, so that others are served meanwhile.
+"""Work that grows with a request: on a small one it is done at once, on a large one in a thread, so that others are
+served meanwhile.
 
-The interpreter gives every thread its turn between two steps of Python, but not inside of one. So nothing that is called this way
-may give megabytes at once to a function that keeps the interpreter: see `proxy.ingress.bodies`, `proxy.protocols.wire.dump_in_pieces`.
+The interpreter gives every thread its turn between two steps of Python, but not inside of one. So nothing that is
+called this way may give megabytes at once to a function that keeps the interpreter: see `proxy.ingress.bodies`,
+`proxy.protocols.wire.dump_in_pieces`.
 """
 
 from __future__ import annotations
@@ -11,18 +13,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from ..model import (
-    Attempt,
-    Image,
-    Message,
-    ModelRequest,
-    Opaque,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolResult,
-    ToolUse,
-)
+from ..model import Attempt, Image, Message, ModelRequest, Opaque, Reasoning, Refusal, Text, ToolResult, ToolUse
 
 T = TypeVar("T")
 
@@ -75,6 +66,6 @@ def is_long(value: object) -> bool:
 
 
 async def offload(large: bool, work: Callable[..., T], *args: object) -> T:
-    """What `work` gives for `args`: from a thread if it is `large`. (Where every request comes by, the question is asked before: so much
-    does a coroutine cost that only calls.)"""
+    """What `work` gives for `args`: from a thread if it is `large`. (Where every request comes by, the question is
+    asked before: so much does a coroutine cost that only calls.)"""
     return await asyncio.to_thread(work, *args) if large else work(*args)

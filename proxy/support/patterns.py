@@ -2,15 +2,16 @@
 
 Rules:
 
-1. Matching is RE2's, so it takes linear time whatever the pattern and the text; of several matches at one place the longest
-   counts.
-2. A pattern has a longest match (at most `LONGEST` characters): `+` and `*` are refused. So what is held back is bounded.
-3. What is held back is what is needed: the longest end of the text that some pattern could still go on from (see `COUNTED`).
-   For this a second pattern is derived, which fits every beginning of a match.
+1. Matching is RE2's, so it takes linear time whatever the pattern and the text; of several matches at one place the
+   longest counts.
+2. A pattern has a longest match (at most `LONGEST` characters): `+` and `*` are refused. So what is held back is
+   bounded.
+3. What is held back is what is needed: the longest end of the text that some pattern could still go on from (see
+   `COUNTED`). For this a second pattern is derived, which fits every beginning of a match.
 4. Law: whatever the pieces, what comes out joined is the text with every match replaced.
 
-What can be written: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and `(?i)` at the start.
-Without an end of the text to look at, `^` and `$` mean nothing in a stream and are refused.
+What can be written: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and
+`(?i)` at the start. Without an end of the text to look at, `^` and `$` mean nothing in a stream and are refused.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any, Final
 LONGEST: Final = 8192
 """Characters that a match may have at most."""
 COUNTED: Final = 100
-"""Up to so many repetitions are counted to know whether a match may still come. Of longer runs it is only known that a match
-is not longer than the pattern's longest: counting them takes a program that is too large to be fast."""
+"""Up to so many repetitions are counted to know whether a match may still come. Of longer runs it is only known that a
+match is not longer than the pattern's longest: counting them takes a program that is too large to be fast."""
 MOST_TIMES: Final = 1000
 """A part may be repeated so often: RE2's own bound."""
 
@@ -35,8 +36,8 @@ _TIMES: Final = re.compile(r"\{(\d{1,4})(?:,(\d{1,4}))?\}")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a pattern: what fits it, the same with long runs not counted, what fits a beginning of that (nothing and all of
-    it included), and how long a match is, in characters."""
+    """A piece of a pattern: what fits it, the same with long runs not counted, what fits a beginning of that (nothing
+    and all of it included), and how long a match is, in characters."""
 
     full: str
     loose: str
@@ -149,7 +150,8 @@ class _Reader:
 
 
 class Patterns:
-    """Several patterns, looked for together. Raises `ValueError` for one that cannot be used, `ImportError` without RE2."""
+    """Several patterns, looked for together. Raises `ValueError` for one that cannot be used, `ImportError` without
+    RE2."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         try:
@@ -213,7 +215,8 @@ class Replacing:
         return self._give(self._text, len(self._text), over=True)
 
     def _give(self, text: str, held: int, *, over: bool = False) -> str:
-        """What comes of `text` up to `held`. A match that begins before cannot change any more, but may end behind it."""
+        """What comes of `text` up to `held`. A match that begins before cannot change any more, but may end behind
+        it."""
         at = self._out
         out: list[str] = []
         for start, end in self._patterns.matches(text, at):

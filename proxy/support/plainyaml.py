@@ -53,8 +53,8 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(text: str) -> tuple[Any, list[str]]:
-    """The value of one YAML document, and what is said of the keys that occur twice in a mapping. Raises `ValueError` for what is no
-    YAML."""
+    """The value of one YAML document, and what is said of the keys that occur twice in a mapping. Raises `ValueError`
+    for what is no YAML."""
     loader = PlainLoader(text)
     try:
         return loader.get_single_data(), [said for _, said in sorted(loader.repeated)]

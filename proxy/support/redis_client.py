@@ -44,7 +44,8 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
 def connect(url: str, timeout_s: float) -> Redis:
     """A client of the server at `url` (`redis://`, `rediss://` or `unix://`), not connected yet.
 
-    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. Raises `ValueError` for a `url` that is none.
+    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. Raises `ValueError` for a `url` that
+    is none.
     """
     try:
         pool = BlockingConnectionPool.from_url(
@@ -72,9 +73,9 @@ def described(error: Exception) -> str:
 class Commands:
     """The commands of one client that are under way. Nobody cancels them from outside.
 
-    redis-py may swallow a cancellation (its own limits are nested in each other), and then whoever cancelled waits on, for as
-    long as a server hangs. So a command is a task of its own: whoever asked may stop waiting, and the command ends by itself,
-    within the limits that `connect` set.
+    redis-py may swallow a cancellation (its own limits are nested in each other), and then whoever cancelled waits on,
+    for as long as a server hangs. So a command is a task of its own: whoever asked may stop waiting, and the command
+    ends by itself, within the limits that `connect` set.
     """
 
     def __init__(self) -> None:

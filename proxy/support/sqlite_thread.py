@@ -1,5 +1,5 @@
-"""One SQLite connection that lives in a thread of its own, so that no wait for the disk or for another process is one of the event
-loop. What a fault means to its caller, the caller says.
+"""One SQLite connection that lives in a thread of its own, so that no wait for the disk or for another process is one
+of the event loop. What a fault means to its caller, the caller says.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ class SqliteThread:
 
 
 def write_ahead(db: sqlite3.Connection, patience_s: float) -> bool:
-    """Switch to a write-ahead log; False if the file cannot have one (not on a local disk). Raises `sqlite3.OperationalError`.
+    """Switch to a write-ahead log; False if the file cannot have one (not on a local disk). Raises
+    `sqlite3.OperationalError`.
 
-    Of processes that open a new file together one may win; to the others SQLite says so without waiting, for which there are
-    `patience_s` seconds.
+    Of processes that open a new file together one may win; to the others SQLite says so without waiting, for which
+    there are `patience_s` seconds.
     """
     give_up = time.monotonic() + patience_s
     while True:

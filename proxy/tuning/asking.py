@@ -1,11 +1,13 @@
-"""Puts questions through the gateway as it would be served: one application, a route for each candidate, all to one model server.
+"""Puts questions through the gateway as it would be served: one application, a route for each candidate, all to one
+model server.
 
 Rules of this module:
 
-1. What is measured is what is served: the application comes from `create_app` with the default chain, and is asked over a socket.
+1. What is measured is what is served: the application comes from `create_app` with the default chain, and is asked over
+   a socket.
 2. It listens on the loopback interface, wants a key that nobody else has, and keeps nothing.
-3. An answer that the model server owes is an `Answer` with a `fault`. A request that the gateway itself refuses is a mistake in
-   the case, and a `ConfigError`.
+3. An answer that the model server owes is an `Answer` with a `fault`. A request that the gateway itself refuses is a
+   mistake in the case, and a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ _OURS: Final = (400, 403, 404, 413, 415, 422)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """How all questions are asked. `choice` is the `tool_choice`: `auto`, `required`, or `named` for the expected tool."""
+    """How all questions are asked. `choice` is the `tool_choice`: `auto`, `required`, or `named` for the expected
+    tool."""
 
     choice: str = "auto"
     max_tokens: int = 256
@@ -68,8 +71,8 @@ class Ask:
 async def look_at(
     backend: BackendConfig, plugins: Registries, model: str | None
 ) -> tuple[BackendConfig, Capabilities, str]:
-    """A model server with the preset that it says is its own, if none is named; what it takes; and the model to ask for: `model`, else
-    the only one that it has. Raises `ConfigError` if there is not just one."""
+    """A model server with the preset that it says is its own, if none is named; what it takes; and the model to ask
+    for: `model`, else the only one that it has. Raises `ConfigError` if there is not just one."""
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     says = isinstance(made, HttpBackend) and backend.identify_s != 0
     if model is not None and (backend.preset != AUTO or not says):

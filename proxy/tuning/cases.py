@@ -1,10 +1,11 @@
-"""The questions of `toolwire tune`, each with what a good answer does: the project's own (`cases.json`), or a user's file.
+"""The questions of `toolwire tune`, each with what a good answer does: the project's own (`cases.json`), or a user's
+file.
 
 Rules of this module:
 
-1. A file is JSON or YAML and fits `cases.schema.json`. Beyond that: ids occur once, tools are known and their schemas can be
-   used, expected arguments are declared, messages are what a Chat client may send. All mistakes are told at once, each
-   with its path.
+1. A file is JSON or YAML and fits `cases.schema.json`. Beyond that: ids occur once, tools are known and their schemas
+   can be used, expected arguments are declared, messages are what a Chat client may send. All mistakes are told at
+   once, each with its path.
 2. Cases come back so ordered that any first few hold every topic: whoever stops early has seen a bit of each.
 """
 
@@ -46,8 +47,8 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A conversation and the tools on offer, in the words of Chat; and what the answer should do: these calls in any order, or,
-    if there are none, no call. `says`: what its text should be (see `matching`), None for anything."""
+    """A conversation and the tools on offer, in the words of Chat; and what the answer should do: these calls in any
+    order, or, if there are none, no call. `says`: what its text should be (see `matching`), None for anything."""
 
     id: str
     topic: str

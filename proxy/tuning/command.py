@@ -37,8 +37,8 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the flags say. `number`: so many of the cases; None: all. `formats`, `wordings`, `templates` narrow the space, where they
-    are given. `command` is the command line, without keys."""
+    """What the flags say. `number`: so many of the cases; None: all. `formats`, `wordings`, `templates` narrow the
+    space, where they are given. `command` is the command line, without keys."""
 
     url: str
     key: str | None = None
@@ -64,9 +64,9 @@ def run(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> int:
-    """Tune, and show what came of it; `say` prints the table, `tell` what is being done. JSON that goes to standard output
-    replaces the table. The exit status: 1 if no candidate had an answer or the model server went away, 130 after Ctrl-C.
-    Raises `ConfigError`."""
+    """Tune, and show what came of it; `say` prints the table, `tell` what is being done. JSON that goes to standard
+    output replaces the table. The exit status: 1 if no candidate had an answer or the model server went away, 130 after
+    Ctrl-C. Raises `ConfigError`."""
     if plan.write is not None and plan.write.exists():
         raise ConfigError(f"{plan.write} exists and is left alone: choose another name, or move it away")
     if plan.write is not None and not plan.write.absolute().parent.is_dir():

@@ -1,11 +1,12 @@
-"""Successive halving: all candidates answer a few cases, the better half twice as many, and so on, until all cases are asked.
+"""Successive halving: all candidates answer a few cases, the better half twice as many, and so on, until all cases are
+asked.
 
 Rules of this module:
 
 1. Nothing here asks anybody: `next` says what to ask, `put` takes what came of it. Several may be under way at once.
-2. Candidates are compared by the same cases. A case goes to all who are still in it before the next one begins, so that whoever
-   cannot reach the better half any more is out at once, and asking ends when nobody can catch the first, or when `ALIKE` cases
-   were worth the same for all who are left, each of them.
+2. Candidates are compared by the same cases. A case goes to all who are still in it before the next one begins, so that
+   whoever cannot reach the better half any more is out at once, and asking ends when nobody can catch the first, or
+   when `ALIKE` cases were worth the same for all who are left, each of them.
 3. An answer that the model server owes (None) counts neither way: it could have been anything.
 4. Of equals the earlier one is better.
 """
@@ -71,8 +72,8 @@ class Race:
         return None
 
     def put(self, entrant: int, case: int, points: float | None) -> None:
-        """What an answer was worth, between 0 and 1; None if the model server failed. What was known before may be told as
-        well, before it is asked."""
+        """What an answer was worth, between 0 and 1; None if the model server failed. What was known before may be told
+        as well, before it is asked."""
         self._given.add((entrant, case))
         self._points[entrant][case] = points
         if entrant in self.active:

@@ -1,8 +1,8 @@
 """Whether a value is what was expected, as a person would say it: `oslo` is Oslo, 5.0 is 5.
 
-An expectation is JSON. Text is compared without regard to case, width of white space, and dots or blanks at its ends; numbers
-by their value; lists item by item; of an object only the keys that are named. An object with one key that begins with `$` is a
-rule (`RULES`).
+An expectation is JSON. Text is compared without regard to case, width of white space, and dots or blanks at its ends;
+numbers by their value; lists item by item; of an object only the keys that are named. An object with one key that
+begins with `$` is a rule (`RULES`).
 """
 
 from __future__ import annotations
@@ -177,6 +177,7 @@ RULES: Final[Mapping[str, tuple[_Rule, Callable[[Any], str | None]]]] = {
     "$exact": (_exact, _nothing),
     "$given": (_given, _boolean),
 }
-"""By name: the rule, and what is wrong with what it was given. `$any`: one of these. `$contains`: a text with this in it, or
-with all of these. `$matches`: a regular expression is found in the text. `$near`: a number, and how far off it may be. `$set`: a list with
-these items in any order. `$exact`: to the letter. `$given`: whether there is a value at all."""
+"""By name: the rule, and what is wrong with what it was given. `$any`: one of these. `$contains`: a text with this in
+it, or with all of these. `$matches`: a regular expression is found in the text. `$near`: a number, and how far off it
+may be. `$set`: a list with these items in any order. `$exact`: to the letter. `$given`: whether there is a value at
+all."""

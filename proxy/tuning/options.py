@@ -109,9 +109,9 @@ def tune(
 ) -> None:
     """Find out which way of teaching tools suits a model best: format, wording, constraint, reminder.
 
-    Questions with known answers go through the gateway to the model server, first a few for all candidates, then more for the better
-    half, and so on. What comes out is a table, and with --write a configuration that `toolwire serve` runs. Ctrl-C ends it
-    and keeps what was measured (exit status 130).
+    Questions with known answers go through the gateway to the model server, first a few for all candidates, then more
+    for the better half, and so on. What comes out is a table, and with --write a configuration that `toolwire serve`
+    runs. Ctrl-C ends it and keeps what was measured (exit status 130).
     """
     from .asking import Ask
     from .command import Plan, command_line, run

@@ -1,9 +1,10 @@
 """Valid calls that an answer holds as text: what a client would have wanted as calls (R23.7: there should be none).
 
-Written to be read, and without the gateway's scanner, on which it is a second opinion: it has the whole answer before it and
-looks at it again and again. What counts is what counts under `recognise: any` (R23.1): the markers of a model family anywhere,
-except in inline code and in a fence that holds anything else; an answer that is nothing but calls; and a fence or an object
-that begins a line and ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
+Written to be read, and without the gateway's scanner, on which it is a second opinion: it has the whole answer before
+it and looks at it again and again. What counts is what counts under `recognise: any` (R23.1): the markers of a model
+family anywhere, except in inline code and in a fence that holds anything else; an answer that is nothing but calls; and
+a fence or an object that begins a line and ends the answer. A call is valid if a tool of that name is on offer and the
+arguments fit its schema.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Calls in JSON and Python as models write them: what `printed` looks for. Independent of the gateway's scanner and judge."""
+"""Calls in JSON and Python as models write them: what `printed` looks for. Independent of the gateway's scanner and
+policy."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class Printed:
 
 
 def json_value(text: str, start: int) -> tuple[Any, int]:
-    """The object or array at `start`, and where it ends. Written a little wrong, as models do, it counts as well: single quotes,
-    Python's words, commas too many, brackets missing at the very end. Raises `ValueError`."""
+    """The object or array at `start`, and where it ends. Written a little wrong, as models do, it counts as well:
+    single quotes, Python's words, commas too many, brackets missing at the very end. Raises `ValueError`."""
     if text[start : start + 1] not in ("{", "["):
         raise ValueError("neither an object nor an array")
     try:

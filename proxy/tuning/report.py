@@ -1,4 +1,5 @@
-"""What came of a tuning: a table to read, the route's options as a configuration file, JSON to compute with (`report.schema.json`)."""
+"""What came of a tuning: a table to read, the route's options as a configuration file, JSON to compute with
+(`report.schema.json`)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from .tuner import Progress, common_cases
 SCHEMA_VERSION: Final = 1
 KEY_VARIABLE: Final = "MODEL_SERVER_KEY"
 LOGIN_VARIABLE: Final = "MODEL_SERVER_LOGIN"
-"""Where a written file takes the key of the model server from, and user and password of its address: they are never written."""
+"""Where a written file takes the key of the model server from, and user and password of its address: they are never
+written."""
 
 COMMENTED: Final = 8
 """Candidates whose figures stand in a written file."""
@@ -100,12 +102,12 @@ def as_text(progress: Progress, about: About, *, most: int | None = None) -> Ite
         yield ""
         yield from (f"Fault of the model server: {fault}" for fault in dict.fromkeys(faults))
     yield ""
-    yield from verdict(progress)
+    yield from decision(progress)
     if about.missing:
         yield f"Not tried, because this version has no such options: {', '.join(about.missing)}."
 
 
-def verdict(progress: Progress) -> Iterator[str]:
+def decision(progress: Progress) -> Iterator[str]:
     """What the figures amount to, in sentences."""
     winner = progress.winner
     if winner is None:

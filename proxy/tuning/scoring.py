@@ -1,8 +1,9 @@
 """How far an answer came, and what many answers come to.
 
-An answer to a case that wants calls gets points for calling at all, for the right tool, for arguments that fit the schema, and all
-of them only for the right values, so that models that never get so far can still be told apart. Where no call is wanted,
-not calling is all there is to do. What a model server did wrong (`Answer.fault`) is nobody's points: it is counted apart.
+An answer to a case that wants calls gets points for calling at all, for the right tool, for arguments that fit the
+schema, and all of them only for the right values, so that models that never get so far can still be told apart. Where
+no call is wanted, not calling is all there is to do. What a model server did wrong (`Answer.fault`) is nobody's points:
+it is counted apart.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client got. `fault`: why it got nothing, where the model server is to blame. `failed`: why the gateway let nothing
-    through, where the model is."""
+    """What a client got. `fault`: why it got nothing, where the model server is to blame. `failed`: why the gateway let
+    nothing through, where the model is."""
 
     calls: tuple[Made, ...] = ()
     text: str = ""
@@ -67,7 +68,7 @@ class Marks:
 
 
 def mark(case: Case, answer: Answer) -> Marks:
-    """Judge an answer that has no `fault`."""
+    """CallPolicy an answer that has no `fault`."""
     schemas = case.schemas
     called = bool(answer.calls)
     found = len(printed(answer.text, schemas))

@@ -1,5 +1,5 @@
-"""How a tuning shows itself while it runs: a table that changes in place and a progress bar; or, where nobody watches a terminal,
-a line now and then."""
+"""How a tuning shows itself while it runs: a table that changes in place and a progress bar; or, where nobody watches a
+terminal, a line now and then."""
 
 from __future__ import annotations
 

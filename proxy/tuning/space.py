@@ -2,8 +2,8 @@
 
 Rules of this module:
 
-1. A candidate is a handful of route options over the defaults. Whether an option exists, and takes a value, is asked of the
-   configuration itself: what it does not know is not offered, and said to be missing.
+1. A candidate is a handful of route options over the defaults. Whether an option exists, and takes a value, is asked of
+   the configuration itself: what it does not know is not offered, and said to be missing.
 2. The first candidate is always the defaults, so that what tuning gains is known.
 3. A space that is too large is thinned so that any two levels of different dimensions still meet as often as possible.
 """
@@ -156,7 +156,8 @@ def _read(overrides: Mapping[str, Any]) -> RouteOptions | None:
 
 
 def thinned(candidates: Sequence[Candidate], most: int) -> tuple[Candidate, ...]:
-    """At most so many, the first one among them: again and again the one with the most pairs of levels that have not met."""
+    """At most so many, the first one among them: again and again the one with the most pairs of levels that have not
+    met."""
     rest = list(candidates)
     if len(rest) <= most:
         return tuple(rest)

@@ -51,8 +51,8 @@ class Result:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a tuning is. `results` by candidate and case. `best` has the numbers of the candidates, the best first; `out` says of
-    those who are out when and why."""
+    """Where a tuning is. `results` by candidate and case. `best` has the numbers of the candidates, the best first;
+    `out` says of those who are out when and why."""
 
     candidates: Sequence[Candidate]
     cases: Sequence[Case]
@@ -88,7 +88,8 @@ class Sees(Protocol):
 
 
 class Tuner:
-    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving` for the rest."""
+    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving` for the
+    rest."""
 
     def __init__(
         self,
@@ -116,8 +117,8 @@ class Tuner:
         self._ending.set()
 
     async def run(self) -> Progress:
-        """Race the candidates, then, where not all of them took part, those beside the winner, until it stays the winner.
-        Raises `ConfigError` where nothing can be measured."""
+        """Race the candidates, then, where not all of them took part, those beside the winner, until it stays the
+        winner. Raises `ConfigError` where nothing can be measured."""
         progress = self.progress
         entrants = thinned(progress.candidates, self._most)
         progress.stage = f"{len(entrants)} of {len(progress.candidates)} candidates"

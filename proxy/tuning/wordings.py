@@ -1,7 +1,7 @@
 """Ways to put the same thing to a model: what `toolwire tune` tries in place of the built-in prompt segment.
 
-A wording is a few route options below `prompt`. All begin with the list of tools as the built-in template does, so that a server
-with a prefix cache reads a list of tools once for all candidates.
+A wording is a few route options below `prompt`. All begin with the list of tools as the built-in template does, so that
+a server with a prefix cache reads a list of tools once for all candidates.
 """
 
 from __future__ import annotations

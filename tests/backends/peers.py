@@ -48,10 +48,11 @@ def sized(body: bytes, *fields: bytes) -> bytes:
 
 
 class Peer:
-    """Answers every request with the next of `scripts`, the last one for ever: steps, each written as a segment of its own.
+    """Answers every request with the next of `scripts`, the last one for ever: steps, each written as a segment of its
+    own.
 
-    Afterwards the connection is kept, closed or left hanging, as `after` says. With `takes` off nothing of a request's body is
-    taken.
+    Afterwards the connection is kept, closed or left hanging, as `after` says. With `takes` off nothing of a request's
+    body is taken.
     """
 
     def __init__(self, *scripts: Script, after: str = "keep", tls: ssl.SSLContext | None = None) -> None:
@@ -179,8 +180,8 @@ def vigilant(peer: Peer, **config: Any) -> WireClient:
 
 
 def self_signed(folder: Path, host: str = "localhost", *, named: bool = True) -> tuple[ssl.SSLContext, Path]:
-    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself. Without `named` its
-    name stands in the subject only, as it did decades ago."""
+    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself.
+    Without `named` its name stands in the subject only, as it did decades ago."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.datetime.now(datetime.UTC)

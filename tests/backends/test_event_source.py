@@ -1,4 +1,5 @@
-"""A backend whose answers are no bytes: JSON-RPC over a pipe that all requests share. Its source is `EventSource`, and nothing else.
+"""A backend whose answers are no bytes: JSON-RPC over a pipe that all requests share. Its source is `EventSource`, and
+nothing else.
 
 Every answer goes over real sockets to real clients of both protocols, streamed and not.
 """
@@ -19,6 +20,8 @@ from aiohttp.test_utils import TestServer
 from proxy.backends.base import Backend, Capabilities, EventSource, WireSource
 from proxy.backends.private import Private
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig
+from proxy.endpoints.attempts import Attempts
+from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
 from proxy.errors import BackendFault, ClientFault, GatewayError
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from proxy.folding import fold
@@ -26,8 +29,6 @@ from proxy.model import Message, ModelReply, ModelRequest, Text, Usage
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessRecord, BackendObserver
 from proxy.registry import registries
-from proxy.targets.attempts import Attempts
-from proxy.targets.targets import Member, Target, Targets
 from proxy.testing import WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving
@@ -42,8 +43,8 @@ WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"
 CLIENTS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
 
 Steps = Sequence[Any]
-"""What the model's process does with a turn: a text is said, a mapping is sent as it is, an event is waited for. Then it is over,
-unless the last step says so itself."""
+"""What the model's process does with a turn: a text is said, a mapping is sent as it is, an event is waited for. Then
+it is over, unless the last step says so itself."""
 HANG: dict[str, Any] = {}
 REFUSED = {"error": {"code": -32001, "message": "Server overloaded; retry later."}}
 WRONG = {"error": {"code": -32602, "message": "Invalid params."}}
@@ -456,13 +457,13 @@ TEXT: list[Event] = [Open(0, BlockKind.TEXT), Delta(0, "x")]
 END: list[Event] = [Close(0), Finish("stop", None)]
 
 
-def attempts(backend: Backend) -> tuple[Attempts, Target]:
+def attempts(backend: Backend) -> tuple[Attempts, Endpoint]:
     """With a breaker that opens at the first failure."""
-    target = Target("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
+    endpoint = Endpoint("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
     request = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
     retry = RetryConfig(backoff_s=0.0, attempts=3)
-    targets = Targets([Member(target), Member(Target("t", backend, BackendConfig()))])
-    return Attempts(targets, retry, lambda m: (request, None), record=AccessRecord(), request_id="r"), target
+    endpoints = EndpointPool([WeightedEndpoint(endpoint), WeightedEndpoint(Endpoint("t", backend, BackendConfig()))])
+    return Attempts(endpoints, retry, lambda m: (request, None), record=AccessRecord(), request_id="r"), endpoint
 
 
 @pytest.mark.parametrize(
@@ -489,19 +490,19 @@ async def test_nothing_of_a_try_that_said_nothing_is_shown(first: list[list[Even
 async def test_a_stream_that_breaks_off_is_the_servers_failure(end: list[list[Event]]) -> None:
     """As it is where the answer comes as bytes."""
     backend = DuckBackend([[START, *TEXT], *end])
-    source, target = attempts(backend)
+    source, endpoint = attempts(backend)
     await source.open()
     events = [event async for batch in source.batches() for event in batch]
     assert events[:3] == [START, *TEXT]
     assert isinstance(events[-1], Fault)
     await source.close()
-    assert target.breaker.state == "open"
+    assert endpoint.breaker.state == "open"
 
 
 async def test_what_comes_behind_the_end_is_not_read() -> None:
     backend = DuckBackend([[START, *TEXT], END, [Fault(LOST)]])
-    source, target = attempts(backend)
+    source, endpoint = attempts(backend)
     await source.open()
     assert [type(e) for batch in [b async for b in source.batches()] for e in batch][-1] is Finish
     await source.close()
-    assert target.breaker.state == "closed"
+    assert endpoint.breaker.state == "closed"

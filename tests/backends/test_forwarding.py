@@ -13,6 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 from middlewares.forwarding import Forwarding
 from proxy.backends.usage import count_bytes
 from proxy.config import LimitsConfig, RouteConfig
+from proxy.endpoints.pool import EndpointPool
 from proxy.errors import ClientFault, GatewayError
 from proxy.events import Delta, Finish
 from proxy.folding import fold
@@ -23,7 +24,6 @@ from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
-from proxy.targets.targets import Targets
 from proxy.testing import Say, ScriptedBackend, Upstream
 from tests.backends.conftest import Connect
 from tests.options import route_options
@@ -46,7 +46,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
     route = Route(
         config=RouteConfig(upstream_model=upstream_model),
         options=route_options(**options),
-        targets=Targets.of(backend),
+        pool=EndpointPool.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),
         chains={},

@@ -186,7 +186,8 @@ def test_hiding_twice_changes_nothing() -> None:
 
 
 def test_nobody_can_guess_it_letter_by_letter() -> None:
-    """A server repeats what it is sent, such as the name of a model. Whether a guess is right must not show before half of it is."""
+    """A server repeats what it is sent, such as the name of a model. Whether a guess is right must not show before half
+    of it is."""
     for place in (slice(0, 11), slice(5, 17), slice(-11, None), slice(3, -3)):
         guess = KEY[place]
         assert clean(f"no model {guess}", private=PRIVATE) == f"no model {guess}"
@@ -293,7 +294,8 @@ PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
     kind: str, before: list[str], after: list[str], pieces: list[int], reads: list[int], key: str, escaped: bool
 ) -> None:
-    """Over frames, over reads, in text or in reasoning: what comes before goes out, all that comes with it or later does not."""
+    """Over frames, over reads, in text or in reasoning: what comes before goes out, all that comes with it or later
+    does not."""
     said = [KEY[a:b] for a, b in pairwise(sorted({0, *pieces, len(KEY)}))]
     texts = [*before, *said, *after]
     wire = b"".join(b"data: %b\n\n" % json.dumps(chunk({key: text}), ensure_ascii=escaped).encode() for text in texts)

@@ -1,7 +1,8 @@
-"""Structural tags in the bodies that vLLM and SGLang get (R23.2), against JSON Schemas written after what these servers publish.
+"""Structural tags in the bodies that vLLM and SGLang get (R23.2), against JSON Schemas written after what these servers
+publish.
 
-Sources: xgrammar's documentation, "Structural Tag Usage", for the formats; vLLM's, "Structured Outputs", for `structured_outputs`; SGLang's, "Structured
-Outputs", for `response_format`.
+Sources: xgrammar's documentation, "Structural Tag Usage", for the formats; vLLM's, "Structured Outputs", for
+`structured_outputs`; SGLang's, "Structured Outputs", for `response_format`.
 """
 
 from __future__ import annotations

@@ -250,7 +250,8 @@ def test_law_cuts_change_nothing(pieces: list[bytes], places: list[int], framing
 @given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40), PLACES, st.sampled_from([WHOLE, PUSHED]))
 @example(b"-", 84, 1, [], PUSHED)
 def test_law_nothing_waits_for_ever(noise: bytes, at: int, gone: int, places: list[int], wire: bytes) -> None:
-    """Whatever is put in place of some bytes: when the connection ends, so has the answer, well or with a known fault."""
+    """Whatever is put in place of some bytes: when the connection ends, so has the answer, well or with a known
+    fault."""
 
     async def check() -> None:
         reads = Reads()

@@ -288,7 +288,8 @@ async def test_inside_of_execution_each_round_is_an_answer_and_tools_run_every_t
         for times, body in zip((2, 3, 3), [CHAT_BODY] * 3, strict=True):
             answer = await post(server, {**body, "stream": stream})
             assert "Seen." in answer.body.decode()
-            # First: call, result 1. Then the call is known, but the result is another one; the third time all of it is known.
+            # First: call, result 1. Then the call is known, but the result is another one; the third time all of it is
+            # known.
             assert len(backend.requests) == times
 
 

@@ -1,4 +1,5 @@
-"""Server-side tools through a whole gateway: what the client sees, what the model is asked, and who ends the loop (R15.8 to R15.10)."""
+"""Server-side tools through a whole gateway: what the client sees, what the model is asked, and who ends the loop
+(R15.8 to R15.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Laws of the whole chain, in-process: streamed or not is the same answer (R1.3), and what is not a call is text (R1.7)."""
+"""Laws of the whole chain, in-process: streamed or not is the same answer (R1.3), and what is not a call is text
+(R1.7)."""
 
 from __future__ import annotations
 
@@ -339,7 +340,8 @@ def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None
 
 @pytest.mark.parametrize("mode", ["length", "stop"])
 def test_a_block_that_was_cut_off(ask: Ask, mode: str) -> None:
-    """R6.8, C18: after a stop for length an unfinished block is never a call, not even a complete one without its closer."""
+    """R6.8, C18: after a stop for length an unfinished block is never a call, not even a complete one without its
+    closer."""
     whole = '<tool_call>{"name":"list_files","arguments":"{}"}</tool_call>'
     unclosed = whole.removesuffix("</tool_call>")
     for stream, of in ((False, of_whole), (True, of_stream)):

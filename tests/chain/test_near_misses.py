@@ -1,5 +1,5 @@
-"""Answers that tried to call and did not (R23.4): asked for again by default, while nothing was sent, with the exact error. For each
-protocol, streamed and not, with both scanners."""
+"""Answers that tried to call and did not (R23.4): asked for again by default, while nothing was sent, with the exact
+error. For each protocol, streamed and not, with both scanners."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ async def test_a_native_server_that_nearly_calls(path: str, stream: bool) -> Non
 @PATHS
 @WAYS
 async def test_where_a_call_is_demanded(path: str, stream: bool) -> None:
-    """With `choice_miss: reask` such an answer is held back; the model is told what was wrong, not just that nothing was called."""
+    """With `choice_miss: reask` such an answer is held back; the model is told what was wrong, not just that nothing
+    was called."""
     options = {"choice": "required", "constrain": "off", "choice_miss": "reask"}
     seen, backend = await ask([says(f"Yes.\n{UNKNOWN}"), calls("prompt", GOOD)], path, stream=stream, **SOFT, **options)
     assert (seen.text, seen.calls, seen.usage) == ("", [GOOD], (20, 6))

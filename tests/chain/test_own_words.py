@@ -1,4 +1,5 @@
-"""What the gateway knows of a middleware the middleware says: a plug-in has all that a built-in one has, and nothing central names it."""
+"""What the gateway knows of a middleware the middleware says: a plug-in has all that a built-in one has, and nothing
+central names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plain aiohttp middlewares in a chain, written as for any aiohttp application: what they see, and what becomes of what they do."""
+"""Plain aiohttp middlewares in a chain, written as for any aiohttp application: what they see, and what becomes of what
+they do."""
 
 from __future__ import annotations
 

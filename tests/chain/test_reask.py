@@ -1,5 +1,5 @@
-"""Asking the model again after a strict failure or without a demanded call (R9.8, R9.9), for each protocol and mode, streamed and
-not: what the model is told, what the client gets, and that every attempt's usage counts."""
+"""Asking the model again after a strict failure or without a demanded call (R9.8, R9.9), for each protocol and mode,
+streamed and not: what the model is told, what the client gets, and that every attempt's usage counts."""
 
 from __future__ import annotations
 

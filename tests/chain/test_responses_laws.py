@@ -1,5 +1,5 @@
-"""Laws of the whole chain for Responses: streamed or not is the same answer (R1.3), the last resource is the sum of the deltas
-(R8.11), what is stored is what was sent (R12), and Chat would have said the same."""
+"""Laws of the whole chain for Responses: streamed or not is the same answer (R1.3), the last resource is the sum of the
+deltas (R8.11), what is stored is what was sent (R12), and Chat would have said the same."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def ask() -> Iterator[Ask]:
         env={},
         overrides={
             "backends": {"one": {"kind": "one-turn"}},
-            # These routes learn nothing from one example for the next. A near miss behind prose is asked for again in a whole answer only
-            # (R23.4), and usage is compared here.
+            # These routes learn nothing from one example for the next. A near miss behind prose is asked for again in a
+            # whole answer only (R23.4), and usage is compared here.
             "defaults": {"reasoning": {"preopened": False}, "reask": 0},
             "routes": [{"model": name, "backend": "one", "options": options} for name, options in ROUTES.items()],
             "store": {"kind": "memory", "max_responses": 10},
@@ -223,7 +223,8 @@ def test_every_event_has_the_published_form(
 def test_chat_would_have_said_the_same(
     ask: Ask, answer: tuple[str, list[str], list[str]], route: str, tools: list[Any], reason: str
 ) -> None:
-    """One scanner and one judge for both. White space may differ: Chat has one text, Responses a message for each run."""
+    """One scanner and one policy for both. White space may differ: Chat has one text, Responses a message for each
+    run."""
     text, pieces, _ = answer
     turn = Turn(text=text, chunk=tuple(pieces), finish=reason)
     chat = of_chat(ask(replace(turn, chunk=4), {"model": route, "tools": tools}, CHAT))

@@ -30,7 +30,8 @@ Node = Callable[..., Awaitable[dict[str, Any]]]
 
 @pytest.fixture
 async def gateway(plain_gateway: Gateway) -> AsyncIterator[Gateway]:
-    """Start gateways that are watched: at the end every answer is held against the published schemas, if they are there."""
+    """Start gateways that are watched: at the end every answer is held against the published schemas, if they are
+    there."""
     recorders = []
     async with AsyncExitStack() as stack:
 

@@ -1,8 +1,8 @@
 """Clients that npm brings, installed outside the repository and kept for the next run.
 
-Each folder with a `package.json` here names its packages with exact versions. They go to `$TOOLWIRE_CLIENTS`, or else to a
-folder that pytest's own temporary folders share. What cannot be installed (no node, no npm, no registry) skips the tests
-that need it, visibly; with `TOOLWIRE_REQUIRE_CLIENTS=1` it fails them.
+Each folder with a `package.json` here names its packages with exact versions. They go to `$TOOLWIRE_CLIENTS`, or else
+to a folder that pytest's own temporary folders share. What cannot be installed (no node, no npm, no registry) skips the
+tests that need it, visibly; with `TOOLWIRE_REQUIRE_CLIENTS=1` it fails them.
 """
 
 from __future__ import annotations

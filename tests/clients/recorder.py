@@ -1,4 +1,5 @@
-"""A relay between a client and the gateway that keeps what went by, so that it can be held against the published schemas."""
+"""A relay between a client and the gateway that keeps what went by, so that it can be held against the published
+schemas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The task that every client here does, and the model's side of it.
 
-Two tools over files. The model reads a.txt, then reads c.txt and writes b.txt at once, then says so. It goes on only if it
-sees what the tools gave: a client that does not bring the results back hears `LOST`.
+Two tools over files. The model reads a.txt, then reads c.txt and writes b.txt at once, then says so. It goes on only if
+it sees what the tools gave: a client that does not bring the results back hears `LOST`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Codex, a coding agent that speaks only Responses: whole tasks by `codex exec`, with files at the end.
 
-It runs in a home of its own, and what it would fetch from elsewhere is turned off or sent to a port where nobody listens.
-With a model name that it does not know it edits by shell commands; for one that it knows it offers `apply_patch` as a
-tool with free text (R8.9).
+It runs in a home of its own, and what it would fetch from elsewhere is turned off or sent to a port where nobody
+listens. With a model name that it does not know it edits by shell commands; for one that it knows it offers
+`apply_patch` as a tool with free text (R8.9).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Answers that are no calls and must never be read as one, and answers that are calls in forms which nobody taught.
 
-They stand in `no_calls.txt` and `printed_calls.txt`, as plain text: an answer is many lines, and what matters in it are quotes
-and backslashes, which JSON or Python would hide. `quoted.py` adds quotations of every family's calls, `misprinted.py` draws
-further calls.
+They stand in `no_calls.txt` and `printed_calls.txt`, as plain text: an answer is many lines, and what matters in it are
+quotes and backslashes, which JSON or Python would hide. `quoted.py` adds quotations of every family's calls,
+`misprinted.py` draws further calls.
 
     for answer in no_calls():       # answer.text, answer.tools
     for answer in printed_calls():  # answer.text, answer.tools, answer.calls, answer.mended, answer.text_left
 
-A form that is taught is a call wherever it stands and whether or not its arguments fit. So what holds of an answer of the first
-kind on a route with any format: recognising adds nothing, it is read as if only the taught form were.
+A form that is taught is a call wherever it stands and whether or not its arguments fit. So what holds of an answer of
+the first kind on a route with any format: recognising adds nothing, it is read as if only the taught form were.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Call:
 
 @dataclass(frozen=True)
 class PrintedCalls(Answer):
-    """Calls. `mended`: only after its arguments were given the types that the schema wants (`coerce`). `text_left`: what the
-    client sees besides, up to white space at its edges."""
+    """Calls. `mended`: only after its arguments were given the types that the schema wants (`coerce`). `text_left`:
+    what the client sees besides, up to white space at its edges."""
 
     calls: tuple[Call, ...] = ()
     mended: bool = False

@@ -35,8 +35,8 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class Part:
-    """What has to be found, in order. `text` of a call is its arguments: the very text if `exact`, else the value, written
-    compactly. `id` is None where the format has no ids of its own."""
+    """What has to be found, in order. `text` of a call is its arguments: the very text if `exact`, else the value,
+    written compactly. `id` is None where the format has no ids of its own."""
 
     kind: Literal["text", "reasoning", "call"]
     text: str
@@ -55,8 +55,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Case:
-    """A text in one format, and what it holds. `truncated`: the backend stopped for length. `preopened`: the answer begins
-    inside reasoning. `scan_calls`: calls inside reasoning count. `known`: it reads the same for who does not know the format."""
+    """A text in one format, and what it holds. `truncated`: the backend stopped for length. `preopened`: the answer
+    begins inside reasoning. `scan_calls`: calls inside reasoning count. `known`: it reads the same for who does not
+    know the format."""
 
     format: Format
     text: str

@@ -20,11 +20,13 @@ class Format:
 
     `write` writes calls, in one of `variants`. `encoding` is that of arguments. `opener` begins a call (or a section of
     them) and `starts` each single one; `closer` is the last literal of a single one, `end` that of the section.
-    `together`: several calls are one block, so that all of them are cut off where one is. `prose`: where text may stand.
-    `markers` are data inside string values. `empty`: ways to write no arguments.
-    `without_closer`: what a call is with nothing but its closer missing: whole, since brackets end it; repaired, unless the
-    answer was cut off; whole in the same case, since the closer is the token with which a model stops; or text, since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
-    stand around prose. `mentions`: what a text may speak of without a call; none: the opener. `framed`: the opener is framing if no call follows.
+    `together`: several calls are one block, so that all of them are cut off where one is. `prose`: where text may
+    stand. `markers` are data inside string values. `empty`: ways to write no arguments.
+    `without_closer`: what a call is with nothing but its closer missing: whole, since brackets end it; repaired, unless
+    the answer was cut off; whole in the same case, since the closer is the token with which a model stops; or text,
+    since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
+    stand around prose. `mentions`: what a text may speak of without a call; none: the opener. `framed`: the opener is
+    framing if no call follows.
     """
 
     title: str

@@ -207,7 +207,8 @@ BEHIND_PROSE = (an_object, tool_calls, a_fence, a_family_block, a_tag)
 
 
 def spoiled(random: Random) -> Answer:
-    """An answer that holds a drawn call and is none: it is quoted, or talked about, or of a tool that is not on offer."""
+    """An answer that holds a drawn call and is none: it is quoted, or talked about, or of a tool that is not on
+    offer."""
     while True:
         meant = printed(random)
         form = meant.id.removeprefix("drawn/")

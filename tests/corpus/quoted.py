@@ -1,4 +1,5 @@
-"""Every family's calls, quoted as documentation quotes them: in inline code, in fences that hold more, in tables, in programs.
+"""Every family's calls, quoted as documentation quotes them: in inline code, in fences that hold more, in tables, in
+programs.
 
 Each call is real: the tool is on offer and the arguments fit. What makes it none is where it stands.
 """

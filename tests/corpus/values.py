@@ -1,7 +1,7 @@
 """What the corpus calls: tools with schemas, and arguments that fit them, drawn with a seed.
 
-A number is its text (`Number`), so that `1.0`, `1e-07` and twenty digits are told apart all the way. Nothing here comes from the
-package under test.
+A number is its text (`Number`), so that `1.0`, `1e-07` and twenty digits are told apart all the way. Nothing here comes
+from the package under test.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def _refuse(word: str) -> None:
 
 
 def write_json(value: Json, *, spaced: bool = True, ascii: bool = False) -> str:
-    """A JSON text of the value; `spaced` as Python's and Jinja's writers do it, `ascii` with everything else escaped."""
+    """A JSON text of the value; `spaced` as Python's and Jinja's writers do it, `ascii` with everything else
+    escaped."""
     comma, colon = (", ", ": ") if spaced else (",", ":")
     if isinstance(value, Number):
         return value.text

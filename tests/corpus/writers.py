@@ -1,7 +1,7 @@
 """How models write calls, format by format: a second opinion on `proxy/formats`, which is not imported.
 
-Every function writes the calls of one answer (or of one stretch of it) as the chat templates of its models do, see the table of
-formats in docs/. `Style` holds what a model may do one way or another.
+Every function writes the calls of one answer (or of one stretch of it) as the chat templates of its models do, see the
+table of formats in docs/. `Style` holds what a model may do one way or another.
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ def minimax_m2(calls: Sequence[Call], style: Style) -> str:
 
 
 def dsml(section: str, bar: str = "｜DSML｜") -> Write:
-    """DeepSeek from V3.2, whose versions differ in the section's name; V4.1 has a space in every tag. GigaChat 3.5 with its own bar."""
+    """DeepSeek from V3.2, whose versions differ in the section's name; V4.1 has a space in every tag. GigaChat 3.5 with
+    its own bar."""
     tag = bar + " " * section.startswith(" ")
 
     def write(calls: Sequence[Call], style: Style) -> str:

@@ -1,8 +1,8 @@
 """A coding agent and its model, scripted: 30 steps over a small repository.
 
-`STEPS` is what the model says, one turn after the other, as (tool, arguments). `Workspace` runs the tools for real on a folder,
-so the test can compare files at the end. The plan was written for these tests; it exercises what agents' calls contain: code with
-quotes and tags, patches, unicode, empty files, Windows line ends, text that looks like a call.
+`STEPS` is what the model says, one turn after the other, as (tool, arguments). `Workspace` runs the tools for real on a
+folder, so the test can compare files at the end. The plan was written for these tests; it exercises what agents' calls
+contain: code with quotes and tags, patches, unicode, empty files, Windows line ends, text that looks like a call.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def wait_for_servers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """So long a server may take to say what it is, and a look at it twice as long."""
     for limit in ("backends.asking.PROBE_S", "backends.http.PROBE_S"):
         monkeypatch.setattr(f"proxy.{limit}", seconds)
-    for limit in ("targets.health.LIMIT_S", "targets.targets.PATIENCE_S"):
+    for limit in ("endpoints.health.LIMIT_S", "endpoints.pool.PATIENCE_S"):
         monkeypatch.setattr(f"proxy.{limit}", 2 * seconds)
 
 
@@ -79,8 +79,8 @@ def upstream_config(url: str, *, backend: Mapping[str, Any] | None = None, **sec
 
 
 def read_config(config: Mapping[str, Any]) -> GatewayConfig:
-    """A configuration as from the file. Unless it says otherwise responses are kept in memory, and no request is repeated: what
-    a fault is to the client shows in one try."""
+    """A configuration as from the file. Unless it says otherwise responses are kept in memory, and no request is
+    repeated: what a fault is to the client shows in one try."""
     defaults = {"retry": {"attempts": 1}, **config.get("defaults", {})}
     return load(None, env={}, overrides={"store": {"kind": "memory"}, **config, "defaults": defaults})
 

@@ -1,4 +1,5 @@
-"""The embedded model behind a gateway, and the real client in front: what tests of it share. The model itself is the fixture `engine`."""
+"""The embedded model behind a gateway, and the real client in front: what tests of it share. The model itself is the
+fixture `engine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Model servers that say of themselves what those of the known engines say: the shapes of their answers, recorded or documented."""
+"""Model servers that say of themselves what those of the known engines say: the shapes of their answers, recorded or
+documented."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A gateway in a process of its own that says how long its event loop was held: run by `test_hostile.py`.
 
-A coroutine ticks all the time. A stall is a gap between two ticks, counted only as far as this process used the CPU in it: a
-machine that has other things to do makes gaps too, but not of this process's making. The command line
-names a JSON file with the configuration; the port is printed; `GET /probe` gives the longest stall and the CPU time since the last look, in seconds.
+A coroutine ticks all the time. A stall is a gap between two ticks, counted only as far as this process used the CPU in
+it: a machine that has other things to do makes gaps too, but not of this process's making. The command line
+names a JSON file with the configuration; the port is printed; `GET /probe` gives the longest stall and the CPU time
+since the last look, in seconds.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def of_whole(answer: WireAnswer, *, schemas: bool = PUBLISHED) -> Any:
 
 
 def of_stream(answer: WireAnswer, *, marker: bool = False, schemas: bool = PUBLISHED) -> Streamed:
-    """The events of a streamed answer, after every check that holds for all of them (R8.7 to R8.12). `marker`: a `[DONE]`
-    must stand at the end, as without it must not."""
+    """The events of a streamed answer, after every check that holds for all of them (R8.7 to R8.12). `marker`: a
+    `[DONE]` must stand at the end, as without it must not."""
     assert answer.status == 200, answer.body
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["Cache-Control"] == "no-cache"
@@ -108,8 +108,8 @@ def read_events(body: bytes, *, marker: bool = False) -> list[Any]:
 
 
 def check_items(items: Sequence[Any]) -> None:
-    """Ids are there, of the right form, and nowhere twice; only the last item may be incomplete; arguments are JSON in the
-    others."""
+    """Ids are there, of the right form, and nowhere twice; only the last item may be incomplete; arguments are JSON in
+    the others."""
     ids = [item["id"] for item in items]
     call_ids = [item["call_id"] for item in items if "call_id" in item]
     assert len(set(ids)) == len(ids)

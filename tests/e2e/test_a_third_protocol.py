@@ -1,4 +1,5 @@
-"""A protocol that comes as a plug-in (`tests/protocols/tiny.py`) has all that the built-in ones have, and nothing in the gateway knows of it."""
+"""A protocol that comes as a plug-in (`tests/protocols/tiny.py`) has all that the built-in ones have, and nothing in
+the gateway knows of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SC-001, SC-002, SC-008: a coding agent's session of 30 steps, and long loops, through the real SDK over real sockets."""
+"""SC-001, SC-002, SC-008: a coding agent's session of 30 steps, and long loops, through the real SDK over real
+sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.e2e.conftest import Gateway, sdk
 
 
 async def _turn(client: AsyncOpenAI, messages: list[Any], *, stream: bool, checked: bool = True) -> Any:
-    """`checked`: the SDK looks at every field of every message before it sends them, which takes it longer than all the rest."""
+    """`checked`: the SDK looks at every field of every message before it sends them, which takes it longer than all the
+    rest."""
     said: Any = {"messages": messages} if checked else {"messages": [], "extra_body": {"messages": messages}}
     if stream:
         async with client.chat.completions.stream(model="m", tools=TOOLS, **said) as events:

@@ -75,7 +75,8 @@ def reason(frames: list[Any]) -> Any:
     return next(frame["choices"][0]["finish_reason"] for frame in reversed(frames) if "choices" in frame)
 
 
-# --- the same calls -----------------------------------------------------------------------------------------------------
+# --- the same calls
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [case for case in sample() if "cut off" not in str(case.id)][::2])
@@ -153,7 +154,8 @@ async def test_text_and_calls_stay_in_order(gateway: Gateway) -> None:
     assert await stored(server, got.resource["id"]) == got.resource
 
 
-# --- calls that do not end well -----------------------------------------------------------------------------------------
+# --- calls that do not end well
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [ARGUMENTS, {}], ids=["some", "none"])
@@ -242,7 +244,8 @@ async def test_of_equal_keys_in_tags_the_last_one_wins_as_in_json(gateway: Gatew
     assert calls[0]["function"]["arguments"] == '{"path":"b"}'
 
 
-# --- who sees what ------------------------------------------------------------------------------------------------------
+# --- who sees what
+# ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_call_of_a_strict_tool_is_held(gateway: Gateway) -> None:

@@ -1,7 +1,8 @@
-"""A client that reads nothing while the model server sends 200 MB: what the gateway keeps is bounded, and the server waits.
+"""A client that reads nothing while the model server sends 200 MB: what the gateway keeps is bounded, and the server
+waits.
 
-Also the other side: answers without end that the client does read, which must end at a limit where the protocol makes the gateway
-keep them.
+Also the other side: answers without end that the client does read, which must end at a limit where the protocol makes
+the gateway keep them.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from tests.e2e.edge import HANGS_S, Gateway, eventually, head, running
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB
 SYSTEM_BYTES = 16 * MB
-"""What the systems' own buffers between the model server and the gateway may take; the gateway's end of them is adjusted to the
-flow and gets as large as 6 MB."""
+"""What the systems' own buffers between the model server and the gateway may take; the gateway's end of them is
+adjusted to the flow and gets as large as 6 MB."""
 KEPT_BYTES = 8 * MB
-"""What the gateway itself may keep for one client. Most is text that came before the client was full: Responses says all of it
-again at the end, so it has to be kept."""
+"""What the gateway itself may keep for one client. Most is text that came before the client was full: Responses says
+all of it again at the end, so it has to be kept."""
 
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}

@@ -1,5 +1,5 @@
-"""Models and servers whose ids begin anew in every turn: no id is given out twice in a conversation (C1, R2.7), and the model sees
-ids of its own form.
+"""Models and servers whose ids begin anew in every turn: no id is given out twice in a conversation (C1, R2.7), and the
+model sees ids of its own form.
 
 The clients here do what every client does: they send back what they got, ids included.
 """
@@ -131,7 +131,8 @@ def text_of(asked: Asked) -> str:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
-    """Kimi's numbers count the calls of a conversation, whatever the clients call them; results have the number of their call."""
+    """Kimi's numbers count the calls of a conversation, whatever the clients call them; results have the number of
+    their call."""
     async with Upstream([Say(kimi(0))]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
         messages = list(USER)
@@ -146,7 +147,8 @@ async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
 
 
 async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
-    """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows it."""
+    """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows
+    it."""
     messages: list[Any] = list(USER)
     for id in ("toolu_1", "functions.read_file:1", "read_file:2", "x"):
         call = {"id": id, "type": "function", "function": {"name": "read_file", "arguments": "{}"}}

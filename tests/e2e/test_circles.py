@@ -1,4 +1,5 @@
-"""A gateway whose backend is itself, or another one that asks it: refused at the start, and ended with 508 at run time."""
+"""A gateway whose backend is itself, or another one that asks it: refused at the start, and ended with 508 at run
+time."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ async def forwarder(to: list[int]) -> AsyncIterator[int]:
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("gateways", [1, 2, 3])
 async def test_a_ring_ends_with_508(gateway: Gateway, gateways: int, path: str, stream: bool) -> None:
-    """Once around and no further, however often each would try again; and what each is asked at its start ends as well."""
+    """Once around and no further, however often each would try again; and what each is asked at its start ends as
+    well."""
     to = [0]
     body = {"model": "m", "stream": stream, **({"messages": USER} if path == CHAT else {"input": "hi"})}
     async with forwarder(to) as port:

@@ -1,4 +1,5 @@
-"""Clients that overstep: too many, too slow in some phase, too large a head, no HTTP. Real sockets and the real server."""
+"""Clients that overstep: too many, too slow in some phase, too large a head, no HTTP. Real sockets and the real
+server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compressed bodies, and bodies that nobody wants: what is inflated, when and how much, and what becomes of the connection. Real sockets
-and the real server; an application in somebody else's server has the same rules."""
+"""Compressed bodies, and bodies that nobody wants: what is inflated, when and how much, and what becomes of the
+connection. Real sockets and the real server; an application in somebody else's server has the same rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Stored conversations over the wire: follow-ups, look-ups, isolation, and what happens when the store or the client is away."""
+"""Stored conversations over the wire: follow-ups, look-ups, isolation, and what happens when the store or the client is
+away."""
 
 from __future__ import annotations
 

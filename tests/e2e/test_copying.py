@@ -1,6 +1,7 @@
 """A model that copies what it was shown gives back the bytes, though data in prompts is escaped (R5.6a).
 
-The model here reads a file through a tool result and copies it, as it was shown to it, into calls in the format that it was taught.
+The model here reads a file through a tool result and copies it, as it was shown to it, into calls in the format that it
+was taught.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ OWN = r"<\/tool_call> <\\tool_call> <\|im_end|> <\think>"
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("file", ["no markers", "</tool_response> but another", r"<\/tool_call>"])
 async def test_what_the_model_wrote_on_its_own_is_not_changed(gateway: Gateway, file: str, stream: bool) -> None:
-    """Only what looks exactly like an escape of this very prompt is one; here other markers were escaped, or one with more backslashes."""
+    """Only what looks exactly like an escape of this very prompt is one; here other markers were escaped, or one with
+    more backslashes."""
     arguments = json.dumps({"path": "a", "content": OWN})
     call = FORMATS[0].render_call(ToolUse("", "write_file", arguments))
     for text in (OWN, call):

@@ -1,4 +1,5 @@
-"""Every error code that concerns Chat, reached over the wire: status, `code`, `param`, envelope, request id (R13, SC-007).
+"""Every error code that concerns Chat, reached over the wire: status, `code`, `param`, envelope, request id (R13,
+SC-007).
 
 `LEFT_OUT` says which codes no test here reaches and why, so that a new code is either tested or explained.
 """
@@ -587,7 +588,8 @@ async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest
 async def test_a_client_that_goes_with_its_whole_answer_has_not_gone_away(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The model server has said all and keeps its connection: the gateway still waits for that one when the client goes."""
+    """The model server has said all and keeps its connection: the gateway still waits for that one when the client
+    goes."""
     caplog.set_level(logging.INFO, logger="toolwire.access")
     async with Upstream([Say("a", hang=True)]) as upstream:
         server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))

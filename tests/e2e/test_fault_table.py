@@ -1,7 +1,9 @@
-"""Every fault of a model server, in every way a client can ask: what the client gets, and what the log and the metrics say.
+"""Every fault of a model server, in every way a client can ask: what the client gets, and what the log and the metrics
+say.
 
-One test a fault. Each goes through both protocols, both lanes (unread and scanned), streamed and whole, and through both HTTP
-clients of the gateway. The table for people, with the faults that other tests look at, is docs/reference/faults.md.
+One test a fault. Each goes through both protocols, both lanes (unread and scanned), streamed and whole, and through
+both HTTP clients of the gateway. The table for people, with the faults that other tests look at, is
+docs/reference/faults.md.
 """
 
 from __future__ import annotations
@@ -101,8 +103,9 @@ def _whole(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Fault:
-    """`early`: status and code while nothing was sent; None: an answer that is fine. `late`: the code inside a stream; None:
-    a stream fails as early. `short`: the limit of time that is to be exceeded; elsewhere a machine that pauses would."""
+    """`early`: status and code while nothing was sent; None: an answer that is fine. `late`: the code inside a stream;
+    None: a stream fails as early. `short`: the limit of time that is to be exceeded; elsewhere a machine that pauses
+    would."""
 
     script: Script
     early: tuple[int, str] | None

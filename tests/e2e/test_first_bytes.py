@@ -1,5 +1,5 @@
-"""What a client may write on a connection, before and around its requests: versions, expectations, upgrades, many small chunks, and an
-end of its own side. Real sockets and the real server."""
+"""What a client may write on a connection, before and around its requests: versions, expectations, upgrades, many small
+chunks, and an end of its own side. Real sockets and the real server."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ async def test_an_upgrade_that_is_noticed_late_ends_the_connection(start: Start)
 
 
 async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much one read brings: what is parsed in a turn of the loop is bounded, and others have their turn in between."""
+    """However much one read brings: what is parsed in a turn of the loop is bounded, and others have their turn in
+    between."""
     sizes: list[int] = []
     turns: list[int] = []
     turn = 0

@@ -1,5 +1,5 @@
-"""What a model writes in any format comes out of the whole gateway as the same calls and text: Chat and Responses, streamed and
-not (R1.3)."""
+"""What a model writes in any format comes out of the whole gateway as the same calls and text: Chat and Responses,
+streamed and not (R1.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Markup around what a model says is no part of the answer, also where no tool can be called; everything else passes as it is (R1.6,
-R1.7)."""
+"""Markup around what a model says is no part of the answer, also where no tool can be called; everything else passes as
+it is (R1.6, R1.7)."""
 
 from __future__ import annotations
 

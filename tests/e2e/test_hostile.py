@@ -1,8 +1,8 @@
 """Hostile schemas and bodies: a clear answer, little work, and other requests go on being served.
 
-What is asserted is that nothing runs away: work and pauses of the event loop stay within bounds a hundred times smaller than what
-these inputs cost an unguarded reader. The goals themselves (a refusal within a second, no pause above 50 ms) are a matter of
-milliseconds that a busy machine doubles: `--log-cli-level=INFO` shows what was measured.
+What is asserted is that nothing runs away: work and pauses of the event loop stay within bounds a hundred times smaller
+than what these inputs cost an unguarded reader. The goals themselves (a refusal within a second, no pause above 50 ms)
+are a matter of milliseconds that a busy machine doubles: `--log-cli-level=INFO` shows what was measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The model sees earlier calls only in a form that is read back (R5.7): whoever imitates them, as small models do, calls.
+"""The model sees earlier calls only in a form that is read back (R5.7): whoever imitates them, as small models do,
+calls.
 
 The model here says again what the prompt has of its last call, and the gateway must find that call in it.
 """

@@ -22,7 +22,8 @@ def user(text: str) -> dict[str, Any]:
 
 
 async def test_a_reference_stands_for_the_item(gateway: Gateway) -> None:
-    """Texts, calls and what the client itself sent, in the order of the references; the item is kept with the new turn."""
+    """Texts, calls and what the client itself sent, in the order of the references; the item is kept with the new
+    turn."""
     async with Upstream([Say(f"I look.{CALL}"), Say("It is blue."), Say("Bye.")]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with client(server) as session:

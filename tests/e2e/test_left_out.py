@@ -1,4 +1,5 @@
-"""What a chat backend has no form for: content is refused, other items are left out with a notice, nothing is lost in silence."""
+"""What a chat backend has no form for: content is refused, other items are left out with a notice, nothing is lost in
+silence."""
 
 from __future__ import annotations
 

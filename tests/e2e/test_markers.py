@@ -54,7 +54,8 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def calls_in(text: str, format: str, flatten: str) -> list[tuple[str, str]]:
-    """What the scanner of the route finds in a text. Without what has no markers (R23.1), such as a fence: there is nothing to escape."""
+    """What the scanner of the route finds in a text. Without what has no markers (R23.1), such as a fence: there is
+    nothing to escape."""
     tool_format = registries().formats.get(format)
     read = reading_brackets(tool_format) if flatten == "bracket" else tool_format
     scanner = open_scanner(read, TOOLS, options=route_options(recognise="taught"))

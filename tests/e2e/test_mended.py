@@ -1,4 +1,5 @@
-"""Calls that a model wrote nearly right, through the whole gateway: found where they stand (R6.1), of the right types (R23.3)."""
+"""Calls that a model wrote nearly right, through the whole gateway: found where they stand (R6.1), of the right types
+(R23.3)."""
 
 from __future__ import annotations
 

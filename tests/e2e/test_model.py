@@ -1,7 +1,7 @@
 """With the embedded model: a real client, a real model that only writes text, and real tool calls between them.
 
-Everything here is decoded at temperature 0, and calls are demanded: a model of 135 million parameters never writes a valid
-call on its own, so what is checked is the way from a demanded call to an exact one, not the model's wit.
+Everything here is decoded at temperature 0, and calls are demanded: a model of 135 million parameters never writes a
+valid call on its own, so what is checked is the way from a demanded call to an exact one, not the model's wit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def echo(message: Any) -> Any:
     return {"role": "assistant", "content": message.content, "tool_calls": calls}
 
 
-# The SDK's `.stream()` takes only strict tools; `create(stream=True)` is seen through `make run` and the chunk test below.
+# The SDK's `.stream()` takes only strict tools; `create(stream=True)` is seen through `make run` and the chunk test
+# below.
 STRICT_WEATHER = tool("get_weather", "Current weather in a city", demo.WEATHER, strict=True)
 
 

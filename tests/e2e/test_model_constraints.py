@@ -58,7 +58,8 @@ async def taken(engine: Engine, gbnf: str) -> tuple[int, str]:
 @in_one_loop
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_server_takes_the_grammars_of_every_format(engine: Engine, name: str) -> None:
-    """For tools as agents have them. The gateway would answer without a grammar that is refused, so the server is asked itself."""
+    """For tools as agents have them. The gateway would answer without a grammar that is refused, so the server is asked
+    itself."""
     tool_format = registries().formats.get(name)
     assert tool_format.gbnf is not None
     tags = reasoning_tags(tool_format.grammar, ReasoningConfig())
@@ -86,7 +87,8 @@ async def test_it_would_say_if_it_did_not(engine: Engine, gbnf: str) -> None:
 
 
 class Recorder(Middleware):
-    """Next to the backend: the constraint that is sent, and what the model wrote under it. `gbnf`: sent in its place."""
+    """Next to the backend: the constraint that is sent, and what the model wrote under it. `gbnf`: sent in its
+    place."""
 
     wants = Kind.TEXT
 
@@ -113,7 +115,8 @@ FREE = "-unconstrained"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI, Recorder]]:
-    """A gateway as a user would start it, grammars unbounded, with a model for some formats, each also `-unconstrained`."""
+    """A gateway as a user would start it, grammars unbounded, with a model for some formats, each also
+    `-unconstrained`."""
     recorder = Recorder()
     chain = [MiddlewareConfig(use=name) for name in DEFAULT_CHAIN]
     chain.insert(DEFAULT_CHAIN.index("forwarding"), MiddlewareConfig(use=recorder.name))
@@ -140,7 +143,8 @@ async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI
 
 
 def earlier(unit: str) -> list[Any]:
-    """A conversation in which the tool was called with this unit again and again, so that even a small model goes on to call it."""
+    """A conversation in which the tool was called with this unit again and again, so that even a small model goes on to
+    call it."""
     messages: list[Any] = []
     for number, city in enumerate(("Paris", "Oslo", "Lima")):
         arguments = f'{{"city":"{city}","unit":"{unit}"}}'
@@ -228,8 +232,9 @@ async def test_one_call_where_several_are_not_wanted(
 async def test_a_forced_file_of_20_000_characters_comes_whole(
     open_gateway: tuple[openai.AsyncOpenAI, Recorder],
 ) -> None:
-    """A model that loves long lines: it is made to like a token of 64 equals signs best, a little less each time it has written it (that is what
-    the frequency penalty does), and the quote after it second best. Everything else is the server's own doing."""
+    """A model that loves long lines: it is made to like a token of 64 equals signs best, a little less each time it has
+    written it (that is what the frequency penalty does), and the quote after it second best. Everything else is the
+    server's own doing."""
     client, _ = open_gateway
     line, *ends = 28909, 18, 23597, 35769  # of this vocabulary: 64 times `=`, and `"`, `"}`, `\\"`
     write = tool("write_file", "Write a file", {

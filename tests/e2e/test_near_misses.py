@@ -1,4 +1,5 @@
-"""Asking again after a near miss over real sockets (R23.4): what the client sees meanwhile, and when; and the reminder (R23.7)."""
+"""Asking again after a near miss over real sockets (R23.4): what the client sees meanwhile, and when; and the reminder
+(R23.7)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The real `openai` package against the gateway: whole tool loops, every choice, and the bytes under them.
 
-Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The same request
-goes once more without the SDK, so that every chunk can be held against the published schema.
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The
+same request goes once more without the SDK, so that every chunk can be held against the published schema.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ async def test_without_tools_nothing_is_held_at_all(gateway: Gateway) -> None:
 
 
 async def test_parallel_calls_save_turns(gateway: Gateway) -> None:
-    """SC-005. With a fixed latency of the model the time of a task is the number of its turns: four calls at once take two
-    turns where four calls one by one take five, 60 % less. The gateway adds none of its own."""
+    """SC-005. With a fixed latency of the model the time of a task is the number of its turns: four calls at once take
+    two turns where four calls one by one take five, 60 % less. The gateway adds none of its own."""
 
     async def turns(script: list[str]) -> int:
         async with Upstream([Say(text) for text in script]) as upstream:

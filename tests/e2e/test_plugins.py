@@ -1,4 +1,5 @@
-"""Middlewares that are not ours: an installed plug-in by its name, and a plain aiohttp middleware as its author published it."""
+"""Middlewares that are not ours: an installed plug-in by its name, and a plain aiohttp middleware as its author
+published it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def content(body: bytes) -> list[Any]:
 @has_cors
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_plain_aiohttp_middleware_from_the_registry(gateway: Gateway, stream: bool) -> None:
-    """R16.1: unmodified, by dotted path, with its own options. What it returns has not been sent, so its headers arrive."""
+    """R16.1: unmodified, by dotted path, with its own options. What it returns has not been sent, so its headers
+    arrive."""
     body = {"messages": USER, "tools": TOOLS, "stream": stream}
     plain = await post(await gateway(config()), body)
     answer = await post(await gateway(config(CORS)), body, headers={"Origin": ORIGIN})

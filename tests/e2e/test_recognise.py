@@ -1,5 +1,5 @@
-"""Calls in forms that nobody taught, through the whole gateway (R23.1): read in every mode, over both APIs, streamed and not; counted by
-form; and what fails the test is text, byte for byte."""
+"""Calls in forms that nobody taught, through the whole gateway (R23.1): read in every mode, over both APIs, streamed
+and not; counted by form; and what fails the test is text, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Recorded requests of real clients: none is refused (SC-004), and those without tools pass byte for byte (R1.6, SC-010)."""
+"""Recorded requests of real clients: none is refused (SC-004), and those without tools pass byte for byte (R1.6,
+SC-010)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def test_there_are_recorded_requests() -> None:
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 @pytest.mark.parametrize("path", RECORDED, ids=name_of)
 async def test_every_recorded_request_is_served(gateway: Gateway, path: Path, mode: str) -> None:
-    """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own words."""
+    """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
+    words."""
     body = body_of(path)
     answer = await post(await gateway(mock_config(None, mode=mode)), body)
     assert answer.status == 200, answer.body

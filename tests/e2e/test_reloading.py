@@ -1,4 +1,5 @@
-"""SIGHUP under load, and workers that are killed: no stream notices. Real processes, signals and sockets (R17.5, R17.6)."""
+"""SIGHUP under load, and workers that are killed: no stream notices. Real processes, signals and sockets (R17.5,
+R17.6)."""
 
 from __future__ import annotations
 

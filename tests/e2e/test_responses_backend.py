@@ -1,4 +1,5 @@
-"""A backend that speaks Responses: its healthy streams pass as they are, and clients of another protocol get what it said."""
+"""A backend that speaks Responses: its healthy streams pass as they are, and clients of another protocol get what it
+said."""
 
 from __future__ import annotations
 

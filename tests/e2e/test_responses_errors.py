@@ -1,5 +1,5 @@
-"""Every error that concerns Responses, over the wire: status, `code`, `param`, the envelope of four keys, the request id (R13).
-And what must be none: whatever a client sends that nobody knows."""
+"""Every error that concerns Responses, over the wire: status, `code`, `param`, the envelope of four keys, the request
+id (R13). And what must be none: whatever a client sends that nobody knows."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ async def test_equal_names_in_different_groups_are_not_duplicates(gateway: Gatew
     of_whole(await ask(server, tools=[READ, *groups]))
 
 
-# --- paths --------------------------------------------------------------------------------------------------------------
+# --- paths ------------------------------------------------------------------------------------------------------------
 
 PATHS: list[tuple[str, str, int, str | None]] = [
     ("GET", RESPONSES, 405, "POST"),
@@ -248,7 +248,8 @@ async def test_paths(
         assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow
 
 
-# --- what is no error -----------------------------------------------------------------------------------------------------
+# --- what is no error
+# -----------------------------------------------------------------------------------------------------
 
 NO_ERRORS: dict[str, dict[str, Any]] = {
     "unknown fields": {"brand_new": {"a": [1]}, "seed": 3, "client_metadata": {"x": "y"}, "top_k": 4},
@@ -342,7 +343,8 @@ async def test_what_nobody_knows_is_no_error(gateway: Gateway, name: str, stream
     assert sent["messages"]
 
 
-# --- the SDK's view -------------------------------------------------------------------------------------------------------
+# --- the SDK's view
+# -------------------------------------------------------------------------------------------------------
 
 SDK_VIEW: list[tuple[str, type[openai.APIStatusError]]] = [
     ("no input", openai.BadRequestError),

@@ -1,5 +1,6 @@
-"""The faults of `test_faults`, and those of models, as a client of Responses sees them: a status before the first byte; after it
-`error`, then `response.failed`, and nothing else; never a call that was cut off. What was stored says the same."""
+"""The faults of `test_faults`, and those of models, as a client of Responses sees them: a status before the first byte;
+after it `error`, then `response.failed`, and nothing else; never a call that was cut off. What was stored says the
+same."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
     return got
 
 
-# --- faults of servers ----------------------------------------------------------------------------------------------------
+# --- faults of servers
+# ----------------------------------------------------------------------------------------------------
 
 
 @LANES
@@ -223,7 +225,8 @@ async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
     assert caught.value.code == "upstream_disconnected"
 
 
-# --- faults of models -----------------------------------------------------------------------------------------------------
+# --- faults of models
+# -----------------------------------------------------------------------------------------------------
 
 REJECTED = {
     "malformed_tool_arguments": '<tool_call>{"name":"read_file","arguments":"{]"}</tool_call>',
@@ -318,7 +321,8 @@ async def test_an_answer_that_was_cut_by_its_limit(gateway: Gateway, name: str, 
     assert resource["output"][-1]["status"] == "incomplete"
 
 
-# --- faults of the gateway --------------------------------------------------------------------------------------------------
+# --- faults of the gateway
+# --------------------------------------------------------------------------------------------------
 
 
 class BreaksOnText(Middleware):
@@ -336,8 +340,8 @@ class BreaksOnText(Middleware):
 
 @pytest.mark.parametrize("place", ["inside", "outside"])
 async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: str) -> None:
-    """R13.5, wherever it stands: one terminal event. What is kept is what `conversation` saw, so what breaks outside of it,
-    where nothing should change an answer, may be kept as an answer."""
+    """R13.5, wherever it stands: one terminal event. What is kept is what `conversation` saw, so what breaks outside of
+    it, where nothing should change an answer, may be kept as an answer."""
     plugins = registries()
     plugins.middlewares.register("broken", BreaksOnText)
     chain = ["conversation", "transformation", "injection", "forwarding"]
@@ -355,12 +359,14 @@ async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: s
     assert not server.app[CONVERSATIONS].running
 
 
-# --- signs of life ----------------------------------------------------------------------------------------------------------
+# --- signs of life
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["comment", "event", "event, later"])
 async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: str) -> None:
-    """R6.14: a comment, or `response.in_progress` again for clients that count events; nothing of the answer is lost."""
+    """R6.14: a comment, or `response.in_progress` again for clients that count events; nothing of the answer is
+    lost."""
     keepalive = {"keepalive": kind.partition(",")[0], "event_s": 0.05 if kind == "event" else 60.0}
     sign = b"event: response.in_progress\n" if kind == "event" else b": keep-alive\n\n"
     gate = asyncio.Event()
@@ -409,7 +415,8 @@ async def test_no_sign_of_life_while_text_flows(gateway: Gateway) -> None:
     assert of_stream(answer).kinds.count("in_progress") == 1
 
 
-# --- clients that go --------------------------------------------------------------------------------------------------------
+# --- clients that go
+# --------------------------------------------------------------------------------------------------------
 
 
 @LANES
@@ -435,7 +442,8 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
         await asyncio.gather(asking, return_exceptions=True)
 
 
-# --- nothing is left behind ---------------------------------------------------------------------------------------------------
+# --- nothing is left behind
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")

@@ -1,5 +1,5 @@
-"""Responses in front of a server that speaks Chat: what is translated arrives in the form that the other side reads. Beside each
-case stands its brother on Chat."""
+"""Responses in front of a server that speaks Chat: what is translated arrives in the form that the other side reads.
+Beside each case stands its brother on Chat."""
 
 from __future__ import annotations
 

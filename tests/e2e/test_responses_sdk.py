@@ -1,7 +1,7 @@
 """Responses through the real `openai` package: tool loops, every choice, custom and grouped tools, and how answers end.
 
-Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. Every answer
-is held against the published schemas on its way.
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. Every
+answer is held against the published schemas on its way.
 """
 
 from __future__ import annotations
@@ -315,8 +315,8 @@ async def test_what_is_not_a_plain_function_comes_back(gateway: Gateway, kind: s
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_server_that_knows_only_functions(gateway: Gateway, way: str) -> None:
-    """`mode: native`: whatever the client offers, the server is asked for functions, and its calls come back as what was
-    offered (R3.8, R8.9, R8.16)."""
+    """`mode: native`: whatever the client offers, the server is asked for functions, and its calls come back as what
+    was offered (R3.8, R8.9, R8.16)."""
     made = [("a__read_file", '{"path": "1"}'), ("apply_patch", '{"input": "+x\\n"}')]
     calls = [
         {"index": n, "id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -344,7 +344,8 @@ async def test_a_server_that_knows_only_functions(gateway: Gateway, way: str) ->
     ]
 
 
-# --- the store, as the SDK sees it -------------------------------------------------------------------------------------
+# --- the store, as the SDK sees it
+# -------------------------------------------------------------------------------------
 
 
 async def test_what_was_answered_can_be_had_again(gateway: Gateway) -> None:
@@ -372,7 +373,8 @@ async def test_going_on_from_what_is_not_there(gateway: Gateway, way: str) -> No
             assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
-# --- how answers end ---------------------------------------------------------------------------------------------------
+# --- how answers end
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
@@ -405,7 +407,8 @@ async def test_a_failure_before_the_stream_has_its_status(gateway: Gateway, way:
             await WAYS[way](client, input="hi")
 
 
-# --- what the SDK does by itself ------------------------------------------------------------------------------------------
+# --- what the SDK does by itself
+# ------------------------------------------------------------------------------------------
 
 
 class Point(BaseModel):

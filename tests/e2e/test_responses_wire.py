@@ -175,7 +175,8 @@ async def test_the_order_of_events(gateway: Gateway) -> None:
     )
 
 
-# --- answers of a server that does tools by itself ----------------------------------------------------------------------
+# --- answers of a server that does tools by itself
+# ----------------------------------------------------------------------
 
 
 def native(*deltas: dict[str, Any], finish: str = "stop") -> Callable[[Asked], Answer]:
@@ -273,7 +274,8 @@ async def test_every_native_answer(gateway: Gateway, name: str, stream: bool) ->
     check_end(resource, case.reason)
 
 
-# --- the way in ---------------------------------------------------------------------------------------------------------
+# --- the way in
+# ---------------------------------------------------------------------------------------------------------
 
 
 @MODES
@@ -394,7 +396,8 @@ async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool)
         ]
 
 
-# --- options --------------------------------------------------------------------------------------------------------------
+# --- options
+# --------------------------------------------------------------------------------------------------------------
 
 
 @WAYS
@@ -425,7 +428,8 @@ async def test_sequence_with_custom_tools(gateway: Gateway) -> None:
 
 
 async def test_an_end_marker_where_it_is_asked_for(gateway: Gateway) -> None:
-    """C38: one `[DONE]` after the terminal event, also after a failure; none without the option, which `of_stream` checks."""
+    """C38: one `[DONE]` after the terminal event, also after a failure; none without the option, which `of_stream`
+    checks."""
     server = await gateway(script=["Hello."], responses={"done_marker": True})
     answer = await ask(server, stream=True)
     assert of_stream(answer, marker=True).resource["status"] == "completed"
@@ -435,7 +439,8 @@ async def test_an_end_marker_where_it_is_asked_for(gateway: Gateway) -> None:
     assert of_stream(answer, marker=True).resource["status"] == "failed"
 
 
-# --- real clients ---------------------------------------------------------------------------------------------------------
+# --- real clients
+# ---------------------------------------------------------------------------------------------------------
 
 CAPTURED = captured_responses_requests()
 
@@ -459,7 +464,8 @@ def test_there_are_captured_requests() -> None:
 @MODES
 @pytest.mark.parametrize("path", CAPTURED, ids=name_of)
 async def test_every_captured_request_is_served(gateway: Gateway, path: Path, mode: str) -> None:
-    """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own words."""
+    """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
+    words."""
     body = body_of(path)
     answer = await post(await gateway(mock_config(None, mode=mode)), without_previous(body), path=RESPONSES)
     resource = of_stream(answer).resource if body.get("stream") else of_whole(answer)

@@ -209,7 +209,8 @@ async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools:
 
 
 async def test_signs_of_life_do_not_count_as_an_answer(gateway: Gateway) -> None:
-    """The head and a comment went out while the server was silent; the second try is the first of which a client sees text."""
+    """The head and a comment went out while the server was silent; the second try is the first of which a client sees
+    text."""
     broken = asyncio.Event()
     first = Answer([broken], headers=SSE, cut=True)
     async with asyncio.timeout(HANGS_S), Upstream([first, Say("fine")]) as upstream:
@@ -308,7 +309,7 @@ async def at_rest(server: TestServer) -> None:
         pass
     assert server.app is not None
     for route in server.app[ROUTER].routes:
-        assert not any(member.busy for member in (*route.targets.members, *route.targets.fallback))
+        assert not any(member.busy for member in (*route.pool.members, *route.pool.fallback))
 
 
 async def test_the_log_and_the_metrics_say_it(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:

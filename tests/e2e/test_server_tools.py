@@ -1,4 +1,5 @@
-"""Server-side tools over real sockets: the real client, Chat and Responses, streamed and not; clients that leave; keys."""
+"""Server-side tools over real sockets: the real client, Chat and Responses, streamed and not; clients that leave;
+keys."""
 
 from __future__ import annotations
 

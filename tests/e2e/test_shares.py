@@ -1,4 +1,5 @@
-"""Each key gets its share and no more, over two workers and over two gateways (`bench/shares.py` does it over real time)."""
+"""Each key gets its share and no more, over two workers and over two gateways (`bench/shares.py` does it over real
+time)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SIGTERM: what clients get of answers that run, in each protocol's own form (R17.5). Real processes, signals and sockets."""
+"""SIGTERM: what clients get of answers that run, in each protocol's own form (R17.5). Real processes, signals and
+sockets."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 
 
 def upstream_turn(gate: asyncio.Event) -> Callable[[Any], Any]:
-    """Says `Hello`, waits for the gate and says ` there.`; of a whole answer, or if it was asked for silence, nothing before."""
+    """Says `Hello`, waits for the gate and says ` there.`; of a whole answer, or if it was asked for silence, nothing
+    before."""
 
     def turn(asked: Any) -> Any:
         if "quiet" in str(asked.json["messages"]) or not asked.json.get("stream"):

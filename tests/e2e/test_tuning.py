@@ -1,4 +1,5 @@
-"""`toolwire tune` with the embedded model: what it writes is served, and a call comes back. A subset; all of it takes minutes."""
+"""`toolwire tune` with the embedded model: what it writes is served, and a call comes back. A subset; all of it takes
+minutes."""
 
 from __future__ import annotations
 

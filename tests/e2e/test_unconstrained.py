@@ -1,4 +1,5 @@
-"""Servers that refuse the constraint on calls (R10.10, R23.2): the request is answered without it, and the server is spared it for a while."""
+"""Servers that refuse the constraint on calls (R10.10, R23.2): the request is answered without it, and the server is
+spared it for a while."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import aiohttp
 import pytest
 
 from proxy.config import GatewayConfig
+from proxy.endpoints.enforcing import FORGET_S, MAX_REFUSED, Enforcing
 from proxy.model import Constraint
-from proxy.targets.enforcing import FORGET_S, MAX_REFUSED, Enforcing
 from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 

@@ -1,4 +1,5 @@
-"""Models whose prompt opens their thinking, over real sockets: what clients get of the first answer, and of the next ones."""
+"""Models whose prompt opens their thinking, over real sockets: what clients get of the first answer, and of the next
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The gateway's keys for its model servers, which the servers repeat: no client, no log and no capture gets to see one."""
+"""The gateway's keys for its model servers, which the servers repeat: no client, no log and no capture gets to see
+one."""
 
 from __future__ import annotations
 

@@ -443,7 +443,7 @@ async def test_a_server_that_says_nothing_holds_up_the_first_requests_and_no_oth
         async with asyncio.timeout(GUARD_S):
             assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200
         assert len(await lines(caplog, 1)) == 1
-        assert not any(route.targets.unsettled for route in started.app[ROUTER].routes)
+        assert not any(route.pool.unsettled for route in started.app[ROUTER].routes)
 
 
 async def test_what_is_configured_is_not_waited_for(gateway: Gateway) -> None:

@@ -1,4 +1,5 @@
-"""Metrics and captures of a gateway with several workers, as processes: whichever worker is asked, it speaks for all."""
+"""Metrics and captures of a gateway with several workers, as processes: whichever worker is asked, it speaks for
+all."""
 
 from __future__ import annotations
 

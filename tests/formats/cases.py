@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig
 from proxy.events import Finish, Start
 from proxy.fastparse import CallScanner
@@ -14,7 +15,6 @@ from proxy.formats.base import ToolFormat, escaping_in_calls
 from proxy.formats.layout import Tagged
 from proxy.formats.syntaxes import FUNCTION_STOPS
 from proxy.formats.values import Number, Syntax, read_object
-from proxy.judging.judge import Judge
 from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
@@ -66,7 +66,7 @@ SEARCH = ToolSpec("search", None, None)
 
 def scan(tool_format: ToolFormat, tools: Sequence[ToolSpec], pieces: Iterable[str]) -> tuple[Part, ...]:
     """The parts that an answer made of these pieces is read as."""
-    judge = Judge(
+    policy = CallPolicy(
         tools,
         choice=ToolChoice(),
         parallel=True,
@@ -74,7 +74,7 @@ def scan(tool_format: ToolFormat, tools: Sequence[ToolSpec], pieces: Iterable[st
         limits=LimitsConfig(),
         count=lambda name: None,
     )
-    scanner = CallScanner(tool_format.grammar, judge, reasoning=tool_format.grammar.reasoning)
+    scanner = CallScanner(tool_format.grammar, policy, reasoning=tool_format.grammar.reasoning)
     events = [Start("r", "m", 0)]
     for piece in pieces:
         events += scanner.feed(piece)
@@ -118,8 +118,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def restored(tool_format: ToolFormat, parts: Iterable[Part], also: tuple[str, ...] = ()) -> list[Part]:
-    """What was read back of the history, with what was escaped in its arguments. Where they are JSON, or Python, nothing is: that
-    has spellings of its own for what must not be seen."""
+    """What was read back of the history, with what was escaped in its arguments. Where they are JSON, or Python,
+    nothing is: that has spellings of its own for what must not be seen."""
     layout = tool_format.layout
     raw = layout is not None and isinstance(layout.arguments, Tagged | Syntax)
     return [

@@ -1,8 +1,9 @@
-"""A reader of the GBNF that `proxy.formats.gbnf` writes: a random writer of texts that such a grammar allows, and an acceptor that says whether it allows a
-given one.
+"""A reader of the GBNF that `proxy.formats.gbnf` writes: a random writer of texts that such a grammar allows, and an
+acceptor that says whether it allows a given one.
 
-Written after llama.cpp's own engine and its notation, not after ours: rules, alternatives, groups, literals, character classes, `?`, `*`, `+`, `{m}`,
-`{m,}`, `{m,n}`. Raises `GrammarError` for anything else, and for what llama.cpp refuses: too many repetitions, left recursion.
+Written after llama.cpp's own engine and its notation, not after ours: rules, alternatives, groups, literals, character
+classes, `?`, `*`, `+`, `{m}`, `{m,}`, `{m,n}`. Raises `GrammarError` for anything else, and for what llama.cpp refuses:
+too many repetitions, left recursion.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ Row = tuple[Symbol, ...]
 
 @dataclass
 class Grammar:
-    """A grammar as llama.cpp has it: each rule is a list of rows of symbols; groups and repetitions are rules of their own."""
+    """A grammar as llama.cpp has it: each rule is a list of rows of symbols; groups and repetitions are rules of their
+    own."""
 
     source: str
     rules: dict[str, list[Row]] = field(default_factory=dict)
@@ -257,7 +259,8 @@ class Grammar:
 
 
 class Acceptor:
-    """Says whether a grammar allows a text, as llama.cpp does it: by all stacks that the text so far may have led to."""
+    """Says whether a grammar allows a text, as llama.cpp does it: by all stacks that the text so far may have led
+    to."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._rules = grammar.rules
@@ -317,7 +320,8 @@ class Acceptor:
         return self._steps[key]
 
     def go_on(self, text: str, random: Random, most: int = 2000) -> str | None:
-        """A random text of the grammar that begins with `text`; None if none was found within `most` further characters."""
+        """A random text of the grammar that begins with `text`; None if none was found within `most` further
+        characters."""
         state = self.start
         for char in text:
             state = self._step(state, char)
@@ -335,7 +339,8 @@ class Acceptor:
         return None
 
     def refused_at(self, text: str) -> int | None:
-        """The index of the first character that must not come, or the length if the text must not end there; None if it is allowed."""
+        """The index of the first character that must not come, or the length if the text must not end there; None if it
+        is allowed."""
         state = self.start
         for index, char in enumerate(text):
             state = self._step(state, char)

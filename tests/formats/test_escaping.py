@@ -1,4 +1,5 @@
-"""How the meaning is taken out of markers and put back: laws for any text, any split, any set of markers (R5.6, R5.6a)."""
+"""How the meaning is taken out of markers and put back: laws for any text, any split, any set of markers (R5.6,
+R5.6a)."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_what_was_escaped_is_restored_at_every_split(name: str, data: st.DataObj
 @settings(max_examples=20)
 @given(data=st.data(), cuts=cut_places)
 def test_strings_of_json_are_restored_at_every_split(name: str, data: st.DataObject, cuts: list[int]) -> None:
-    """A model copies what it was shown into JSON, in which it spells a backslash as two, and some characters as it likes."""
+    """A model copies what it was shown into JSON, in which it spells a backslash as two, and some characters as it
+    likes."""
     text = data.draw(hostile(name))
     it = ESCAPINGS[name]
     shown = it.text(text)

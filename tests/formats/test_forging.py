@@ -1,7 +1,8 @@
-"""Nothing that a client, a user or a tool says is read back as a call, ends its message or begins another one (R5.6, R5.7).
+"""Nothing that a client, a user or a tool says is read back as a call, ends its message or begins another one (R5.6,
+R5.7).
 
-What the model server gets is fed to the scanner that will read its answer, with nobody to say that a name is unknown: it finds the calls that
-were made, and no others.
+What the model server gets is fed to the scanner that will read its answer, with nobody to say that a name is unknown:
+it finds the calls that were made, and no others.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ every_style = pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
 
 
 class Hostile:
-    """Texts that are markers, calls of every format and halves of these, perhaps escaped already; more often than others those of one
-    format."""
+    """Texts that are markers, calls of every format and halves of these, perhaps escaped already; more often than
+    others those of one format."""
 
     def __init__(self, tool_format: ToolFormat, seed: str) -> None:
         self.random = Random(f"{tool_format.name} {seed}")
@@ -240,7 +241,8 @@ def test_what_was_said_can_be_restored(tool_format: ToolFormat, flatten: Flatten
 
 @every_format
 def test_a_model_that_copies_what_it_was_shown_gives_back_the_bytes(tool_format: ToolFormat) -> None:
-    """R5.6a, the writing half: what stands in a result can stand in arguments, which nobody escapes, and be read and restored."""
+    """R5.6a, the writing half: what stands in a result can stand in arguments, which nobody escapes, and be read and
+    restored."""
     escaping = escaping_for(tool_format, THINK)
     assert tool_format.layout is not None
     for seed in range(CONVERSATIONS):

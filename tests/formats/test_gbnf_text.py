@@ -1,4 +1,5 @@
-"""Grammars of answers with text in them (R23.2): any text is possible in which no call begins, and a call that has begun is one that fits."""
+"""Grammars of answers with text in them (R23.2): any text is possible in which no call begins, and a call that has
+begun is one that fits."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Finish, Start
 from proxy.folding import fold
@@ -20,7 +22,6 @@ from proxy.formats.gbnf.grammar import Around, Inexpressible
 from proxy.formats.gbnf.notation import literal, sequence
 from proxy.formats.gbnf.rules import Bounds, Rules
 from proxy.formats.gbnf.text import Pattern, Text, spaced, units
-from proxy.judging.judge import Judge
 from proxy.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from proxy.model import Text as TextPart
 from proxy.scanner import build_scanner, reasoning_tags
@@ -55,8 +56,8 @@ def acceptor_of(tool_format: ToolFormat, *, parallel: bool = True, **more: Any) 
 def read(tool_format: ToolFormat, text: str) -> tuple[Part, ...]:
     """What a gateway reads in an answer."""
     options, limits = RouteOptions(), LimitsConfig()
-    judge = Judge(TOOLS, choice=ToolChoice(), parallel=True, options=options, limits=limits)
-    scanner = build_scanner(tool_format.grammar, judge, options, limits)
+    policy = CallPolicy(TOOLS, choice=ToolChoice(), parallel=True, options=options, limits=limits)
+    scanner = build_scanner(tool_format.grammar, policy, options, limits)
     return fold([Start("r", "m", 0), *scanner.feed(text), *scanner.finish(), Finish()]).choices[0].parts
 
 
@@ -146,7 +147,8 @@ def test_a_call_that_has_begun_can_only_fit(tool_format: ToolFormat) -> None:
 
 @every_format
 def test_an_unknown_tool_is_not_called(tool_format: ToolFormat) -> None:
-    """Where the beginning of a call says nothing but that, it goes on with a tool on offer; where it may be something else it stays text."""
+    """Where the beginning of a call says nothing but that, it goes on with a tool on offer; where it may be something
+    else it stays text."""
     text = tool_format.render_call(ToolUse("call_1", "delete_all", "{}"))
     if tool_format.name not in ("llama3_json", "xlam", "pythonic", "functionary"):
         assert not acceptor_of(tool_format).accepts(text)
@@ -210,7 +212,8 @@ def test_what_stands_around_an_answer_may_be_written(tool_format: ToolFormat) ->
 
 @every_format
 def test_text_costs_about_a_rule_for_each_tool(tool_format: ToolFormat) -> None:
-    """Where calls are known by the names of tools, names begin alike; elsewhere it costs the same for any number of them."""
+    """Where calls are known by the names of tools, names begin alike; elsewhere it costs the same for any number of
+    them."""
     assert tool_format.gbnf is not None
     rules = []
     for number in (2, 30):

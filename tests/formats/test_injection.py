@@ -13,6 +13,7 @@ import pytest
 from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
+from proxy.endpoints.pool import Targets
 from proxy.errors import ClientFault
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
@@ -24,7 +25,6 @@ from proxy.prompting.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.support.offload import OFFLOAD_BYTES
-from proxy.targets.targets import Targets
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Acceptor, Grammar
 from tests.options import route_options

@@ -1,4 +1,5 @@
-"""Tool sets as agents have them: many tools, and schemas with everything that real ones hold. For grammars that have to be taken as a whole."""
+"""Tool sets as agents have them: many tools, and schemas with everything that real ones hold. For grammars that have to
+be taken as a whole."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A long run of one fuzz target: `python -m tests.fuzz.run scanner --seconds 600`; without a name it lists them.
 
-Guided by the coverage of the Python code where `atheris` is installed (`pip install atheris`; the compiled scanner runs beside
-its twin, so what is new to the one is new to the other); else by mutation of what is kept in the corpus folder. An input that
-breaks a law is written next to the corpus as `crash-*`, and running `python -m tests.fuzz.run scanner FILE` shows it again.
+Guided by the coverage of the Python code where `atheris` is installed (`pip install atheris`; the compiled scanner runs
+beside its twin, so what is new to the one is new to the other); else by mutation of what is kept in the corpus folder.
+An input that breaks a law is written next to the corpus as `crash-*`, and running
+`python -m tests.fuzz.run scanner FILE` shows it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Bytes as a sequence of choices, so that whoever mutates bytes (a fuzzer, a seeded generator) makes structured input."""
+"""Bytes as a sequence of choices, so that whoever mutates bytes (a fuzzer, a seeded generator) makes structured
+input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is fuzzed: functions that take any bytes and raise only if a law is broken.
 
-`test_targets.py` runs each for a moment with seeded bytes; `python -m tests.fuzz.run` runs one for as long as one likes,
-guided by coverage where `atheris` is installed.
+`test_targets.py` runs each for a moment with seeded bytes; `python -m tests.fuzz.run` runs one for as long as one
+likes, guided by coverage where `atheris` is installed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
 from tests.fuzz.tape import Tape, cut, dump
 from tests.options import route_options
 from tests.parse import oracle
-from tests.parse.judges import WordJudge
 from tests.parse.oracle import Settings, valid
+from tests.parse.policies import WordPolicy
 from tests.parse.test_chunks import Way
 from tests.parse.test_sse import PIECES as SSE_PIECES
 from tests.parse.test_sse import frames_of, standard
@@ -85,17 +85,17 @@ def scanner(data: bytes) -> None:
     )
     text = _text(tape, grammar, _pieces(name))
     pieces = cut(valid(text).encode() if tape.flag() else text, seed)
-    judge = WordJudge(strict)
-    expected = oracle.parse(text, grammar, judge, settings, truncated)
+    policy = WordPolicy(strict)
+    expected = oracle.parse(text, grammar, policy, settings, truncated)
     seen: list[Any] = []
     for module in TWINS:
-        own = WordJudge(strict)
+        own = WordPolicy(strict)
         found = module.CallScanner(grammar, own, **asdict(settings))
         steps = [(found.feed(piece), found.state, found.held, found.next_block) for piece in pieces]
         steps.append((found.finish(truncated), found.state, found.held, found.next_block))
         events = [event for step in steps for event in step[0]]
         assert normalise(events) == expected, (module.__name__, normalise(events), expected)
-        assert own.log == judge.log
+        assert own.log == policy.log
         stream = [Start("", "", 0), *events]
         check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
         seen.append(steps)
@@ -124,7 +124,7 @@ def _format_pieces(at: int) -> list[str]:
 
 
 def formats(data: bytes) -> None:
-    """A format of the product with the product's judge: twins alike in every step, and any split gives the same."""
+    """A format of the product with the product's policy: twins alike in every step, and any split gives the same."""
     tape = Tape(data)
     at = tape.byte() % len(_formats())
     options = route_options(

@@ -1,4 +1,5 @@
-"""Bodies that are nearly right, through the whole gateway: an answer or a clear 4xx, never a 5xx, always an envelope."""
+"""Bodies that are nearly right, through the whole gateway: an answer or a clear 4xx, never a 5xx, always an
+envelope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Any bytes from a model server: readers and scanners never raise, and what they give is a stream by the grammar of events."""
+"""Any bytes from a model server: readers and scanners never raise, and what they give is a stream by the grammar of
+events."""
 
 from __future__ import annotations
 

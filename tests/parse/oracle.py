@@ -1,8 +1,8 @@
 """A third reading of the rules: the whole text at once, naive, recursive, with no state kept between pieces.
 
 Slow on purpose. It shares nothing with the scanners but the data types, and finds the ends of blocks in another way: a
-recursive descent that raises, instead of a machine that is told. The bound of a block's size is met by not showing the descent
-what lies beyond.
+recursive descent that raises, instead of a machine that is told. The bound of a block's size is met by not showing the
+descent what lies beyond.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from proxy.scan._grammar import (
     Block,
     BlockSyntax,
     Branch,
+    CallPolicy,
+    Decision,
     Field,
     Grammar,
-    Judge,
-    Verdict,
     only,
 )
 
@@ -64,10 +64,10 @@ def valid(text: str) -> str:
 
 
 def parse(
-    text: str, grammar: Grammar, judge: Judge, settings: Settings | None = None, truncated: bool = False
+    text: str, grammar: Grammar, policy: CallPolicy, settings: Settings | None = None, truncated: bool = False
 ) -> list[Event]:
     """The events of the whole text, blocks numbered from 0, one delta a block."""
-    return _Reading(valid(text), grammar, judge, settings or Settings(), truncated).events()
+    return _Reading(valid(text), grammar, policy, settings or Settings(), truncated).events()
 
 
 def skip(text: str, at: int, chars: str) -> int:
@@ -134,8 +134,8 @@ def members_end(text: str, at: int, bracket: str, *, named: bool) -> int:
 
 
 def code_end(text: str, at: int, *, listed: bool) -> int:
-    """Where calls as Python writes them end: `f(...)`, or `[f(...), ...]`, or a list of objects. Raises `Wrong`, with True if a
-    call was begun, and `Ended`."""
+    """Where calls as Python writes them end: `f(...)`, or `[f(...), ...]`, or a list of objects. Raises `Wrong`, with
+    True if a call was begun, and `Ended`."""
     if listed:
         at = skip(text, at + 1, SPACE)
         if at == len(text):
@@ -173,7 +173,8 @@ def rest_of_brackets(text: str, at: int, awaited: list[str]) -> int:
 
 
 def literal_end(text: str, at: int) -> int:
-    """The end of a string whose own quotes may stand in it: the quote that a comma, colon or closing bracket follows."""
+    """The end of a string whose own quotes may stand in it: the quote that a comma, colon or closing bracket
+    follows."""
     quote = text[at]
     at += 1
     while at < len(text):
@@ -226,8 +227,8 @@ Option = tuple[BlockSyntax, Branch]
 
 
 class Closed(Exception):
-    """The block ends at `upto`, its body at `body_end`. `broken`: not as its syntax says. `closed`: its closer is there.
-    `more`: the text ended, where one argument more might have come."""
+    """The block ends at `upto`, its body at `body_end`. `broken`: not as its syntax says. `closed`: its closer is
+    there. `more`: the text ended, where one argument more might have come."""
 
     def __init__(
         self, upto: int, body_end: int, *, broken: bool = False, closed: bool = True, more: bool = False
@@ -244,13 +245,15 @@ class Released(Exception):
 
 
 class Interrupted(Exception):
-    """Another block begins at the offset that is the argument, where this one was whole but for its closer and went on otherwise."""
+    """Another block begins at the offset that is the argument, where this one was whole but for its closer and went on
+    otherwise."""
 
 
 class Cut(Exception):
     """The text ends inside the block. `early`: no more than the opener was read. `text`: what was begun counts as text
-    also if the answer is truncated. `ends`: that is how the block ends, and `surely` so also if the answer is truncated. `whole`: a
-    closer is all that is missing, the body ends there. `in_string`: of JSON. `begin`: where the field begins that is cut."""
+    also if the answer is truncated. `ends`: that is how the block ends, and `surely` so also if the answer is
+    truncated. `whole`: a closer is all that is missing, the body ends there. `in_string`: of JSON. `begin`: where the
+    field begins that is cut."""
 
     def __init__(
         self,
@@ -273,7 +276,8 @@ class Cut(Exception):
 
 
 class _Descent:
-    """Reads a block in `text`, which goes as far as the block may. `read` never comes back: it raises how the block ends."""
+    """Reads a block in `text`, which goes as far as the block may. `read` never comes back: it raises how the block
+    ends."""
 
     def __init__(
         self,
@@ -354,7 +358,8 @@ class _Descent:
         raise Cut(whole=at if final else None)
 
     def openers_at(self, options: list[Option]) -> list[str]:
-        """What may end the block here as the beginning of another one: after content, where closers are all that is missing."""
+        """What may end the block here as the beginning of another one: after content, where closers are all that is
+        missing."""
         if not self.pieces or self.pieces[-1][0] not in CONTENT:
             return []
         if not any(self.closing(syntax, branch, set()) for syntax, branch in options):
@@ -488,8 +493,8 @@ class _Descent:
         raise Cut(early=branch.read != "text" and not self.pieces)
 
     def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool) -> int | None:
-        """Where what follows a branch's literal is none of what may follow; None if it is. `unlikely`: all of it has to be as the
-        template writes it."""
+        """Where what follows a branch's literal is none of what may follow; None if it is. `unlikely`: all of it has to
+        be as the template writes it."""
         if branch.read != "nothing":
             return self.wrong_tag(at) if unlikely else None
         if branch.then == END and not unlikely:
@@ -614,7 +619,7 @@ def is_inner(syntaxes: list[BlockSyntax]) -> bool:
 class _Reading:
     text: str
     grammar: Grammar
-    judge: Judge
+    policy: CallPolicy
     settings: Settings
     truncated: bool
     pair: int = -1
@@ -654,31 +659,31 @@ class _Reading:
                 self.say(self.text[at])
                 at += 1
                 continue
-            end, verdict, syntaxes = found
-            if verdict is None:
+            end, decision, syntaxes = found
+            if decision is None:
                 at += len(syntaxes[0].opener)
                 self.say(syntaxes[0].opener)
                 continue
-            if verdict.error is not None:
+            if decision.error is not None:
                 self.segment(edge=True)
-                self.out.append(Fault(verdict.error))
+                self.out.append(Fault(decision.error))
                 return self.out
-            if verdict.calls or verdict.drop:
+            if decision.calls or decision.drop:
                 self.segment(edge=True)
                 self.after_block = True
-                self.calls(verdict, self.text[at:end])
+                self.calls(decision, self.text[at:end])
                 self.line_starts.add(end)
-                if verdict.calls:
+                if decision.calls:
                     self.grammar = only(self.grammar, self.chosen.family)
             else:
-                self.say(self.text[at:end] if verdict.replacement is None else verdict.replacement, self.text[at:end])
+                self.say(self.text[at:end] if decision.replacement is None else decision.replacement, self.text[at:end])
             at = end
         self.segment(edge=False)
         return self.out
 
-    def block_at(self, at: int) -> tuple[int, Verdict | None, list[BlockSyntax]] | None:
-        """What becomes of the block that begins here, with its syntaxes; None: none does. What was not taught is tried where what was
-        taught is none."""
+    def block_at(self, at: int) -> tuple[int, Decision | None, list[BlockSyntax]] | None:
+        """What becomes of the block that begins here, with its syntaxes; None: none does. What was not taught is tried
+        where what was taught is none."""
         quoting = any(syntax.untaught for syntax in self.grammar.syntaxes)
         for syntaxes in self.candidates(at):
             untaught = syntaxes[0].untaught
@@ -687,16 +692,16 @@ class _Reading:
             if not untaught:
                 self.fresh = False if not quoting else self.fresh
                 self.in_section = self.in_section or is_inner(syntaxes)
-            end, verdict = self.block(syntaxes, at)
-            if untaught and not (verdict is not None and (verdict.calls or verdict.drop)):
+            end, decision = self.block(syntaxes, at)
+            if untaught and not (decision is not None and (decision.calls or decision.drop)):
                 self.quiet = max(self.quiet, end, at + 1)
                 continue
-            if verdict is None and quoting:
+            if decision is None and quoting:
                 continue
             if untaught:
                 self.in_section = self.in_section or is_inner(syntaxes)
             self.fresh = False
-            return end, verdict, syntaxes
+            return end, decision, syntaxes
         return None
 
     def candidates(self, at: int) -> list[list[BlockSyntax]]:
@@ -758,8 +763,8 @@ class _Reading:
             self.fresh = False
 
     def segment(self, *, edge: bool) -> None:
-        """Give out the text since the last edge, without the whitespace that belongs to no text, and with what stays of it between
-        two texts (R6.6)."""
+        """Give out the text since the last edge, without the whitespace that belongs to no text, and with what stays of
+        it between two texts (R6.6)."""
         text = "".join(self.said)
         self.said.clear()
         self.prose += "\n" if edge and not self.inside else ""
@@ -803,8 +808,8 @@ class _Reading:
         self.blocks += 1
         return self.blocks - 1
 
-    def calls(self, verdict: Verdict, raw: str) -> None:
-        for call in verdict.calls:
+    def calls(self, decision: Decision, raw: str) -> None:
+        for call in decision.calls:
             block = self.number()
             self.out.append(
                 Open(
@@ -839,7 +844,7 @@ class _Reading:
         near = len(since) <= self.limit or (self.settings.trim_edges and not self.inside)
         return self.after_block and near and not since.strip(SPACE)
 
-    def block(self, syntaxes: list[BlockSyntax], start: int) -> tuple[int, Verdict | None]:
+    def block(self, syntaxes: list[BlockSyntax], start: int) -> tuple[int, Decision | None]:
         """Where the block ends and what it is; None: its opener was none, as is seen there."""
         over = next(self.overflows(start), None)
         openers = [
@@ -847,38 +852,38 @@ class _Reading:
             for syntax in self.grammar.syntaxes
             if syntax.opener and syntax.anchor != "line" and (syntaxes[0].untaught or not syntax.untaught)
         ]
-        names = self.judge.callable_names
-        descent = _Descent(self.text[:over], start, syntaxes, self.judge.strict, openers, names)
+        names = self.policy.callable_names
+        descent = _Descent(self.text[:over], start, syntaxes, self.policy.strict, openers, names)
         try:
             descent.read()
         except Released as found:
             return found.args[0], None
         except Closed as end:
             if end.more and self.truncated and over is None:
-                return len(self.text), self.judge.unfinished(descent.syntax, self.text[descent.after :], "truncated")
+                return len(self.text), self.policy.unfinished(descent.syntax, self.text[descent.after :], "truncated")
             return self.judged(descent, end)
         except Interrupted as found:
             upto: int = found.args[0]
-            return upto, self.judge.unfinished(descent.syntax, self.text[descent.after : upto], "end")
+            return upto, self.policy.unfinished(descent.syntax, self.text[descent.after : upto], "end")
         except Cut as cut:
             return self.cut(descent, cut, over)
         raise AssertionError("a descent never comes back")
 
-    def cut(self, descent: _Descent, cut: Cut, over: int | None) -> tuple[int, Verdict | None]:
+    def cut(self, descent: _Descent, cut: Cut, over: int | None) -> tuple[int, Decision | None]:
         syntax, after = descent.syntax, descent.after
         found = self.text.find(syntax.closer, after, over) if syntax.closer else -1
         by_closer = Closed(found + len(syntax.closer), found, broken=True)
         if over is not None:
-            if found >= 0 and not self.judge.strict:
+            if found >= 0 and not self.policy.strict:
                 descent.pieces = [piece for piece in descent.pieces if piece[2] is not None]
                 return self.judged(descent, by_closer)
-            return over, self.judge.unfinished(syntax, self.text[after:over], "oversize")
+            return over, self.policy.unfinished(syntax, self.text[after:over], "oversize")
         if cut.text or (cut.early and (syntax.first_keys or not self.truncated)):
             return len(self.text), None
         if cut.ends and (cut.surely or not self.truncated):
             return self.judged(descent, Closed(len(self.text), len(self.text)))
         if self.truncated:
-            return len(self.text), self.judge.unfinished(syntax, self.text[after:], "truncated")
+            return len(self.text), self.policy.unfinished(syntax, self.text[after:], "truncated")
         if cut.whole is not None:
             return self.judged(descent, Closed(len(self.text), cut.whole, closed=False))
         if descent.printing is not None:
@@ -887,9 +892,9 @@ class _Reading:
             return self.judged(descent, Closed(len(self.text), len(self.text), broken=True))
         if cut.in_string and found >= 0:
             return self.judged(descent, by_closer)
-        return len(self.text), self.judge.unfinished(syntax, self.text[after:], "end")
+        return len(self.text), self.policy.unfinished(syntax, self.text[after:], "end")
 
-    def judged(self, descent: _Descent, end: Closed) -> tuple[int, Verdict]:
+    def judged(self, descent: _Descent, end: Closed) -> tuple[int, Decision]:
         self.chosen = syntax = descent.syntax
         if not end.broken and not descent.pieces:  # framing
             return end.upto, DROPPED
@@ -902,7 +907,7 @@ class _Reading:
         whole = syntax.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        return end.upto, self.judge.block(Block(syntax, body, pieces, end.closed, end.broken))
+        return end.upto, self.policy.block(Block(syntax, body, pieces, end.closed, end.broken))
 
     def overflows(self, start: int) -> Iterator[int]:
         size = 0

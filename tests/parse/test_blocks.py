@@ -10,7 +10,7 @@ import pytest
 from proxy import open_scanner
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from proxy.scan._grammar import BlockSyntax, Branch, Grammar
-from tests.parse.judges import WordJudge
+from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
 
 CALL = '<tool_call>{"x":1}</tool_call>'
@@ -27,7 +27,7 @@ def read(
     **options: Any,
 ) -> list[str]:
     """The blocks as short words, fed character by character: `kind:text`, `!code` for a fault."""
-    scanner = twin.CallScanner(GRAMMARS[form], WordJudge(strict), **options)
+    scanner = twin.CallScanner(GRAMMARS[form], WordPolicy(strict), **options)
     events: list[Event] = [event for char in text for event in scanner.feed(char)]
     return words(events + scanner.finish(truncated))
 
@@ -66,7 +66,7 @@ def words(events: list[Event]) -> list[str]:
         ),
         pytest.param('<tool_call>{"x":"</tool_call> rest', ['call:{"x":"', "text:rest"], id="string-never-ends"),
         pytest.param('<tool_call>{"x":{"b":1}</tool_call> c', ['call:{"x":{"b":1}', "text:c"], id="missing-brace"),
-        pytest.param("<tool_call>{x:1}</tool_call>", ["call:{x:1}"], id="unquoted-goes-to-the-judge"),
+        pytest.param("<tool_call>{x:1}</tool_call>", ["call:{x:1}"], id="unquoted-goes-to-the-policy"),
         pytest.param('<tool_call>{"x":1,}</tool_call>', ['call:{"x":1,}'], id="trailing-comma"),
         pytest.param('<tool_call>{"x":"a\nb"}</tool_call>', ['call:{"x":"a\nb"}'], id="raw-newline-in-string"),
         pytest.param(
@@ -99,7 +99,7 @@ def test_blocks(twin: ModuleType, text: str, expected: list[str]) -> None:
 
 
 def test_a_call_carries_its_source_and_ids(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge(), choice=2, first_block=7)
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy(), choice=2, first_block=7)
     text = '<tool_call> {"xx":1} </tool_call>'
     events = scanner.feed(text) + scanner.finish()
     assert events == [
@@ -126,7 +126,7 @@ def test_a_call_carries_its_source_and_ids(twin: ModuleType) -> None:
 
 @pytest.mark.parametrize("text", ["The `<tool_call>` tag", "<tool_call>\n\nis a tag", "<tool_call>``x", "<tool_call>"])
 def test_a_mention_is_text_at_once(twin: ModuleType, text: str) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
     said = "".join(e.text for char in text for e in scanner.feed(char) if isinstance(e, Delta))
     if text != "<tool_call>":
         assert said == text
@@ -139,7 +139,7 @@ def test_a_mention_before_a_call_does_not_swallow_it(twin: ModuleType) -> None:
 
 
 def test_with_a_strict_tool_an_opener_without_a_body_is_held_for_the_judge(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge(strict=True))
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy(strict=True))
     events = scanner.feed("a <tool_call> name: f")
     assert words(events) == ["text:a"]
     assert scanner.state == "held"
@@ -202,7 +202,7 @@ def test_whitespace_inside_a_section_is_none_between_texts(twin: ModuleType, bet
 
 
 def test_the_blank_comes_with_what_follows(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
     assert words(scanner.feed(f"one {CALL}")) == ["text:one", 'call:{"x":1}']
     assert scanner.feed(" \n") == []
     assert words(scanner.feed("two")) == ["text:\ntwo"]
@@ -217,7 +217,7 @@ def test_trim_none_keeps_whitespace_but_not_empty_text(twin: ModuleType) -> None
 
 
 def test_whitespace_is_held_only_up_to_the_limit(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge(), block_bytes=100)
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy(), block_bytes=100)
     events = scanner.feed("a" + " " * 100)
     assert scanner.held == " " * 100
     assert scanner.feed(" ") == [Delta(0, " " * 101)]
@@ -230,11 +230,11 @@ def test_whitespace_is_held_only_up_to_the_limit(twin: ModuleType) -> None:
 
 @pytest.mark.parametrize("tail", ["", "\n", "</tool_", "\n</tool_call"])
 def test_a_whole_object_without_its_closer_is_the_judges(twin: ModuleType, tail: str) -> None:
-    judge = WordJudge()
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], judge)
+    policy = WordPolicy()
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], policy)
     events = scanner.feed('a <tool_call>{"x":1}' + tail) + scanner.finish()
     assert words(events) == ["text:a", 'call:{"x":1}']
-    assert [(body, closed) for _, body, _, closed, _ in judge.log] == [('{"x":1}' + tail.split("<")[0], False)]
+    assert [(body, closed) for _, body, _, closed, _ in policy.log] == [('{"x":1}' + tail.split("<")[0], False)]
 
 
 def test_a_block_that_breaks_off_is_text_or_the_judges_error(twin: ModuleType) -> None:
@@ -313,7 +313,7 @@ def test_fenced_json(twin: ModuleType) -> None:
 
 
 def test_an_ordinary_fence_is_released_with_its_first_key(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["fenced_json"], WordJudge(strict=True))
+    scanner = twin.CallScanner(GRAMMARS["fenced_json"], WordPolicy(strict=True))
     text = '```json\n{ "to'
     assert scanner.feed(text) == []
     assert words(scanner.feed("p")) == [f"text:{text}p"]
@@ -330,7 +330,7 @@ def test_bare_json(twin: ModuleType) -> None:
 
 
 def test_bare_json_does_not_delay_ordinary_text(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["bare_json"], WordJudge())
+    scanner = twin.CallScanner(GRAMMARS["bare_json"], WordPolicy())
     events = scanner.feed("I")
     assert words(events) == ["text:I"]
     assert words(events + scanner.feed('{"name":"x"}')) == ['text:I{"name":"x"}']
@@ -345,19 +345,19 @@ def test_a_grammar_without_syntaxes_finds_only_reasoning(twin: ModuleType) -> No
 
 def test_bytes_may_be_cut_inside_a_character_and_be_invalid(twin: ModuleType) -> None:
     for data in ("Grüße 😀 „x“".encode(), b"\xff\xfe a\xc3", b"\xf0\x9f\x98", b"a\xe2\x82b\xf0\x9f\x98\x80\x80"):
-        scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+        scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
         events = [event for at in range(len(data)) for event in scanner.feed(data[at : at + 1])]
         assert words(events + scanner.finish()) == [f"text:{data.decode('utf-8', 'replace')}"]
 
 
 def test_surrogates_cut_by_deltas_are_joined_and_lone_ones_replaced(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
     events = scanner.feed("a\ud83d") + scanner.feed("") + scanner.feed("\ude00\ude00\ud83db\ud83d") + scanner.finish()
     assert words(events) == ["text:a\U0001f600\ufffd\ufffdb\ufffd"]
 
 
 def test_bytes_and_text_may_take_turns(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
     events = scanner.feed(b"\xc3") + scanner.feed("b\ud83d") + scanner.feed(b"") + scanner.feed(b"c") + scanner.finish()
     assert words(events) == ["text:\ufffdb\ufffdc"]
 
@@ -389,7 +389,7 @@ def test_markers_that_contradict_each_other_are_refused(
     twin: ModuleType, grammar: Grammar, reasoning: tuple[tuple[str, str], ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        twin.CallScanner(grammar, WordJudge(), reasoning=reasoning)
+        twin.CallScanner(grammar, WordPolicy(), reasoning=reasoning)
 
 
 def test_a_block_may_end_in_front_of_what_ends_it(twin: ModuleType) -> None:
@@ -398,28 +398,29 @@ def test_a_block_may_end_in_front_of_what_ends_it(twin: ModuleType) -> None:
     grammar = Grammar(syntaxes=(syntax, BlockSyntax(opener=">", closer="<")), reasoning=(("me>", "</me>"),))
     for size in (1, 50):
         text = "<to=me>Hm.</me> <to=you>Yes. <to=them"
-        scanner = twin.CallScanner(grammar, WordJudge(), reasoning=grammar.reasoning)
+        scanner = twin.CallScanner(grammar, WordPolicy(), reasoning=grammar.reasoning)
         events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
         assert words(events + scanner.finish()) == ["reasoning:Hm.", "text:Yes. <to=them"]
 
 
 def test_nesting_beyond_the_bound_is_malformed(twin: ModuleType) -> None:
     for depth, end in ((999, "tail"), (1000, "broken")):
-        scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge())
+        scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy())
         scanner.feed('<tool_call>{"x":' + "[" * depth + "]" * depth + "}")
         assert scanner.state == end
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_what_ran_over_the_closer_is_no_piece_of_the_block(twin: ModuleType, size: int) -> None:
-    """A quote that is not closed hides a closer; once the block turns out broken, it is the whole body that is judged."""
+    """A quote that is not closed hides a closer; once the block turns out broken, it is the whole body that is
+    judged."""
     text = "<calls>f(a='x</calls><calls>g(')')\n[f()]</calls>1"
-    judge = WordJudge()
-    scanner = twin.CallScanner(GRAMMARS["code"], judge)
+    policy = WordPolicy()
+    scanner = twin.CallScanner(GRAMMARS["code"], policy)
     for at in range(0, len(text), size):
         scanner.feed(text[at : at + size])
     scanner.finish()
-    assert judge.log == [
+    assert policy.log == [
         ("<calls>", "f(a='x", (("call", "f(a='x"),), True, True),
         ("<calls>", "g(')')\n[f()]", (("call", "g(')')"), ("call", "[f()]")), True, True),
     ]
@@ -432,14 +433,15 @@ def test_whitespace_beyond_the_limit_parts_what_follows_a_block(
 ) -> None:
     """However it comes: whitespace that is kept waits for what follows, but not more of it than `block_bytes`."""
     text = "<|call|>x<|args|>{}<|end|>" + " " * spaces + "<|section_end|>z"
-    scanner = twin.CallScanner(GRAMMARS["section"], WordJudge(), block_bytes=40, trim_edges=False)
+    scanner = twin.CallScanner(GRAMMARS["section"], WordPolicy(), block_bytes=40, trim_edges=False)
     events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
     shown = words(events + scanner.finish())
     assert ("<|section_end|>" in "".join(shown)) is not follows
 
 
 def test_a_word_may_end_in_what_was_held_for_another_opener(twin: ModuleType) -> None:
-    """MiniMax M3's opener holds a `>`, which ends a key: where it is no opener after all, the key has ended in an earlier delta."""
+    """MiniMax M3's opener holds a `>`, which ends a key: where it is no opener after all, the key has ended in an
+    earlier delta."""
     mark = "]<]minimax[>["
     text = f'So. {mark}<tool_call>\n{mark}<invoke name="f">{mark}{mark}</tool_call>>\n{mark}</s>{mark}<l>1{mark}</l>{mark}</'
     results = []

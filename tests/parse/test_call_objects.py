@@ -1,4 +1,5 @@
-"""Calls in other words than those that were taught, streamed: any split, both twins, given out while they come or not."""
+"""Calls in other words than those that were taught, streamed: any split, both twins, given out while they come or
+not."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.call_policy.ids import CallIds
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig
 from proxy.events import BlockKind, Delta, Event, Fault, Open
 from proxy.formats import hermes, sentinel
 from proxy.formats.json_tags import JAMBA
-from proxy.judging.ids import CallIds
-from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan.repair import parses
 from proxy.stream_grammar import normalise
@@ -58,9 +59,9 @@ objects = st.one_of(
 )
 
 
-def judge() -> Judge:
+def policy() -> CallPolicy:
     numbers = iter(range(1, 100))
-    return Judge(
+    return CallPolicy(
         TOOLS,
         choice=ToolChoice(),
         parallel=True,
@@ -88,11 +89,11 @@ def test_streamed_is_whole(implementation: str, form: str, data: st.DataObject, 
     text = f"a <tool_call>{json.dumps(written[0])}</tool_call> b"
     if form == "jamba":
         text = f"a <tool_calls>{json.dumps(written)}</tool_calls> b"
-    expected = oracle.parse(text, GRAMMARS[form], judge())
+    expected = oracle.parse(text, GRAMMARS[form], policy())
     pieces = data.draw(cuts(text))
     found: dict[bool, list[Event]] = {}
     for incremental in (False, True):
-        scanner = twin.CallScanner(GRAMMARS[form], judge(), incremental=incremental)
+        scanner = twin.CallScanner(GRAMMARS[form], policy(), incremental=incremental)
         events = [event for piece in pieces for event in scanner.feed(piece)]
         found[incremental] = [*events, *scanner.finish()]
     assert normalise(found[False]) == expected

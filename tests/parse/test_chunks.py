@@ -20,7 +20,7 @@ from proxy.scan._pyguard import SecretGuard
 from proxy.testing import chunk, frame
 from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
 from tests.parse.conftest import load
-from tests.parse.judges import WordJudge
+from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
 
 IMPLEMENTATIONS = ["compiled", "python"]
@@ -53,7 +53,7 @@ class Way:
         self.scanner: Any = None
         if scanned:
             module = load(implementation)
-            self.scanner = module.CallScanner(GRAMMARS["sentinel"], WordJudge())
+            self.scanner = module.CallScanner(GRAMMARS["sentinel"], WordPolicy())
             self.scanner.feed("So")
 
     def slow(self, data: bytes) -> bytes:

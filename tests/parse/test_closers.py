@@ -1,7 +1,7 @@
 """Closing tags that are data, and closing tags that are missing.
 
-Inside a value a closing tag ends it only where something follows that may follow. Where a block's closing tags are missing and another
-block begins, that ends it (R6.8).
+Inside a value a closing tag ends it only where something follows that may follow. Where a block's closing tags are
+missing and another block begins, that ends it (R6.8).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.parse.texts import cuts
 
 
 class Form(NamedTuple):
-    """How a format writes a call with one value, which stands between `head` and `end`. `closers` are the tags that end a value,
-    the call and the section, as far as the scanner may meet them in a value."""
+    """How a format writes a call with one value, which stands between `head` and `end`. `closers` are the tags that end
+    a value, the call and the section, as far as the scanner may meet them in a value."""
 
     format: str
     head: str
@@ -127,8 +127,8 @@ def call(value: str) -> str:
 
 @st.composite
 def values(draw: st.DrawFn, form: Form) -> str:
-    """Texts with closing tags, each followed by something that no tag begins with. Only where the template puts a value into lines of
-    its own all that ends a call may stand in it, but not in lines of its own."""
+    """Texts with closing tags, each followed by something that no tag begins with. Only where the template puts a value
+    into lines of its own all that ends a call may stand in it, but not in lines of its own."""
     tag = st.sampled_from(form.closers)
     tags = st.lists(tag, min_size=1, max_size=3)
     if not form.head.endswith("\n"):

@@ -1,4 +1,5 @@
-"""Every format, every case class, every way to cut the text: the same right result. The texts are those of tests/corpus."""
+"""Every format, every case class, every way to cut the text: the same right result. The texts are those of
+tests/corpus."""
 
 from __future__ import annotations
 
@@ -165,8 +166,9 @@ def test_auto_stays_with_the_first_format(twin: ModuleType, title: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "large"])
 @pytest.mark.parametrize("title", TITLES)
 def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: str, kind: str) -> None:
-    """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a limit of
-    length did it; what came of its arguments cannot be read. Calls that stand before it in one block were given out."""
+    """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a
+    limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
+    given out."""
     for case in cases(title, kind):
         for name in ("whole", "tokens", "random 1"):
             events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, "incremental")

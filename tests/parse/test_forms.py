@@ -1,6 +1,7 @@
 """What the models of a family write beside the form that they were taught: one text for each fact of a format.
 
-The corpus has what every format has in common; here is what one has alone. Each text is read whole, byte by byte and incrementally.
+The corpus has what every format has in common; here is what one has alone. Each text is read whole, byte by byte and
+incrementally.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from proxy.formats import hermes, sentinel
 from proxy.model import ToolUse
 from proxy.registry import registries
-from proxy.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Field, Found, Grammar, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
 from proxy.stream_grammar import normalise
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
@@ -47,7 +47,7 @@ class Believer:
         name = dict(pieces)["name"].strip()
         return None if name == "no" else Found(name, "call_1", "")
 
-    def block(self, block: Block) -> Verdict:
+    def block(self, block: Block) -> Decision:
         pieces = dict(block.pieces)
         if "arguments" in pieces:
             return self.call(pieces["name"], pieces["arguments"])
@@ -61,11 +61,11 @@ class Believer:
         found = block.body[block.body.index("{", block.body.index('"arguments"')) :]
         return self.call(call["name"], found[: json.JSONDecoder().raw_decode(found)[1]])
 
-    def call(self, name: str, arguments: str) -> Verdict:
-        return Verdict(calls=(Found(name.strip(), "call_1", arguments),))
+    def call(self, name: str, arguments: str) -> Decision:
+        return Decision(calls=(Found(name.strip(), "call_1", arguments),))
 
-    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
-        return Verdict(drop=True) if why == "truncated" else AS_TEXT
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
+        return Decision(drop=True) if why == "truncated" else AS_TEXT
 
     def withdrawn(self, opened: Found) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
@@ -167,7 +167,7 @@ def test_a_second_key_of_the_same_name_fails(twin: ModuleType) -> None:
 
 @pytest.mark.parametrize("form", GRAMMARS)
 def test_the_end_of_the_arguments_waits_for_the_verdict(twin: ModuleType, form: str) -> None:
-    """Wherever the answer stops before the judge has spoken, what was sent is no JSON."""
+    """Wherever the answer stops before the call policy has spoken, what was sent is no JSON."""
     text = written(form, "f", '{"a": {"b": "}, ,"}, "c": {}} ')
     for size in range(len(text)):
         scanner = twin.CallScanner(GRAMMARS[form], Believer(), incremental=True)
@@ -178,7 +178,8 @@ def test_the_end_of_the_arguments_waits_for_the_verdict(twin: ModuleType, form: 
                 json.loads(sent)
 
 
-# --- with the gateway's judge -------------------------------------------------------------------------------------------
+# --- with the gateway's policy
+# -------------------------------------------------------------------------------------------
 
 SCHEMA = {
     "type": "object",
@@ -273,7 +274,8 @@ def calls(events: list[Event]) -> list[tuple[str | None, str]]:
 def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], missing: str
 ) -> None:
-    """Values with line ends, escapes, of every type; equal keys, of which the last one wins; closers that are missing."""
+    """Values with line ends, escapes, of every type; equal keys, of which the last one wins; closers that are
+    missing."""
     twin = load(implementation)
     text = tagged(form, members)
     text = text[: text.index(FORMS[form].end) if missing == "all" else len(text)].removesuffix(missing)

@@ -1,4 +1,5 @@
-"""The laws: both twins agree event for event, the splitting is never observable, the oracle reads the same (R1.3, R6.5)."""
+"""The laws: both twins agree event for event, the splitting is never observable, the oracle reads the same (R1.3,
+R6.5)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from proxy.scan._grammar import Grammar
 from proxy.stream_grammar import check, normalise
 from tests.parse import oracle
 from tests.parse.conftest import load
-from tests.parse.judges import KeepingJudge, WordJudge
 from tests.parse.oracle import Settings, valid
+from tests.parse.policies import KeepingPolicy, WordPolicy
 from tests.parse.texts import GRAMMARS, cuts, texts, texts_of
 from tests.parse.texts import settings as any_settings
 
@@ -30,10 +31,10 @@ law = profile(max_examples=250, deadline=None)
 
 
 def scan(
-    module: ModuleType, grammar: Grammar, judge: WordJudge, settings: Settings, pieces: Any, truncated: bool = False
+    module: ModuleType, grammar: Grammar, policy: WordPolicy, settings: Settings, pieces: Any, truncated: bool = False
 ) -> tuple[list[Event], list[Any]]:
     """All events, and what could be seen at each step."""
-    scanner = module.CallScanner(grammar, judge, **asdict(settings))
+    scanner = module.CallScanner(grammar, policy, **asdict(settings))
     events: list[Event] = []
     seen: list[Any] = []
     for piece in pieces:
@@ -51,16 +52,16 @@ def scan(
 def test_twins_and_oracle_agree_for_every_split(
     name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool
 ) -> None:
-    grammar, judge = GRAMMARS[name], WordJudge(strict)
+    grammar, policy = GRAMMARS[name], WordPolicy(strict)
     text = data.draw(ANY[name])
     note(repr(text))
-    expected = oracle.parse(text, grammar, judge, settings, truncated)
+    expected = oracle.parse(text, grammar, policy, settings, truncated)
     pieces = data.draw(cuts(text))
     for module in modules():
-        own = WordJudge(strict)
+        own = WordPolicy(strict)
         events, _ = scan(module, grammar, own, settings, pieces, truncated)
         assert normalise(events) == expected
-        assert own.log == judge.log
+        assert own.log == policy.log
         stream = [Start("", "", 0), *events]
         check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
 
@@ -84,7 +85,7 @@ def test_twins_show_the_same_at_every_step(
     pieces = data.draw(cuts(text))
     arguments = (GRAMMARS[name], settings, pieces, truncated)
     python, compiled = (
-        scan(load(which), arguments[0], WordJudge(strict), *arguments[1:]) for which in ("python", "compiled")
+        scan(load(which), arguments[0], WordPolicy(strict), *arguments[1:]) for which in ("python", "compiled")
     )
     assert python == compiled
 
@@ -99,7 +100,7 @@ def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: 
     longest = max(len(marker.encode()) for marker in [*(syntax.opener for syntax in grammar.syntaxes), *tags, " "])
     pieces = data.draw(cuts(data.draw(texts_of(grammar))))
     for module in modules():
-        _, seen = scan(module, grammar, WordJudge(), settings, pieces)
+        _, seen = scan(module, grammar, WordPolicy(), settings, pieces)
         for _, state, held, _ in seen:
             if state in ("text", "reasoning"):
                 assert len(held.lstrip(" \t\r\n").encode()) < longest
@@ -114,7 +115,7 @@ def test_nothing_is_lost(name: str, data: st.DataObject, trim: bool) -> None:
     note(repr(text))
     pieces = data.draw(cuts(text))
     for module in modules():
-        events, _ = scan(module, GRAMMARS[name], KeepingJudge(), Settings(trim_edges=trim), pieces)
+        events, _ = scan(module, GRAMMARS[name], KeepingPolicy(), Settings(trim_edges=trim), pieces)
         calls = {e.block: e.extra["source"] for e in events if isinstance(e, Open) and e.kind is BlockKind.TOOL_CALL}
         found = "".join(
             calls[e.block] if isinstance(e, Open) else e.text
@@ -130,13 +131,13 @@ def test_text_without_an_opener_comes_back_byte_for_byte(data: st.DataObject, te
     pieces = data.draw(cuts(text.replace("<", "")))
     settings = Settings(settings.block_bytes, settings.trim_edges, (("<think>", "</think>"),))
     for module in modules():
-        events, _ = scan(module, GRAMMARS["sentinel"], WordJudge(), settings, pieces)
+        events, _ = scan(module, GRAMMARS["sentinel"], WordPolicy(), settings, pieces)
         assert "".join(e.text for e in events if isinstance(e, Delta)) == valid(text.replace("<", ""))
 
 
 def test_a_delta_of_prose_goes_out_as_it_came(twin: ModuleType) -> None:
     """One event a delta, holding the very object that was fed."""
-    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordJudge(), reasoning=(("<think>", "</think>"),))
+    scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy(), reasoning=(("<think>", "</think>"),))
     first, second = "".join(["one", " two"]), "".join([" three", " föur"])
     opened, delta = scanner.feed(first)
     assert isinstance(opened, Open)
@@ -154,14 +155,14 @@ def test_every_split_of_a_real_answer_in_two(twin: ModuleType) -> None:
         '<tool_call>{"x": [1, {"y": null},],}</tool_call> und fertig. \n'
     )
     settings = Settings(reasoning=(("<think>", "</think>"),))
-    expected = oracle.parse(text, GRAMMARS["sentinel"], WordJudge(), settings)
+    expected = oracle.parse(text, GRAMMARS["sentinel"], WordPolicy(), settings)
     assert [e.kind.value for e in expected if isinstance(e, Open)] == [
         *["reasoning", "text", "tool_call", "tool_call", "text"]
     ]
     data = text.encode()
     for at in range(len(data) + 1):
-        events, _ = scan(twin, GRAMMARS["sentinel"], WordJudge(), settings, [data[:at], data[at:]])
+        events, _ = scan(twin, GRAMMARS["sentinel"], WordPolicy(), settings, [data[:at], data[at:]])
         assert normalise(events) == expected
     for at in range(len(text) + 1):
-        events, _ = scan(twin, GRAMMARS["sentinel"], WordJudge(), settings, [text[:at], text[at:]])
+        events, _ = scan(twin, GRAMMARS["sentinel"], WordPolicy(), settings, [text[:at], text[at:]])
         assert normalise(events) == expected

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.events import Delta
-from tests.parse.judges import WordJudge
+from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS, literals_of
 
 MARKER = len("</tool_call>")
@@ -146,11 +146,11 @@ PLACES = {
 def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tuple[int, int]:
     """Work done and text given out."""
     strict = options.pop("strict", False)
-    judge = WordJudge()
-    judge.strict = strict  # held blocks, but no verdict of failure, which would end the run
-    scanner = twin.CallScanner(GRAMMARS[form], judge, reasoning=(("<think>", "</think>"),), **options)
-    judge.block = lambda block: WordJudge().block(block)  # type: ignore[method-assign]  # soft verdicts
-    judge.unfinished = lambda syntax, body, why: WordJudge().unfinished(syntax, body, why)  # type: ignore[method-assign]
+    policy = WordPolicy()
+    policy.strict = strict  # held blocks, but no decision of failure, which would end the run
+    scanner = twin.CallScanner(GRAMMARS[form], policy, reasoning=(("<think>", "</think>"),), **options)
+    policy.block = lambda block: WordPolicy().block(block)  # type: ignore[method-assign]  # soft decisions
+    policy.unfinished = lambda syntax, body, why: WordPolicy().unfinished(syntax, body, why)  # type: ignore[method-assign]
     said = 0
     for at in range(0, len(text), size):
         said += sum(len(e.text) for e in scanner.feed(text[at : at + size]) if isinstance(e, Delta))

@@ -1,13 +1,16 @@
-"""The law of `argument_streaming: incremental` (R6.13), for every format: what a stream of arguments has to do with the whole answer.
+"""The law of `argument_streaming: incremental` (R6.13), for every format: what a stream of arguments has to do with the
+whole answer.
 
 1. It does not matter where the text is cut (R1.3).
 2. What was given out of a call that has not ended is the beginning of a JSON object, and no JSON by itself.
-3. Where the whole answer has a call, the stream has the same one, byte for byte. Not so for a key that the model wrote twice, of which the
-   whole answer has the last one: in tags both are sent, in a Python call the answer fails, as where an object has its name or its
-   arguments twice. Nor for a value in tags whose type allows no string, that begins with a bracket and is no JSON: in the whole
-   answer it is read leniently, or stands as a string; in the stream the answer fails.
-4. Where the stream has a call that the whole answer does not have, it ends with it: the call stays unfinished, and the answer fails, or
-   was cut off by a limit of length. Calls that stood before it in the same block, complete ones, were given out.
+3. Where the whole answer has a call, the stream has the same one, byte for byte. Not so for a key that the model wrote
+   twice, of which the whole answer has the last one: in tags both are sent, in a Python call the answer fails, as where
+   an object has its name or its arguments twice. Nor for a value in tags whose type allows no string, that begins with
+   a bracket and is no JSON: in the whole answer it is read leniently, or stands as a string; in the stream the answer
+   fails.
+4. Where the stream has a call that the whole answer does not have, it ends with it: the call stays unfinished, and the
+   answer fails, or was cut off by a limit of length. Calls that stood before it in the same block, complete ones, were
+   given out.
 5. Everything else is the same.
 """
 
@@ -363,7 +366,8 @@ def test_the_law(implementation: str, format: str, seed: int) -> None:
     law(load(implementation), format, seed)
 
 
-# --- how much of it comes while it comes --------------------------------------------------------------------------------
+# --- how much of it comes while it comes
+# --------------------------------------------------------------------------------
 
 LONG = "some \"longer\" text, {with} [brackets]\nand \\ 1e5 'quoted' é😀 x < y && z; " * 8
 VALUES: dict[str, dict[str, Any]] = {
@@ -417,28 +421,28 @@ def test_what_cannot_be_a_value_does_not_go_out(twin: ModuleType, format: str, t
 
 
 class Counting:
-    """A judge that counts the characters of values that it is asked about."""
+    """A call policy that counts the characters of values that it is asked about."""
 
-    def __init__(self, judge: Any) -> None:
-        self.judge = judge
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
         self.asked = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.judge, name)
+        return getattr(self.policy, name)
 
     def value_kind(self, syntax: Any, opened: Any, key: str, begun: str) -> Any:
         self.asked += len(begun)
-        return self.judge.value_kind(syntax, opened, key, begun)
+        return self.policy.value_kind(syntax, opened, key, begun)
 
 
 @pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])
 def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
-    """What is read here is the same code for both scanners; the Python one lets its judge be replaced."""
+    """What is read here is the same code for both scanners; the Python one lets its policy be replaced."""
     options = route_options(argument_streaming="incremental", recognise="taught")
     scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
     live = scanner._live
     assert live is not None
-    counting = live._judge = Counting(live._judge)  # type: ignore[assignment]
+    counting = live._policy = Counting(live._policy)  # type: ignore[assignment]
     for char in f"<tool_call>f<arg_key>k</arg_key><arg_value>{value}":
         scanner.feed(char)
     assert 0 < counting.asked < 40_000

@@ -1,4 +1,5 @@
-"""What nobody taught (R23.1): calls are found, whatever the route teaches and however the stream is cut; answers that are none stay."""
+"""What nobody taught (R23.1): calls are found, whatever the route teaches and however the stream is cut; answers that
+are none stay."""
 
 from __future__ import annotations
 

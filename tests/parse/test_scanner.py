@@ -1,4 +1,4 @@
-"""`open_scanner`: formats by name, tools in any syntax, and the product's own judge behind it."""
+"""`open_scanner`: formats by name, tools in any syntax, and the product's own policy behind it."""
 
 from __future__ import annotations
 
@@ -209,8 +209,8 @@ def test_every_encoding_is_read(kind: str, size: int) -> None:
     size=st.integers(1, 9),
 )
 def test_what_a_format_writes_is_read_back(name: str, arguments: dict[str, str], size: int) -> None:
-    """The law of formats: `scan(render_call(call)) == call`, whatever the arguments hold and however it is cut. For all the
-    others, some of which cannot express everything, see tests/formats."""
+    """The law of formats: `scan(render_call(call)) == call`, whatever the arguments hold and however it is cut. For all
+    the others, some of which cannot express everything, see tests/formats."""
     text = json.dumps(arguments)
     rendered = registries().formats.get(name).render_call(ToolUse("call_1", "read_file", text))
     scanner = proxy.open_scanner(name, ["read_file"])

@@ -15,8 +15,8 @@ from proxy.scan._grammar import DONE, STATES, BlockSyntax, Branch, Grammar
 from proxy.scan._pyparse import CallScanner
 from proxy.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
 from tests.parse.conftest import load
-from tests.parse.judges import WordJudge
 from tests.parse.oracle import Settings
+from tests.parse.policies import WordPolicy
 from tests.parse.test_laws import turned_off
 from tests.parse.texts import GRAMMARS, text_of
 
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
     truncated: bool
 
     def scanner(self, kind: type[S]) -> S:
-        return kind(self.grammar, WordJudge(self.strict), **asdict(self.settings))
+        return kind(self.grammar, WordPolicy(self.strict), **asdict(self.settings))
 
 
 RARE = Answer(GRAMMARS["fenced_json"], "```json" + " " * 31 + '{  "tool_calls"', Settings(block_bytes=40), True, False)
@@ -178,7 +178,7 @@ EXAMPLES = {
     "something that the syntax does not allow": Example('<tool_call>{"x":1', "]"),
     "no body follows the opener, and a strict tool is on offer": Example("<tool_call>", "a", strict=True),
     "the block is judged, or is none, and the text goes on": Example('<tool_call>{"x":1}', "</tool_call>"),
-    "the judge gives an error": Example('<tool_call>{"a":1}', "</tool_call>", strict=True),
+    "the call policy gives an error": Example('<tool_call>{"a":1}', "</tool_call>", strict=True),
     "the answer ends": Example("a", ""),
 }
 
@@ -186,7 +186,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row.on)
 def test_the_words_of_a_row_say_when_it_happens(row: Transition) -> None:
     example = EXAMPLES[row.on]
-    scanner = Watched(example.grammar, WordJudge(example.strict), reasoning=THINK)
+    scanner = Watched(example.grammar, WordPolicy(example.strict), reasoning=THINK)
     scanner.feed(example.text)
     scanner.changes.clear()
     if example.more:

@@ -62,18 +62,18 @@ def test_names_docstrings_and_signatures_are_the_same(name: str) -> None:
 
 def test_the_constructors_take_the_same() -> None:
     """A compiled constructor has no signature to look at, so it is called: every argument, and one too many."""
-    from tests.parse.judges import WordJudge
+    from tests.parse.policies import WordPolicy
     from tests.parse.texts import GRAMMARS
 
     parameters = list(inspect.signature(_pyparse.CallScanner).parameters.values())
     options = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    assert [p.name for p in parameters if p.name not in options] == ["grammar", "judge"]
+    assert [p.name for p in parameters if p.name not in options] == ["grammar", "policy"]
     compiled = load("compiled")
-    compiled.CallScanner(GRAMMARS["sentinel"], WordJudge(), **options)
+    compiled.CallScanner(GRAMMARS["sentinel"], WordPolicy(), **options)
     with pytest.raises(TypeError):
-        compiled.CallScanner(GRAMMARS["sentinel"], WordJudge(), **options, more=1)
+        compiled.CallScanner(GRAMMARS["sentinel"], WordPolicy(), **options, more=1)
     with pytest.raises(TypeError):
-        compiled.CallScanner(GRAMMARS["sentinel"], WordJudge(), *options.values())
+        compiled.CallScanner(GRAMMARS["sentinel"], WordPolicy(), *options.values())
     assert [p.name for p in inspect.signature(_pyparse.SseFramer).parameters.values()] == ["frame_bytes"]
     compiled.SseFramer(frame_bytes=1)
 

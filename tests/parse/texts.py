@@ -413,8 +413,8 @@ def literals_of_syntax(syntax: BlockSyntax) -> list[str]:
 
 @cache
 def texts_of(grammar: Grammar) -> st.SearchStrategy[str]:
-    """Texts that are rich in a grammar's markers: blocks as it wants them, spoilt here and there. Drawn by seed, since what
-    shrinks well seldom comes far into a block."""
+    """Texts that are rich in a grammar's markers: blocks as it wants them, spoilt here and there. Drawn by seed, since
+    what shrinks well seldom comes far into a block."""
     return st.integers(0, 2**32).map(lambda seed: text_of(grammar, Random(seed)))
 
 

@@ -28,8 +28,8 @@ def _nullable(node: Any) -> Any:
 
 @cache
 def validator(name: str, document: str = "openai-openapi-subset") -> Draft202012Validator:
-    """The validator of one schema of a document (jsonschema-rs: an event takes it a microsecond, jsonschema two milliseconds). Skips
-    the test if the document is not there."""
+    """The validator of one schema of a document (jsonschema-rs: an event takes it a microsecond, jsonschema two
+    milliseconds). Skips the test if the document is not there."""
     return Draft202012Validator(published_schema(name, document))
 
 

@@ -1,4 +1,5 @@
-"""Streams: exact bytes, the published schema, every oddity of R4.5 and R10.8, all splits, and reading what was written."""
+"""Streams: exact bytes, the published schema, every oddity of R4.5 and R10.8, all splits, and reading what was
+written."""
 
 from __future__ import annotations
 
@@ -283,8 +284,8 @@ def test_a_stream_adds_up_to_the_whole_answer(events: list[Event], field: str) -
 
 
 def as_said(events: list[Event]) -> list[tuple[Any, ...]]:
-    """What a stream says in the order of the wire, without what the wire cannot say: edges of prose, `Close.status`, the
-    words of reasons, and blank text that is held back."""
+    """What a stream says in the order of the wire, without what the wire cannot say: edges of prose, `Close.status`,
+    the words of reasons, and blank text that is held back."""
     out: list[list[Any]] = []
     kinds: dict[int, BlockKind] = {}
     slots: dict[int, list[Any]] = {}

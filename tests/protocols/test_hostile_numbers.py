@@ -1,7 +1,7 @@
 """Numbers of model servers that are too large, too small, or none: every number of every frame and body, one at a time.
 
-The wires are what servers really send, so a field that is added to one of them is covered by itself. Bounded is what the reading
-makes (events, bytes, memory), not how long it takes.
+The wires are what servers really send, so a field that is added to one of them is covered by itself. Bounded is what
+the reading makes (events, bytes, memory), not how long it takes.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ WHOLES: list[tuple[ServerSide, dict[str, Any]]] = [
 
 
 def variants(value: Any, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """The JSON text of `value` with a mark in the place of one number, for each number in a place that was not `seen`, and the place."""
+    """The JSON text of `value` with a mark in the place of one number, for each number in a place that was not `seen`,
+    and the place."""
 
     def visit(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         if isinstance(node, bool):
@@ -164,7 +165,8 @@ def wire_of(frames: Sequence[bytes]) -> bytes:
 
 
 class Measured:
-    """What it took: Python's memory at its highest. Measured for the largest number that would still end; others would take longer."""
+    """What it took: Python's memory at its highest. Measured for the largest number that would still end; others would
+    take longer."""
 
     peak = 0
 

@@ -1,7 +1,9 @@
-"""Law: what is read and written back in the same protocol keeps every field; what is written in another has none of its fields.
+"""Law: what is read and written back in the same protocol keeps every field; what is written in another has none of its
+fields.
 
-Over recorded requests, answers and streams, over small ones of our own, and with unknown fields put in anywhere. What is written in another of
-several forms that say the same is brought into one form first; `chat_form` and `responses_form` are the whole list.
+Over recorded requests, answers and streams, over small ones of our own, and with unknown fields put in anywhere. What
+is written in another of several forms that say the same is brought into one form first; `chat_form` and
+`responses_form` are the whole list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Requests: every captured one is read, every row of R8.1 to R8.4, every fault with its path, and read(write(r)) == r."""
+"""Requests: every captured one is read, every row of R8.1 to R8.4, every fault with its path, and read(write(r)) ==
+r."""
 
 from __future__ import annotations
 

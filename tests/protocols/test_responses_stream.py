@@ -1,4 +1,5 @@
-"""Streams written: exact bytes, the published schemas, every rule of R8.5 to R8.13, laws; and the resource that they end in."""
+"""Streams written: exact bytes, the published schemas, every rule of R8.5 to R8.13, laws; and the resource that they
+end in."""
 
 from __future__ import annotations
 

@@ -28,15 +28,7 @@ from proxy.protocols.responses.items import read_items
 from proxy.protocols.responses.kept_items import as_made, difference, input_items, mended
 from proxy.protocols.responses.reply import broken_off, finished
 from proxy.protocols.responses.turns import ResponsesTurns
-from proxy.protocols.stored_form import (
-    _KINDS,
-    FORM,
-    UnknownForm,
-    read_messages,
-    read_turn,
-    write_messages,
-    write_turn,
-)
+from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages, read_turn, write_messages, write_turn
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump, load
 from tests.protocols.published import SHARED, captured_responses_requests

@@ -1,11 +1,12 @@
-"""A protocol that nobody speaks, both halves in one file: the example of docs/how-to/add-a-protocol.md, and the proof that a protocol needs
-no line outside of its own.
+"""A protocol that nobody speaks, both halves in one file: the example of docs/how-to/add-a-protocol.md, and the proof
+that a protocol needs no line outside of its own.
 
 A request, posted to `/v1/tiny`:
 
     {"model": "m", "say": [{"who": "user", "text": "hi"}], "tools": [{"name": "look", "takes": {...}}], "stream": true}
 
-What was said by the model may have `calls` (`{"id", "name", "args"}`), what a tool said has `of`, the id of its call. A streamed answer:
+What was said by the model may have `calls` (`{"id", "name", "args"}`), what a tool said has `of`, the id of its call. A
+streamed answer:
 
     data: {"text": "Hel"}
 
@@ -13,7 +14,8 @@ What was said by the model may have `calls` (`{"id", "name", "args"}`), what a t
 
     data: {"end": "stop", "cost": [3, 2]}
 
-A whole one is an object with `text`, `calls`, `end` and `cost`. An error is `{"error": {"code": ..., "said": ...}}`, also in a stream.
+A whole one is an object with `text`, `calls`, `end` and `cost`. An error is `{"error": {"code": ..., "said": ...}}`,
+also in a stream.
 """
 
 from __future__ import annotations

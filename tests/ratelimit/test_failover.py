@@ -1,4 +1,5 @@
-"""Shared counts that go away and come back: a ledger on command, and a real server that is killed, stopped and started."""
+"""Shared counts that go away and come back: a ledger on command, and a real server that is killed, stopped and
+started."""
 
 from __future__ import annotations
 

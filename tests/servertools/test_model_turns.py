@@ -1,4 +1,5 @@
-"""Laws of several answers as one (proxy.pipeline.model_turns): whatever a model says in however many rounds, and however it is cut."""
+"""Laws of several answers as one (proxy.pipeline.model_turns): whatever a model says in however many rounds, and
+however it is cut."""
 
 from __future__ import annotations
 

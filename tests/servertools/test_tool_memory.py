@@ -10,7 +10,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.judging.ids import new_call_id
+from proxy.call_policy.ids import new_call_id
 from proxy.model import Message, Text, ToolResult, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.stored import Conversations

@@ -28,7 +28,8 @@ def clock() -> Clock:
 async def make_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[Callable[..., ResponseStore]]:
-    """Makes stores of one kind; the tests run for each. A second one of `sqlite` or `redis` sees what the first one keeps."""
+    """Makes stores of one kind; the tests run for each. A second one of `sqlite` or `redis` sees what the first one
+    keeps."""
     made: list[ResponseStore] = []
     prefix = f"test-{uuid4().hex}"
 

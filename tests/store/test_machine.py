@@ -28,8 +28,8 @@ MAX_TURNS = 6
 
 
 class Comparison(RuleBasedStateMachine):
-    """Every call goes to both stores; they must answer the same. Time passes in hours, so that a server with a clock of its
-    own drops nothing while the test runs."""
+    """Every call goes to both stores; they must answer the same. Time passes in hours, so that a server with a clock of
+    its own drops nothing while the test runs."""
 
     max_bytes = 1_000_000
 

@@ -1,7 +1,7 @@
 """A process of its own that writes to a SQLite store: `python writer.py PATH NAME COUNT MAX_TURNS TEXT_CHARS`.
 
-Says `open`, then waits for a line; then puts each turn twice, first in progress, then completed, and says its number after
-each put that has returned.
+Says `open`, then waits for a line; then puts each turn twice, first in progress, then completed, and says its number
+after each put that has returned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`toolwire check` names every mistake in one run, of whatever kind, and says nothing that only follows from another one."""
+"""`toolwire check` names every mistake in one run, of whatever kind, and says nothing that only follows from another
+one."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 
 from middlewares.arguments import Arguments
 from proxy.config import LimitsConfig, RouteConfig
+from proxy.endpoints.pool import EndpointPool
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
 from proxy.formats.base import ToolFormat
@@ -20,7 +21,6 @@ from proxy.pipeline.routing import Route
 from proxy.protocols.base import ClientSide
 from proxy.record import AccessRecord
 from proxy.schemas.schema import ToolSchemas, compile_schema
-from proxy.targets.targets import Targets
 from tests.options import route_options
 
 SCHEMA = {
@@ -50,7 +50,7 @@ def exchange(
         route=Route(
             config=RouteConfig(),
             options=route_options(**options),
-            targets=cast(Targets, None),
+            pool=cast(EndpointPool, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),
             chains={},

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.judging.assembly import MAX_PIECES, assemble
-from proxy.judging.json_calls import settle_arguments
-from proxy.judging.tags import tag_key, tag_name
-from proxy.judging.untyped import OTHERS, STRING
+from proxy.call_policy.assembly import MAX_PIECES, assemble
+from proxy.call_policy.json_calls import settle_arguments
+from proxy.call_policy.tags import tag_key, tag_name
+from proxy.call_policy.untyped import OTHERS, STRING
 from proxy.scan._grammar import Block, BlockSyntax, Branch, Field
 
 JSON = BlockSyntax(opener="<call>", closer="</call>")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.endpoints.beginning import MOST_BYTES, Beginning
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.targets.beginning import MOST_BYTES, Beginning
 from proxy.testing import chunk, frame
 
 ROLE = chunk({"role": "assistant", "content": ""})

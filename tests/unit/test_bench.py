@@ -74,7 +74,8 @@ def test_the_work_is_done_where_it_is_not_counted() -> None:
     assert int(done.stdout) == instructions.DELTAS
 
 
-# --- tables -------------------------------------------------------------------------------------------------------------
+# --- tables
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_shows_ratios_to_the_first_cell_of_a_row() -> None:

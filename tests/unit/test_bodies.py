@@ -1,5 +1,5 @@
-"""Reading request bodies: every fault has its words, hostile ones are refused before they are parsed, large ones are read in
-pieces and come out as if they had been parsed at once."""
+"""Reading request bodies: every fault has its words, hostile ones are refused before they are parsed, large ones are
+read in pieces and come out as if they had been parsed at once."""
 
 from __future__ import annotations
 

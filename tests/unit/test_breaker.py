@@ -6,11 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.targets.breaker import Breaker
+from proxy.endpoints.breaker import Breaker
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Requests that begin when they may and end as they like, while time passes: against a model that keeps the whole history."""
+    """Requests that begin when they may and end as they like, while time passes: against a model that keeps the whole
+    history."""
 
     @initialize(failures=st.integers(0, 3))
     def begin(self, failures: int) -> None:

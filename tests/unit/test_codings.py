@@ -1,4 +1,5 @@
-"""Content codings of request bodies: whatever is sent comes out as it was, in small steps, and what is broken is refused."""
+"""Content codings of request bodies: whatever is sent comes out as it was, in small steps, and what is broken is
+refused."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.judging.coercion import COERCIONS, coerce
+from proxy.call_policy.coercion import COERCIONS, coerce
 from proxy.schemas.schema import compile_schema
 
 INTEGER = {"type": "integer"}

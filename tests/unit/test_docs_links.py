@@ -2,8 +2,8 @@
 
 What a fenced block is for stands behind its language:
 
-- `python run`: executed; the blocks of a page share one namespace, in order. A `text output` block right behind one is what it
-  prints.
+- `python run`: executed; the blocks of a page share one namespace, in order. A `text output` block right behind one is
+  what it prints.
 - `yaml config`: a configuration file; it loads, and every name in it is found.
 - `LANGUAGE file=NAME`: a file of the page's example; the tests among them are run with pytest.
 - `sh`: every `toolwire` command in it parses.

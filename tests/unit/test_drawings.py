@@ -1,4 +1,5 @@
-"""The drawings of `docs/explanation/how-it-works.md` show what is: a request takes the steps that are drawn, and comes to no room without one."""
+"""The drawings of `docs/explanation/how-it-works.md` show what is: a request takes the steps that are drawn, and comes
+to no room without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arguments that are elements with names of their own: what they become says the schema, and nothing of them is lost."""
+"""Arguments that are elements with names of their own: what they become says the schema, and nothing of them is
+lost."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.judging.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
-from proxy.judging.untyped import ParameterTypes
+from proxy.call_policy.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
+from proxy.call_policy.untyped import ParameterTypes
 from proxy.scan.literals import MAX_VALUES
 
 P = "]<]"

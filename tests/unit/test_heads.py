@@ -23,7 +23,8 @@ def request(version: str = "1.1", *fields: str) -> bytes:
 
 
 async def exchange(app: web.Application, sent: bytes, answers: int = 1) -> tuple[list[str], bytes, bool]:
-    """The last answer's head in lines, its body without what differs each time, and whether the connection was closed."""
+    """The last answer's head in lines, its body without what differs each time, and whether the connection was
+    closed."""
     async with TestServer(app) as server:
         reader, writer = await asyncio.open_connection(server.host, server.port)
         for _ in range(answers):

@@ -1,6 +1,7 @@
 """Who may import whom: the code map in `CONTRIBUTING.md`, which says it for people, holds for every module.
 
-Besides: a middleware, built in or not, needs nothing but what is public, and the package does not know the built-in ones.
+Besides: a middleware, built in or not, needs nothing but what is public, and the package does not know the built-in
+ones.
 """
 
 import ast
@@ -55,7 +56,8 @@ class Import:
 
 
 def read(module: str, file: str, source: str, modules: frozenset[str]) -> list[Import]:
-    """The imports of a source file anywhere in it, also inside functions. `modules` tells submodules from other names."""
+    """The imports of a source file anywhere in it, also inside functions. `modules` tells submodules from other
+    names."""
     package = module.split(".") if file.endswith("__init__.py") else module.split(".")[:-1]
     found = []
 
@@ -120,8 +122,8 @@ def loops(imports: dict[str, list[Import]]) -> Iterator[str]:
 
 
 def ways(module: str, imports: dict[str, list[Import]]) -> Iterator[tuple[Import, ...]]:
-    """A shortest chain of imports from `module` to each module it needs when it runs. Modules of pure rooms are judged on their own, so
-    a chain ends there."""
+    """A shortest chain of imports from `module` to each module it needs when it runs. Modules of pure rooms are judged
+    on their own, so a chain ends there."""
     seen = {module}
     todo: list[tuple[Import, ...]] = [(step,) for step in imports[module] if not step.typing]
     while todo:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.formats.json_tags import COHERE, LLAMA3_JSON
 from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from proxy.judging.judge import Judge
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, Found, Grammar
 from tests.options import route_options
@@ -40,7 +40,7 @@ GRAMMARS = (hermes.FORMAT.grammar, sentinel.FORMAT.grammar)
 
 def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] | None = None, **options: Any) -> Any:
     """The calls in a block of one object, as names and arguments; None if it is text."""
-    judge = Judge(
+    policy = CallPolicy(
         tools or TOOLS,
         choice=ToolChoice(),
         parallel=True,
@@ -48,9 +48,9 @@ def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] |
         limits=LimitsConfig(),
         count=None if counts is None else lambda name: counts.update([name]),
     )
-    verdict = judge.block(Block(grammar.syntaxes[0], text, (("call", text),)))
-    assert verdict.error is None
-    return [(call.name, _parsed(call)) for call in verdict.calls] or None
+    decision = policy.block(Block(grammar.syntaxes[0], text, (("call", text),)))
+    assert decision.error is None
+    return [(call.name, _parsed(call)) for call in decision.calls] or None
 
 
 def _parsed(call: Found) -> Any:
@@ -162,9 +162,9 @@ def test_every_form_of_such_objects_reads_the_same(grammar: Grammar) -> None:
 def test_values_keep_their_text() -> None:
     tools = (tool("f", a={}, b={}),)
     for grammar, kept in zip(GRAMMARS, ('{"a":1.0,"b":[1e-07, 2]}', '{"a":1.0,"b":[1e-07,2]}'), strict=True):
-        judge = Judge(tools, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
+        policy = CallPolicy(tools, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
         body = '{"name" : "f", "a" : 1.0, "b": [1e-07, 2]}'
-        (call,) = judge.block(Block(grammar.syntaxes[0], body, (("call", body),))).calls
+        (call,) = policy.block(Block(grammar.syntaxes[0], body, (("call", body),))).calls
         assert call.arguments == kept
 
 
@@ -208,7 +208,8 @@ values = st.recursive(
     data=st.data(),
 )
 def test_nothing_vanishes(properties: dict[str, Any], members: dict[str, Any], data: st.DataObject) -> None:
-    """A call without arguments has nothing beside its name but metadata and empty or explicit arguments, whatever the tool takes."""
+    """A call without arguments has nothing beside its name but metadata and empty or explicit arguments, whatever the
+    tool takes."""
     required = data.draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
     tools = (tool("f", *required, **properties),)
     found = judged(json.dumps({**members, "name": "f"}), GRAMMARS[0], *tools)

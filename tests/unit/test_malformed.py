@@ -31,7 +31,7 @@ def report(name: str, detected: Sequence[bool], capsys: pytest.CaptureFixture[st
 
 
 def is_detected(item: BadBlock, *, strict: bool) -> bool:
-    """Run one answer through scanner, judge and schema check."""
+    """Run one answer through scanner, policy and schema check."""
     counts: Counter[str] = Counter()
     tools = [replace(tool, strict=strict) for tool in TOOLS]
     scanner = open_scanner(tools=tools, count=lambda name: counts.update([name]))

@@ -296,7 +296,8 @@ def test_every_name_is_in_the_help() -> None:
     assert all(name in text for name in [*CONTESTANTS, *CASES])
 
 
-# --- contestants that fail ----------------------------------------------------------------------------------------------
+# --- contestants that fail
+# ----------------------------------------------------------------------------------------------
 
 
 class Deaf:

@@ -82,7 +82,8 @@ def measured(direct: list[int], gateway: list[int], frames: int = 0) -> Measured
 
 
 def test_the_overhead_is_what_the_gateway_adds_to_the_request_beside_it() -> None:
-    """A pause of the machine that falls on a direct request is no gain of the gateway, and none of its costs otherwise."""
+    """A pause of the machine that falls on a direct request is no gain of the gateway, and none of its costs
+    otherwise."""
     direct = [1_000_000] * 400
     gateway = [1_100_000] * 400
     for at in (7, 100, 200, 300, 350):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from proxy.call_policy.counted import CALL_FIELDS
 from proxy.errors import BackendFault
-from proxy.judging.counted import CALL_FIELDS
 from proxy.observability.exposition import page
 from proxy.observability.metrics import (
     CELLS,

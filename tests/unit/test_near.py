@@ -1,4 +1,5 @@
-"""What counts as a near miss (R23.4): names one edit away, blocks that were meant as calls, and what the judge tells of them."""
+"""What counts as a near miss (R23.4): names one edit away, blocks that were meant as calls, and what the call policy
+tells of them."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from proxy.call_policy.near import NAME_CHARS, is_near, near_name, tries_to_call
+from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats import bare_json, fenced_json, hermes, sentinel
-from proxy.judging.judge import Judge
-from proxy.judging.near import NAME_CHARS, is_near, near_name, tries_to_call
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, BlockSyntax, Grammar
 from tests.options import route_options
@@ -66,9 +67,9 @@ def test_text_that_was_meant_as_a_call() -> None:
 
 
 def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[str]:
-    """What the judge tells of a block with this body, and that has an end."""
+    """What the call policy tells of a block with this body, and that has an end."""
     near: list[str] = []
-    judge = Judge(
+    policy = CallPolicy(
         tools or (READ, WRITE),
         choice=ToolChoice(),
         parallel=True,
@@ -76,7 +77,7 @@ def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **opt
         limits=LimitsConfig(),
         near=near.append,
     )
-    judge.block(Block(grammar.syntaxes[0], body, (("call", body),)))
+    policy.block(Block(grammar.syntaxes[0], body, (("call", body),)))
     return near
 
 
@@ -119,7 +120,7 @@ def test_what_a_strict_tool_fails_with_is_a_failure_and_no_near_miss() -> None:
 def test_blocks_without_an_end(why: Any, near: bool) -> None:
     syntax: BlockSyntax = sentinel.GRAMMAR.syntaxes[0]
     said: list[str] = []
-    judge = Judge(
+    policy = CallPolicy(
         (READ,),
         choice=ToolChoice(),
         parallel=True,
@@ -127,7 +128,7 @@ def test_blocks_without_an_end(why: Any, near: bool) -> None:
         limits=LimitsConfig(),
         near=said.append,
     )
-    judge.unfinished(syntax, '{"name":"read_file","argum', why)
+    policy.unfinished(syntax, '{"name":"read_file","argum', why)
     assert bool(said) is near
-    judge.unfinished(syntax, "", why)
+    policy.unfinished(syntax, "", why)
     assert len(said) == near, "nothing but an opener is a mention"

@@ -54,7 +54,8 @@ def test_law_the_pieces_are_what_would_be_written_at_once(value: Any) -> None:
 
 @pytest.mark.parametrize("half", [0xD83D, 0xDE00, None])
 def test_halves_of_characters(half: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a text is cut, the two halves of a character stay together, and single ones become what they always do."""
+    """Wherever a text is cut, the two halves of a character stay together, and single ones become what they always
+    do."""
     text = "xxx" + (chr(0xD83D) + chr(0xDE00) if half is None else chr(half)) + "yyy"
     for size in range(1, 6):
         monkeypatch.setattr(wire, "PIECE_CHARS", size)

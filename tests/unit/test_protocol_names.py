@@ -1,4 +1,5 @@
-"""Nothing outside of `proxy/protocols` knows a protocol by its name: what differs between them, they say themselves (docs/adr/0024).
+"""Nothing outside of `proxy/protocols` knows a protocol by its name: what differs between them, they say themselves
+(docs/adr/0024).
 
 The names stand in one table, that of `proxy.registry`.
 """

@@ -1,4 +1,5 @@
-"""The public names: one object under each, in `proxy` and in `toolwire`, and the classes that middlewares really get."""
+"""The public names: one object under each, in `proxy` and in `toolwire`, and the classes that middlewares really
+get."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from proxy.call_policy.ids import CallIds
+from proxy.call_policy.policy import CallPolicy
+from proxy.call_policy.recognised import REASONS
 from proxy.config import LimitsConfig
 from proxy.formats.hermes import GRAMMAR as HERMES
-from proxy.judging.ids import CallIds
-from proxy.judging.judge import Judge
-from proxy.judging.recognised import REASONS
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Field, Found, Verdict, Why
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Why
 from proxy.schemas.schema import ToolSchema, compile_schema
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 from tests.options import route_options
@@ -60,7 +60,7 @@ WEATHER, SEARCH, TIME = tool("get_weather"), tool("search"), tool("get_time")
 
 
 class Bench:
-    """A judge with counted ids and counters to look at."""
+    """A call policy with counted ids and counters to look at."""
 
     def __init__(self, *tools: ToolSpec, any_name: bool = False, most: int = 64, **options: Any) -> None:
         parallel = options.pop("parallel", True)
@@ -69,7 +69,7 @@ class Bench:
         self.counts: Counter[str] = Counter()
         self.labels: Counter[tuple[str, str]] = Counter()
         numbers = itertools.count(1)
-        self.judge = Judge(
+        self.policy = CallPolicy(
             None if any_name else tools or (WEATHER, SEARCH, TIME),
             choice=choice,
             parallel=parallel,
@@ -81,15 +81,15 @@ class Bench:
             schemas=schemas,
         )
 
-    def read(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Verdict:
-        """The verdict on a block that is one text."""
-        return self.judge.block(Block(syntax, text, ((field, text),), **block))
+    def read(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Decision:
+        """The decision on a block that is one text."""
+        return self.policy.block(Block(syntax, text, ((field, text),), **block))
 
     def call(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Found:
         """The one call that the text must be."""
-        verdict = self.read(text, syntax, field, **block)
-        assert len(verdict.calls) == 1, verdict
-        return verdict.calls[0]
+        decision = self.read(text, syntax, field, **block)
+        assert len(decision.calls) == 1, decision
+        return decision.calls[0]
 
     def is_text(
         self, text: str, reason: str | None, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any
@@ -238,8 +238,8 @@ def test_what_is_not_closed_is_repaired_only_where_that_is_wanted() -> None:
 @pytest.mark.parametrize("strict", [None, True])
 def test_what_has_no_end_is_text(why: Why, strict: bool | None) -> None:
     bench = Bench(tool("search", strict=strict))
-    assert bench.judge.unfinished(OBJECT, '{"name": "search", "argu', why) == AS_TEXT
-    assert bench.judge.unfinished(TAGS, "search", why) == AS_TEXT
+    assert bench.policy.unfinished(OBJECT, '{"name": "search", "argu', why) == AS_TEXT
+    assert bench.policy.unfinished(TAGS, "search", why) == AS_TEXT
     assert not bench.counts
 
 
@@ -269,14 +269,14 @@ TWO = '{"name": "search", "arguments": {"query": "x"}}'
 )
 def test_all_calls_of_a_block_or_none(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> None:
     bench = Bench()
-    found = bench.judge.block(Block(syntax, "", pieces)).calls
+    found = bench.policy.block(Block(syntax, "", pieces)).calls
     assert [(call.name, json.loads(call.arguments)) for call in found] == [
         ("get_weather", {"city": "Oslo"}),
         ("search", {"query": "x"}),
     ]
     assert bench.counts["recognised"] == bench.labels["recognised", syntax.family] == 2
     only_one = Bench(WEATHER)
-    assert only_one.judge.block(Block(syntax, "", pieces)) == AS_TEXT
+    assert only_one.policy.block(Block(syntax, "", pieces)) == AS_TEXT
     assert only_one.labels == {("unrecognised", "name"): 1}
 
 
@@ -291,7 +291,7 @@ def test_a_list_of_nothing_is_text(text: str, syntax: BlockSyntax, field: Field)
 
 
 def test_what_is_said_in_a_form_that_was_not_taught_is_text() -> None:
-    assert Bench().judge.block(Block(TAGS, "", (("said", "Hello"),))) == AS_TEXT
+    assert Bench().policy.block(Block(TAGS, "", (("said", "Hello"),))) == AS_TEXT
 
 
 def test_the_rules_of_other_calls_hold() -> None:
@@ -415,7 +415,7 @@ ALONE = [
 def judged(answer: Answer, text: str) -> list[tuple[str, Any]]:
     """What a text becomes if a scanner takes it for printed calls, with the tools of an answer."""
     specs = [tool(name) for name in answer.offered]
-    found = Bench(*specs).judge.block(Block(PRINTED, text, (("calls", text),), broken=True)).calls
+    found = Bench(*specs).policy.block(Block(PRINTED, text, (("calls", text),), broken=True)).calls
     return [(call.name, json.loads(call.arguments)) for call in found]
 
 
@@ -431,14 +431,14 @@ def test_what_is_printed_passes(answer: PrintedCalls) -> None:
 
 def test_names_that_may_be_called() -> None:
     grouped = ToolSpec("now", namespace="clock")
-    assert Bench(WEATHER, grouped).judge.callable_names == ("get_weather", "clock__now", "now")
-    assert Bench(choice=ToolChoice("named", "search")).judge.callable_names == ("search",)
-    assert Bench(any_name=True).judge.callable_names == ()
+    assert Bench(WEATHER, grouped).policy.callable_names == ("get_weather", "clock__now", "now")
+    assert Bench(choice=ToolChoice("named", "search")).policy.callable_names == ("search",)
+    assert Bench(any_name=True).policy.callable_names == ()
 
 
 def test_nothing_is_recognised_while_that_is_off() -> None:
     bench = Bench()
-    bench.judge.recognises = False
+    bench.policy.recognises = False
     bench.is_text(ONE, None)
 
 

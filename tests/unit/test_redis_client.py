@@ -14,7 +14,8 @@ PATIENCE_S = 60.0
 
 
 class Stubborn:
-    """A command that swallows the first `swallows` cancellations, as redis-py's does when a limit of its own ends with them."""
+    """A command that swallows the first `swallows` cancellations, as redis-py's does when a limit of its own ends with
+    them."""
 
     def __init__(self, swallows: int = 0) -> None:
         self.swallows = swallows

@@ -197,7 +197,8 @@ def test_what_comes_back_parses_and_was_there(text: str) -> None:
 
 @given(OBJECTS)
 def test_reads_python_as_python_does(value: dict[str, Any]) -> None:
-    """`repr` of a dict either gives back the dict, or is refused for an escape or a number that JSON has no form for."""
+    """`repr` of a dict either gives back the dict, or is refused for an escape or a number that JSON has no form
+    for."""
     found = repair_json(repr(value))
     if found is not None:
         assert json.loads(found[0]) == value

@@ -587,7 +587,8 @@ async def test_a_whole_answer_that_cannot_be_rewritten_goes_on_as_it_came(caplog
                 await reply.whole()
 
 
-# --- calls that are given out while they come (R6.13) -------------------------------------------------------------------
+# --- calls that are given out while they come (R6.13)
+# -------------------------------------------------------------------
 
 
 def live_call(block: int, *pieces: str, status: BlockStatus = "complete") -> list[Event]:

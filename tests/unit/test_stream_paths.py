@@ -58,7 +58,8 @@ _IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc)[-_]|"completed_at":)[
 
 
 def beginning(learned: str) -> Unopened | None:
-    """What a route knows of where its answers begin: nothing that it may ask for, nothing yet, or that it is inside of these tags."""
+    """What a route knows of where its answers begin: nothing that it may ask for, nothing yet, or that it is inside of
+    these tags."""
     if not learned:
         return None
     known = Learned()

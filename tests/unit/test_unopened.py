@@ -318,7 +318,8 @@ def test_law_a_stream_after_that_is_that_of_a_preopened_route(
 def test_law_what_was_learned_takes_no_answer_away(
     route: tuple[str, tuple[ToolSpec, ...]], text: str, data: st.DataObject
 ) -> None:
-    """Without a closing tag a whole answer is what it always was; of a stream that comes behind what was taken for thoughts."""
+    """Without a closing tag a whole answer is what it always was; of a stream that comes behind what was taken for
+    thoughts."""
     assume("</think>" not in text and "[/THINK]" not in text)
     known = Known(*route)
     known.learned.put(kind_of("", "up", ModelRequest("m", ())), THINK)

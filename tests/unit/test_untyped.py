@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.judging.untyped import OTHERS, STRING, ParameterTypes, typed_value
+from proxy.call_policy.untyped import OTHERS, STRING, ParameterTypes, typed_value
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

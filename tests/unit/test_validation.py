@@ -69,7 +69,7 @@ class Case:
         self.route = Route(
             config=RouteConfig(),
             options=route_options(**options),
-            targets=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
+            pool=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
             format=None,  # type: ignore[arg-type]  # the validation knows no formats
             limits=limits or LimitsConfig(),
             chains={},

@@ -65,8 +65,8 @@ async def test_what_the_tools_say(tools: ToolFolder, name: str, arguments: str, 
 
 @pytest.mark.parametrize("expression", ["__import__('os')", "a + 1", "'a' * 9", "[1]", "True"])
 async def test_nothing_else_is_worked_out(tools: ToolFolder, expression: str) -> None:
-    # The gateway loads the module under a name of its own, so its functions are reached through the handler, of which the type
-    # says only that it can be called.
+    # The gateway loads the module under a name of its own, so its functions are reached through the handler, of which
+    # the type says only that it can be called.
     (module,) = tools.modules.values()
     calculate = module.tools[0].handler.__globals__["calculate"]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="only numbers"):

@@ -42,10 +42,11 @@ def run(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> int:
-    """Measure; `say` prints the tables, `tell` what is being done. JSON that goes to standard output replaces the tables.
+    """Measure; `say` prints the tables, `tell` what is being done. JSON that goes to standard output replaces the
+    tables.
 
-    Gives the exit status: 1 if nobody could be measured or a twin of the scanner found something else. Raises `ConfigError`
-    and `RecordingError` as `measure` does.
+    Gives the exit status: 1 if nobody could be measured or a twin of the scanner found something else. Raises
+    `ConfigError` and `RecordingError` as `measure` does.
     """
     report = measure(plan, tell)
     _show(as_text(report), as_json(report), say, json_file)

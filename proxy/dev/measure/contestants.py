@@ -53,7 +53,7 @@ class Contestant:
 
 
 def _scanner(module: str, format: str, offer: OfferedTools) -> Make:
-    """One of the twins, with the tools on offer and the judge that the gateway has."""
+    """One of the twins, with the tools on offer and the call policy that the gateway has."""
     scanner = import_module(module).CallScanner
     return partial(open_scanner, format, offer, limits=LIMITS, scanner=scanner)
 
@@ -164,8 +164,8 @@ def for_bytes(contestant: Contestant, make: Make) -> Make:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a parser made of a text: whole calls, and the visible text without white space, since the gateway trims around
-    calls and others do not."""
+    """What a parser made of a text: whole calls, and the visible text without white space, since the gateway trims
+    around calls and others do not."""
 
     calls: tuple[Call, ...]
     text: str

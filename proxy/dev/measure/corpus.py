@@ -1,4 +1,5 @@
-"""What is measured with: texts made by the formats' own rendering, with a seed. Each case knows the calls that are in it.
+"""What is measured with: texts made by the formats' own rendering, with a seed. Each case knows the calls that are in
+it.
 
 | case | what it is |
 | --- | --- |

@@ -1,9 +1,10 @@
 """`toolwire bench gateway`: what the gateway adds to a request and to a streamed frame (R17.1).
 
-Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front of it
-as it is configured, and a client that asks both in turns, one request at a time. How much longer the answer takes through the
-gateway than the one asked for directly beside it is the overhead, a sample of differences. Whatever disturbed one of the two is in
-there, so a figure is shown with its confidence interval, and as an upper bound where it cannot be told from nothing. Under load, in processes of their own, against other programs: see `bench/`.
+Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front
+of it as it is configured, and a client that asks both in turns, one request at a time. How much longer the answer takes
+through the gateway than the one asked for directly beside it is the overhead, a sample of differences. Whatever
+disturbed one of the two is in there, so a figure is shown with its confidence interval, and as an upper bound where it
+cannot be told from nothing. Under load, in processes of their own, against other programs: see `bench/`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kind of request, asked directly and through the gateway. `frames`: of one answer as the model server sends it."""
+    """One kind of request, asked directly and through the gateway. `frames`: of one answer as the model server sends
+    it."""
 
     work: Work
     frames: int
@@ -71,8 +73,9 @@ class Measured:
     gateway: Side
 
     def overhead(self, percent: float) -> Estimate:
-        """Nanoseconds that so many percent of the requests take longer at most than the one beside it. Not the difference of two
-        percentiles: those are of different moments, and what disturbed one side would count for the other."""
+        """Nanoseconds that so many percent of the requests take longer at most than the one beside it. Not the
+        difference of two percentiles: those are of different moments, and what disturbed one side would count for the
+        other."""
         return estimate(_differences(self.gateway.wall, self.direct.wall), percent)
 
     @property
@@ -221,7 +224,8 @@ def _row(each: Measured) -> list[str]:
 
 
 def shown(time: Estimate, parts: int = 0) -> str:
-    """Microseconds, of one of so many `parts`: a figure if it is known to be above zero, else the bound that it is below."""
+    """Microseconds, of one of so many `parts`: a figure if it is known to be above zero, else the bound that it is
+    below."""
 
     def text(value: int) -> str:
         return f"{value / 1e3 / parts:,.2f}" if parts else f"{value / 1e3:,.0f}"
@@ -234,7 +238,8 @@ def shown(time: Estimate, parts: int = 0) -> str:
 
 
 def as_json(results: Sequence[Measured]) -> dict[str, Any]:
-    """All figures, in nanoseconds. Those of the overhead may be below zero where noise is larger; then `low` says so."""
+    """All figures, in nanoseconds. Those of the overhead may be below zero where noise is larger; then `low` says
+    so."""
     return {
         "environment": environment(),
         "requests": len(results[0].direct.wall),

@@ -1,9 +1,9 @@
 """Other people's parsers, each measured only where it is installed.
 
-Libraries that read *unfinished JSON* know nothing of calls, so the usual construction is built around them: find the opener,
-then give the whole body so far to the library with every delta and look at what is known of the call. Inference servers use
-them in this way. What is timed includes that construction; it leaves out comparing values to find the new part of the
-arguments, which a server that streams them has to do as well.
+Libraries that read *unfinished JSON* know nothing of calls, so the usual construction is built around them: find the
+opener, then give the whole body so far to the library with every delta and look at what is known of the call. Inference
+servers use them in this way. What is timed includes that construction; it leaves out comparing values to find the new
+part of the arguments, which a server that streams them has to do as well.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ PARTIAL_JSON: Final[Mapping[str, Callable[[], Load]]] = {
     "partial-json-parser": _partial_json_parser,
     "json-repair": _json_repair,
 }
-"""Libraries that read unfinished JSON, by the names of their distributions. Each raises `ImportError` if it is missing."""
+"""Libraries that read unfinished JSON, by the names of their distributions. Each raises `ImportError` if it is
+missing."""
 
 
 def partial_json(library: str, format: str) -> Callable[[], PartialJsonScanner] | None:
@@ -125,7 +126,8 @@ class SglangScanner:
         self._calls: dict[int, tuple[str, list[str]]] = {}
 
     def feed(self, delta: str) -> list[Event]:
-        """The events that the delta adds; calls come when the answer is over, since SGLang does not say when one ends."""
+        """The events that the delta adds; calls come when the answer is over, since SGLang does not say when one
+        ends."""
         out: list[Event] = []
         text, items = self._parse(delta)
         self._blocks.text(text, out)

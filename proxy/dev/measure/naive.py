@@ -67,8 +67,8 @@ def _typed(pairs: list[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """A block as simple parsers see it: a literal before, a literal behind (empty: the end of the answer), and how to read
-    what is between them."""
+    """A block as simple parsers see it: a literal before, a literal behind (empty: the end of the answer), and how to
+    read what is between them."""
 
     opener: str
     closer: str
@@ -136,7 +136,8 @@ class Blocks:
 class RescanningScanner:
     """Keeps the whole answer and runs a regular expression over all of it with every delta: quadratic.
 
-    So do many parsers that inference servers ship: they are given the text so far and compare it with what it was before.
+    So do many parsers that inference servers ship: they are given the text so far and compare it with what it was
+    before.
     """
 
     def __init__(self, tags: Tags = TAGS["sentinel"]) -> None:
@@ -176,7 +177,8 @@ class RescanningScanner:
 
 
 class BufferingScanner:
-    """Keeps only what is undecided, and looks for the tag of the moment in all of that: what a careful author writes by hand.
+    """Keeps only what is undecided, and looks for the tag of the moment in all of that: what a careful author writes by
+    hand.
 
     Linear in prose; in a call the buffer is searched again with every delta.
     """

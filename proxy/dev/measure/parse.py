@@ -1,7 +1,7 @@
 """`toolwire bench parse`: how long parsers need for each delta, over the built-in corpus or a recording.
 
-A contestant is timed only after it has found what there is to find; otherwise the report says what became of it. Repeats of
-the contestants alternate, so that a machine that slows down slows all of them.
+A contestant is timed only after it has found what there is to find; otherwise the report says what became of it.
+Repeats of the contestants alternate, so that a machine that slows down slows all of them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Plan:
     """What to measure.
 
     `formats` and `contestants` are names (no contestants: all), `cases` names of `corpus.CASES` (none: all). With a
-    `recording` that is measured in place of the corpus. `chunks` None: as recorded, or like tokens. `budget_s` is the time
-    that one contestant may take for one text. `growth` is the largest number of deltas; 0: leave that out.
+    `recording` that is measured in place of the corpus. `chunks` None: as recorded, or like tokens. `budget_s` is the
+    time that one contestant may take for one text. `growth` is the largest number of deltas; 0: leave that out.
     """
 
     formats: Sequence[str]
@@ -60,8 +60,8 @@ class Plan:
 class Entry:
     """What became of one contestant with one text. Nanoseconds; times are None unless it was measured.
 
-    `best` is of the best time of each delta, `raw` of all times. `finish` is the end of the answer, `mean` a delta's part of
-    the CPU time of a whole run, finish included, without a clock at each delta.
+    `best` is of the best time of each delta, `raw` of all times. `finish` is the end of the answer, `mean` a delta's
+    part of the CPU time of a whole run, finish included, without a clock at each delta.
     """
 
     contestant: str
@@ -110,7 +110,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """Something to measure with. `calls` None: whatever the reference finds. `frames`: pieces are server-sent events."""
+    """Something to measure with. `calls` None: whatever the reference finds. `frames`: pieces are server-sent
+    events."""
 
     case: str
     pieces: Pieces

@@ -1,7 +1,7 @@
 """A report as a picture (SVG): a row of panels for each format, and a legend.
 
-One panel for each text (latency by percentile) and for each kind of growth (latency by number of deltas). Latency is the
-height, on the same logarithmic scale in all panels, so a line half as high is not half, but many times as fast.
+One panel for each text (latency by percentile) and for each kind of growth (latency by number of deltas). Latency is
+the height, on the same logarithmic scale in all panels, so a line half as high is not half, but many times as fast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes times, in nanoseconds; the garbage collector stays on, since it does in a gateway.
 
-Single deltas are timed by the wall clock, because the clock of CPU time is a system call and costs more than a delta. Whole
-runs are timed in CPU time of the thread, which other programs disturb little.
+Single deltas are timed by the wall clock, because the clock of CPU time is a system call and costs more than a delta.
+Whole runs are timed in CPU time of the thread, which other programs disturb little.
 
 For each position in the text the best of all repeats is kept: what the parser needs when nothing disturbs it. What did
 disturb it (the machine, the collector, memory) is in the raw times, all of them, which are reported beside it.
@@ -90,8 +90,8 @@ def percentile(ordered: Sequence[int], percent: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A percentile of what was sampled, and the interval that holds the true one 95 times of 100. None: the sample is too small to
-    bound it on that side."""
+    """A percentile of what was sampled, and the interval that holds the true one 95 times of 100. None: the sample is
+    too small to bound it on that side."""
 
     value: int
     low: int | None
@@ -99,8 +99,8 @@ class Estimate:
 
 
 def estimate(values: Sequence[int], percent: float) -> Estimate:
-    """A percentile with its confidence interval, which assumes nothing of how the values are spread: its bounds are values
-    themselves, by the binomial distribution of how many lie below the true percentile."""
+    """A percentile with its confidence interval, which assumes nothing of how the values are spread: its bounds are
+    values themselves, by the binomial distribution of how many lie below the true percentile."""
     ordered = sorted(values)
     low, high = _ranks(len(ordered), percent / 100)
     return Estimate(

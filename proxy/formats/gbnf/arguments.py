@@ -2,15 +2,17 @@
 
 Rules of this module:
 
-1. Data is never shortened: what the schema leaves open is open, in length, number and depth, unless `Bounds` say otherwise. A length that a
-   grammar can only say with thousands of rules is left open too: whoever gets the call checks its arguments.
-2. Sound otherwise: every text of a grammar is arguments that fit the schema, also where that means that not every fitting text can be
-   written. Not looked at, because leaving such properties out would be worse: `pattern`, `format`, `not`, `if`, `contains`, `uniqueItems`,
-   `dependent*`, `patternProperties`, `minProperties` beside declared properties, and that `oneOf` wants exactly one.
-3. Properties come in the order of the schema; only declared ones are written. Outside strings there is at most the one space that models put
-   behind a comma or a colon.
-4. The cost is bounded by `MAX_STEPS`. A tool whose schema needs more, or cannot be said at all, gets arguments of any form:
-   leaving it out would silently forbid it.
+1. Data is never shortened: what the schema leaves open is open, in length, number and depth, unless `Bounds` say
+   otherwise. A length that a grammar can only say with thousands of rules is left open too: whoever gets the call
+   checks its arguments.
+2. Sound otherwise: every text of a grammar is arguments that fit the schema, also where that means that not every
+   fitting text can be written. Not looked at, because leaving such properties out would be worse: `pattern`, `format`,
+   `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`, `minProperties` beside declared
+   properties, and that `oneOf` wants exactly one.
+3. Properties come in the order of the schema; only declared ones are written. Outside strings there is at most the one
+   space that models put behind a comma or a colon.
+4. The cost is bounded by `MAX_STEPS`. A tool whose schema needs more, or cannot be said at all, gets arguments of any
+   form: leaving it out would silently forbid it.
 
 Why not a library: docs/adr/0004.
 """
@@ -76,7 +78,8 @@ def _anything(rules: Rules, layout: Layout) -> Expression:
 
 
 def _raw_text(row: Tagged) -> Text:
-    """A string as it is, and as much of the tag behind it as is read when it ends: up to the first of the row's stops, which stands in that tag."""
+    """A string as it is, and as much of the tag behind it as is read when it ends: up to the first of the row's stops,
+    which stands in that tag."""
     at = _read_end(row)
     ends = Pattern.of(row.closer[:at], "")
     barred = tuple(Pattern.of(stop, None) for stop in row.stops if stop != row.closer[:at])
@@ -316,7 +319,8 @@ class _Compiler:
         return self._entries(self.entries(schema, named), literal(", "))
 
     def tagged(self, schema: Any) -> Expression:
-        """What stands behind a key: its value, and the tag behind that as far as `_read_end`. Raises `Inexpressible`."""
+        """What stands behind a key: its value, and the tag behind that as far as `_read_end`. Raises
+        `Inexpressible`."""
         row = self.layout.arguments
         assert isinstance(row, Tagged)
         self.rules.step()
@@ -408,8 +412,8 @@ class _Compiler:
 
 
 def _apart(options: Sequence[Any], kinds: Sequence[Sequence[str]], row: Tagged) -> Sequence[Any]:
-    """Those of several options that can be told apart when they are read: where nothing says what a value is, a text that
-    looks like a number or an object is none of the strings."""
+    """Those of several options that can be told apart when they are read: where nothing says what a value is, a text
+    that looks like a number or an object is none of the strings."""
     others = {name for names in kinds for name in names} - {"string", "null", "boolean"}
     if row.typed or not others:
         return options

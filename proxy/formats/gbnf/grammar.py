@@ -1,12 +1,14 @@
-"""Answers that call tools, as GBNF, llama.cpp's grammar notation: nothing but calls, or text that may lead to them (R10.10, R23.2).
+"""Answers that call tools, as GBNF, llama.cpp's grammar notation: nothing but calls, or text that may lead to them
+(R10.10, R23.2).
 
 Rules of this module:
 
-1. From the beginning of a call on, everything is a call: its arguments fit the schema of its tool (`proxy.formats.gbnf.arguments`). A call is the end of
-   the answer, but for further calls: a small model that may write text behind one goes on and on.
-2. Text is any text in which no call begins as the format teaches it. It may end anywhere, also in the middle of what could have begun a call.
-   Other forms in which the scanner finds calls stay text here, and so do openers right behind a backtick: to forbid what was meant would
-   only bend it into something else.
+1. From the beginning of a call on, everything is a call: its arguments fit the schema of its tool
+   (`proxy.formats.gbnf.arguments`). A call is the end of the answer, but for further calls: a small model that may
+   write text behind one goes on and on.
+2. Text is any text in which no call begins as the format teaches it. It may end anywhere, also in the middle of what
+   could have begun a call. Other forms in which the scanner finds calls stay text here, and so do openers right behind
+   a backtick: to forbid what was meant would only bend it into something else.
 3. Thinking is free, and not bound to end unless a call is demanded.
 """
 
@@ -35,8 +37,8 @@ _KEY: Final = re.compile(r'"([^"]*)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What may stand around the calls of an answer. `text`: before them, or in place of them. `thinking`: tags between which the model may think
-    before it answers. `preopened`: the answer begins inside the first of them."""
+    """What may stand around the calls of an answer. `text`: before them, or in place of them. `thinking`: tags between
+    which the model may think before it answers. `preopened`: the answer begins inside the first of them."""
 
     text: bool = False
     thinking: tuple[tuple[str, str], ...] = ()
@@ -56,8 +58,9 @@ def answer_grammar(
     framing: Grammar | None = None,
     around: Around = CALLS_ONLY,
 ) -> str:
-    """The grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if `parallel`. `reads` is what the format's calls
-    are found by; text needs it. `framing`: what stands around what is said; an opener in it alone does not say that a call begins.
+    """The grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if `parallel`.
+    `reads` is what the format's calls are found by; text needs it. `framing`: what stands around what is said; an
+    opener in it alone does not say that a call begins.
 
     Raises `Inexpressible` if there is no tool, or a lone surrogate in one.
     """
@@ -119,7 +122,8 @@ class _Calls:
 
     def _end(self, section: bool) -> Expression:
         last = self._text(self.layout.last)
-        # Models write a line end behind a call. They may stop there: to be held to one more call would be a call too many.
+        # Models write a line end behind a call. They may stop there: to be held to one more call would be a call too
+        # many.
         return sequence(self._more, last if section else optional(last), optional(_BLANK))
 
 
@@ -179,7 +183,8 @@ class _Answer:
                 yield (units(what), where), calls.after_name(name, middle=True)
 
     def _by_head(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
-        """JSON or Python, which may be something else: it is a call when a key that nobody else writes has come, or the name of a tool."""
+        """JSON or Python, which may be something else: it is a call when a key that nobody else writes has come, or the
+        name of a tool."""
         calls = self._calls
         head = calls.before.removeprefix(syntax.opener)
         bracket = {"object": "{", "array": "[", "list": "["}.get(syntax.nodes[0][0].read)

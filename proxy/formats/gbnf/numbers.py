@@ -17,7 +17,8 @@ FAR: Final = 10**40
 _DIGIT: Final = "[0-9]"
 _SHORT: Final = f"{_DIGIT} {_DIGIT}?"
 _LONG: Final = f'"30" [0-7] | [12] {_DIGIT} {_DIGIT} | {_SHORT}'
-"""Exponents. A double reaches as far as the long ones behind one digit; behind more digits a long one may lead beyond, to no number at all."""
+"""Exponents. A double reaches as far as the long ones behind one digit; behind more digits a long one may lead beyond,
+to no number at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class End:
 
 
 Fraction = Callable[[End | None, End | None], str | None]
-"""What may stand behind the digits before the point, so that it is between two ends within [0, 1): a terminal, nothing for nothing, None
-if nothing is between them."""
+"""What may stand behind the digits before the point, so that it is between two ends within [0, 1): a terminal, nothing
+for nothing, None if nothing is between them."""
 
 
 # --- integers -------------------------------------------------------------------------------------------------------
@@ -108,7 +109,8 @@ def _one_of(options: Iterable[str]) -> str:
 
 
 def _near(low: int | None, high: int | None, digits: int | None) -> tuple[int | None, int | None]:
-    """The range with ends that are worth writing. With `digits`, an end further out is drawn in, as near as the other one allows."""
+    """The range with ends that are worth writing. With `digits`, an end further out is drawn in, as near as the other
+    one allows."""
     if digits is None:
         return (None if low is not None and low < -FAR else low), (None if high is not None and high > FAR else high)
     most = 10**digits - 1
@@ -125,8 +127,8 @@ def _near(low: int | None, high: int | None, digits: int | None) -> tuple[int | 
 
 
 def numbers(low: End | None, high: End | None, digits: int | None = None, fraction: Fraction | None = None) -> str:
-    """The decimal numbers from `low` to `high`. `fraction`: what may stand behind the point, by default anything, up to 6 digits where
-    `digits` bounds those before it. Raises `Inexpressible` for none."""
+    """The decimal numbers from `low` to `high`. `fraction`: what may stand behind the point, by default anything, up to
+    6 digits where `digits` bounds those before it. Raises `Inexpressible` for none."""
     if low is None and high is None and digits is None and fraction is None:
         decimals = f'("." {_DIGIT}+)?'
         one, more = (f"{decimals} ([eE] [-+]? ({exponents}))?" for exponents in (_LONG, _SHORT))
@@ -202,7 +204,8 @@ def _any_fraction(tail: str) -> Fraction:
 
 
 def _between(low: End | None, high: End | None, tail: str) -> str | None:
-    """The fractions between two ends, digit by digit: as long as the digits are those of an end, it bounds the next one."""
+    """The fractions between two ends, digit by digit: as long as the digits are those of an end, it bounds the next
+    one."""
     bottom = _after_point(low) if low is not None else ""
     top = _after_point(high) if high is not None else ""
     strict_low, strict_high = low is not None and low.strict, high is not None and high.strict

@@ -44,7 +44,8 @@ def multiples(step: int, low: int | None, high: int | None, rules: Rules) -> Exp
 
 
 def _multiples(step: int, low: int, high: int | None, rules: Rules) -> list[Expression] | None:
-    """Those between two bounds of which none is negative: listed, or reckoned digit by digit. None if there are too many for both."""
+    """Those between two bounds of which none is negative: listed, or reckoned digit by digit. None if there are too
+    many for both."""
     end = high if high is not None else 10 ** len(str(low)) - 1
     listed = range(-(-low // step) * step, end + 1, step)
     states = step * (len(str(low)) + 1) if high is None else 0

@@ -19,7 +19,8 @@ from .text import CONTROLS, Pattern, Text
 MAX_STEPS: Final = 10_000
 """Subschemas visited for one grammar."""
 MAX_COUNTING: Final = 5_000
-"""Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a division."""
+"""Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a
+division."""
 MAX_REPEAT: Final = 1_999
 """llama.cpp refuses more repetitions of one item."""
 
@@ -30,8 +31,8 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Room for what the schema leaves open: characters of a string, items of a list or map, digits before the point of a number, calls in
-    one answer. None: no bound. For small models, which fill whatever room they get."""
+    """Room for what the schema leaves open: characters of a string, items of a list or map, digits before the point of
+    a number, calls in one answer. None: no bound. For small models, which fill whatever room they get."""
 
     string: int | None = None
     items: int | None = None
@@ -50,8 +51,8 @@ FREE_KEY: Final = "[a-zA-Z_] [a-zA-Z0-9_]{0,62}"
 class Rules:
     """The named rules of one grammar. Equal bodies share a name.
 
-    `syntax` is how values are written. `quoted`: as JSON inside a JSON string. `spaced`: a space may follow a comma or a colon, as
-    models write them. `stops`: literals that must not stand in a value.
+    `syntax` is how values are written. `quoted`: as JSON inside a JSON string. `spaced`: a space may follow a comma or
+    a colon, as models write them. `stops`: literals that must not stand in a value.
     """
 
     def __init__(

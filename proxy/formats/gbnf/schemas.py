@@ -41,8 +41,8 @@ def type_names(schema: Any) -> list[str] | None:
 
 
 def sizes(schema: Mapping[str, Any], least: str, most: str, default: int | None) -> tuple[int, int | None]:
-    """The bounds under two keywords, such as `minItems` and `maxItems`. `default` is the upper one where the schema has none; None: none.
-    Raises `Inexpressible` if nothing is between them."""
+    """The bounds under two keywords, such as `minItems` and `maxItems`. `default` is the upper one where the schema has
+    none; None: none. Raises `Inexpressible` if nothing is between them."""
     low = int(schema.get(least, 0))
     if most in schema:
         high: int | None = int(schema[most])

@@ -1,8 +1,10 @@
-"""Structural tags: free text in which calls are enforced from their opener on, in the form of xgrammar, which vLLM, SGLang and others read (R23.2).
+"""Structural tags: free text in which calls are enforced from their opener on, in the form of xgrammar, which vLLM,
+SGLang and others read (R23.2).
 
-Published at xgrammar.mlc.ai, "Structural Tag": `triggered_tags` hold the tags that may follow a trigger, `at_least_one` forbids text before the
-first, `stop_after_first` what comes behind it. Arguments are `json_schema`, for the models that write them in tags in one of its styles, and a
-`grammar` where they are JSON in a string. Layouts that none of these can say have no structural tag.
+Published at xgrammar.mlc.ai, "Structural Tag": `triggered_tags` hold the tags that may follow a trigger, `at_least_one`
+forbids text before the first, `stop_after_first` what comes behind it. Arguments are `json_schema`, for the models that
+write them in tags in one of its styles, and a `grammar` where they are JSON in a string. Layouts that none of these can
+say have no structural tag.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ def structural_tag(
     reads: Grammar,
     demanded: bool = False,
 ) -> Json:
-    """The structural tag of an answer that may call one of `tools` (name, schema of the arguments), or several if `parallel`; with `demanded` it must.
+    """The structural tag of an answer that may call one of `tools` (name, schema of the arguments), or several if
+    `parallel`; with `demanded` it must.
 
-    Raises `Inexpressible` if there is none: no tool, or a layout that the form cannot say, or a call that no literal announces.
+    Raises `Inexpressible` if there is none: no tool, or a layout that the form cannot say, or a call that no literal
+    announces.
     """
     calls = [_call(name, schema, layout, bounds) for name, schema in tools]
     if not calls:

@@ -1,8 +1,9 @@
-"""Text in which certain patterns do not occur, as GBNF: the automaton that looks for them all at once, one rule for each of its states.
+"""Text in which certain patterns do not occur, as GBNF: the automaton that looks for them all at once, one rule for
+each of its states.
 
-A state is what could have begun: for each pattern, how far it has been seen. So a beginning of a pattern that goes on otherwise is
-ordinary text, and exactly one way leads through the grammar for any text: llama.cpp keeps one stack, and a character costs what it costs
-in an endless repetition.
+A state is what could have begun: for each pattern, how far it has been seen. So a beginning of a pattern that goes on
+otherwise is ordinary text, and exactly one way leads through the grammar for any text: llama.cpp keeps one stack, and a
+character costs what it costs in an endless repetition.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _State = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`units` one after the other. `then` is what follows them, and the text is over; None: they must not occur. `where` they may begin:
-    anywhere, anywhere but right behind a backtick (there they are quoted), at the start of a line, or at the start of the text."""
+    """`units` one after the other. `then` is what follows them, and the text is over; None: they must not occur.
+    `where` they may begin: anywhere, anywhere but right behind a backtick (there they are quoted), at the start of a
+    line, or at the start of the text."""
 
     units: tuple[Unit, ...]
     then: Expression | None
@@ -71,8 +73,8 @@ def spaced(text: str) -> tuple[Unit, ...]:
 class Text:
     """Text without `patterns`, up to one of them that something follows, or up to `end`, or, if `may_end`, to anywhere.
 
-    `without` are the characters that it never holds, as they stand in a class. `escape` stands for a character. `begun` is what comes before
-    the text and may be a pattern's beginning.
+    `without` are the characters that it never holds, as they stand in a class. `escape` stands for a character. `begun`
+    is what comes before the text and may be a pattern's beginning.
     """
 
     patterns: tuple[Pattern, ...]
@@ -83,8 +85,9 @@ class Text:
     begun: str = ""
 
     def rule(self, rules: Rules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
-        """A rule for such text of `low` to `high` characters: exactly, or, where that would take too many rules, without the patterns'
-        first two characters in it, or with the bound left open. `start`: a reserved rule to be it."""
+        """A rule for such text of `low` to `high` characters: exactly, or, where that would take too many rules,
+        without the patterns' first two characters in it, or with the bound left open. `start`: a reserved rule to be
+        it."""
         if start is not None:
             return _Writer(rules, self, low, high).write(start)
         if (self, low, high) not in rules.texts:

@@ -1,7 +1,7 @@
 """Whether a Chat Completions request is plain: of the few shapes that nearly all requests have.
 
-A quick yes in front of the schema, which is exact, has the words for what is wrong, and takes ten times as long. Law: what is
-plain fits the schema. What is not plain may fit as well.
+A quick yes in front of the schema, which is exact, has the words for what is wrong, and takes ten times as long. Law:
+what is plain fits the schema. What is not plain may fit as well.
 """
 
 from __future__ import annotations

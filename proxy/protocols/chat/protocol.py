@@ -10,8 +10,8 @@ state machine of a module beside this one, usable without the server (R4.6):
     reply = chat.read_reply(answer)             # ModelReply; BackendFault if it is none
     events = chat.reader(frame_bytes=1 << 20).feed(data)
 
-`request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py` streams in ·
-`writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
+`request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py`
+streams in · `writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
 """
 
 from __future__ import annotations

@@ -2,15 +2,16 @@
 
 Rules:
 
-1. Total: a frame that says nothing this reader knows becomes `Opaque`; one that is no JSON object ends the stream with a
-   `Fault`. Bytes may be cut anywhere.
+1. Total: a frame that says nothing this reader knows becomes `Opaque`; one that is no JSON object ends the stream with
+   a `Fault`. Bytes may be cut anywhere.
 2. A call opens when its name is known and closes when its answer ends, because servers interleave parallel calls. Prose
    (text, reasoning, refusal) has one open block at a time per answer.
 3. Which call a delta belongs to, and what of its arguments is new, is decided in `drafts.py`.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
-5. What is not modelled is kept where it belongs: of a delta in `Delta.extra`, of a call in its block's, of the end of an answer in
-   `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in `Finish.extra`; else the chunk is `Opaque`.
-   What a chunk of text says outside of its delta is about its tokens (noise, timings, token ids) and is left out, as the gate does.
+5. What is not modelled is kept where it belongs: of a delta in `Delta.extra`, of a call in its block's, of the end of
+   an answer in `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in
+   `Finish.extra`; else the chunk is `Opaque`. What a chunk of text says outside of its delta is about its tokens
+   (noise, timings, token ids) and is left out, as the gate does.
 6. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
 """
 
@@ -51,8 +52,8 @@ _PLAIN = frozenset({"role", "content"})
 
 
 class ChatReader:
-    """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta. More than so many
-    `choices` are a fault."""
+    """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta. More than so
+    many `choices` are a fault."""
 
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES) -> None:
         self._framer = SseFramer(frame_bytes)
@@ -68,7 +69,8 @@ class ChatReader:
 
     @property
     def open_prose(self) -> tuple[int, BlockKind] | None:
-        """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do more."""
+        """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do
+        more."""
         answer = self._answers.get(0)
         return None if answer is None or self._ended else answer.open_prose
 
@@ -155,7 +157,8 @@ class ChatReader:
             self._news = EMPTY
 
     def _is_text(self, chunk: Mapping[str, Any], out: list[Event]) -> bool:
-        """Take a chunk that holds more of answer 0's open text and says nothing else, as most do. It spares half of the work."""
+        """Take a chunk that holds more of answer 0's open text and says nothing else, as most do. It spares half of the
+        work."""
         prose = self.open_prose
         if prose is None or prose[1] is not BlockKind.TEXT:
             return False
@@ -186,8 +189,8 @@ class ChatReader:
             out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, extra))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
-        """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an index that
-        cannot be."""
+        """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an
+        index that cannot be."""
         index = index_of(choice.get("index"), self._choices, AN_ANSWER)
         if index is None:
             index = position
@@ -339,7 +342,7 @@ class _Answer:
         self._close_prose("truncated" if cut else "complete", out)
         for draft in self._drafts.drafts:
             if draft.block is None:
-                self._open(draft, out)  # It never got a name: whoever judges calls says what becomes of it (R9.2).
+                self._open(draft, out)  # It never got a name: the call policy says what becomes of it (R9.2).
             assert draft.block is not None
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole

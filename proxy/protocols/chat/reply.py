@@ -6,11 +6,12 @@ Rules:
 2. Text that is only whitespace counts as none where calls stand beside it (R6.6, R7.2).
 3. Parts are read in the order reasoning, text, refusal, calls; the body of a whole answer has no other order.
 
-4. What a server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`): of the body, of a choice, of its
-   message (under `message` in `ReplyChoice.extra`), of its calls and of the counts. What is the gateway's own is `id`, `created`, `model`.
+4. What a server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`): of the
+   body, of a choice, of its message (under `message` in `ReplyChoice.extra`), of its calls and of the counts. What is
+   the gateway's own is `id`, `created`, `model`.
 
-What `write_reply` cannot express: order between those kinds, fields of other protocols, item ids and namespaces of calls. Content in parts
-becomes one text; parts that are neither text nor thinking are left out.
+What `write_reply` cannot express: order between those kinds, fields of other protocols, item ids and namespaces of
+calls. Content in parts becomes one text; parts that are neither text nor thinking are left out.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 
 
 def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
-    """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error that the
-    body holds."""
+    """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error
+    that the body holds."""
     try:
         answer = load(body)
     except ValueError:
@@ -174,8 +175,8 @@ def _reason_of(choice: Mapping[str, Any]) -> str:
 
 
 def probabilities(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a choice says of the probabilities of its tokens, as an `extra`; in the form of Chat also where it comes in that of the older
-    text protocol."""
+    """What a choice says of the probabilities of its tokens, as an `extra`; in the form of Chat also where it comes in
+    that of the older text protocol."""
     logprobs = choice.get("logprobs")
     if isinstance(logprobs, dict) and isinstance(tokens := logprobs.get("tokens"), list):
         chances, others = (_padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs"))
@@ -383,8 +384,8 @@ def reasoning_keys(field: str) -> tuple[str, ...]:
 
 
 def read_reason(word: str) -> str:
-    """A server's word for why it stopped, with one word for every limit of length: what is cut off must be told from what is
-    whole before anything is written (C18). Words that are not known stay."""
+    """A server's word for why it stopped, with one word for every limit of length: what is cut off must be told from
+    what is whole before anything is written (C18). Words that are not known stay."""
     return _REASONS.get(word, word)
 
 

@@ -7,9 +7,10 @@ Rules:
 2. `null` for an optional field means absent.
 3. A message is read in one canonical order: reasoning, content, refusal, calls. Order between those kinds is the one
    thing about a message that this protocol cannot express.
-4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but in one of several forms that say the same:
-   nested tools, calls in place of `function_call`, `max_tokens`, stop sequences in a list, a single text as a string, thinking
-   under `reasoning_content`, a refusal beside the content; what is the default is left out.
+4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but in one of several
+   forms that say the same: nested tools, calls in place of `function_call`, `max_tokens`, stop sequences in a list, a
+   single text as a string, thinking under `reasoning_content`, a refusal beside the content; what is the default is
+   left out.
 """
 
 from __future__ import annotations

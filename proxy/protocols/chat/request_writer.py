@@ -1,7 +1,7 @@
 """`ModelRequest` to the JSON of a Chat Completions request, for a chat backend.
 
-Rules: those of `request.py`, which is the other way. What it cannot express, beyond its rule 3: `Text("")`, fields of other
-protocols, `ToolUse.item_id` and `namespace`,
+Rules: those of `request.py`, which is the other way. What it cannot express, beyond its rule 3: `Text("")`, fields of
+other protocols, `ToolUse.item_id` and `namespace`,
 `ToolResult.is_error`, parts of other protocols (they become their JSON text inside a tool result and are left out
 elsewhere), empty arguments (they become `{}`), `constraint` (a backend writes it in its own words), `tool_choice` and
 `parallel_tool_calls` without tools, `Sampling.reasoning_budget`.
@@ -73,8 +73,8 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds. Turns of
-    the assistant of which nothing can be said here are left out."""
+    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds.
+    Turns of the assistant of which nothing can be said here are left out."""
     out: list[dict[str, Any]] = []
     for message in messages:
         rest: list[Part] = []
@@ -126,7 +126,8 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
 
 
 def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | list[Any]:
-    """A string if it is one text (or nothing), else content parts. `json_text`: foreign values as compact JSON (R4.2)."""
+    """A string if it is one text (or nothing), else content parts. `json_text`: foreign values as compact JSON
+    (R4.2)."""
     written: list[Any] = []
     for part in parts:
         match part:
@@ -162,7 +163,8 @@ def write_call(call: ToolUse) -> dict[str, Any]:
 
 
 def write_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool definition in the nested shape, with all that was received in this protocol; a hosted one as it was received in any."""
+    """A tool definition in the nested shape, with all that was received in this protocol; a hosted one as it was
+    received in any."""
     if tool.kind == "hosted":
         return dict(tool.received) or {"type": tool.name}
     received = fields_of(tool.extra, PROTOCOL)

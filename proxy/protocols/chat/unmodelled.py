@@ -1,16 +1,12 @@
-"""Fields of Chat's messages and calls that the model has no place for: kept as they came, and put back in the same shape."""
+"""Fields of Chat's messages and calls that the model has no place for: kept as they came, and put back in the same
+shape."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...model import (
-    EMPTY,
-    Extra,
-    fields_of,
-    scoped,
-)
+from ...model import EMPTY, Extra, fields_of, scoped
 
 PROTOCOL: Final = "chat"
 

@@ -10,8 +10,8 @@ Rules:
    back while it may yet stand alone beside calls, and half a character until the other half has come.
 
 What this protocol cannot say in a stream, besides the losses of `reply`: where one text block ends and the next
-begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason` if there is
-no other, C18), and `extra` of blocks that are no calls.
+begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason`
+if there is no other, C18), and `extra` of blocks that are no calls.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ class _Answer:
 
 
 def _with_extra(delta: bytes, tail: bytes, extra: Extra, inside: str) -> tuple[bytes, bytes]:
-    """The bytes of a delta, and those behind it, with what is not modelled; of the delta itself that stands under `inside`."""
+    """The bytes of a delta, and those behind it, with what is not modelled; of the delta itself that stands under
+    `inside`."""
     if extra.get("logprobs"):
         tail = tail.replace(b'"logprobs":null', b'"logprobs":' + dump(extra["logprobs"]), 1)
     fields = fields_of(extra, PROTOCOL)

@@ -1,7 +1,7 @@
 """Ids of responses and of their items.
 
-An item's id follows from its response's id and its place, so it is the same wherever it is computed. And it leads back: the
-last digits of a response's id are zero, an item's id counts there. So `item_reference` needs no table of items.
+An item's id follows from its response's id and its place, so it is the same wherever it is computed. And it leads back:
+the last digits of a response's id are zero, an item's id counts there. So `item_reference` needs no table of items.
 """
 
 from __future__ import annotations

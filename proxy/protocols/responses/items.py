@@ -1,21 +1,23 @@
-"""Items of a Responses conversation, to messages and back. `input` of a request and `output` of an answer are the same here.
+"""Items of a Responses conversation, to messages and back. `input` of a request and `output` of an answer are the same
+here.
 
 Rules:
 
-1. Neighbouring items of the assistant (messages, calls, reasoning, unknown ones) are one `Message`, in their order: a chat
-   backend wants text and calls of a turn in one message, and nothing between a call and its result.
+1. Neighbouring items of the assistant (messages, calls, reasoning, unknown ones) are one `Message`, in their order: a
+   chat backend wants text and calls of a turn in one message, and nothing between a call and its result.
 2. An item or a content part that is not modelled becomes `Opaque` and is written back as it was. In a message of the
    assistant an `Opaque` holds an item, in any other a content part.
 3. One function writes a call item for every path: `write_call`.
-4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`). In the `extra` of a part stand the fields
-   of what it was read from; the first part of a message of the assistant has those of its item under `item`, even if there are none where
-   another message stands before it: so the next message begins there.
+4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`). In the `extra` of a part
+   stand the fields of what it was read from; the first part of a message of the assistant has those of its item under
+   `item`, even if there are none where another message stands before it: so the next message begins there.
 
-Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a list, Chat's images,
-results that are other JSON (as its text), empty annotations and probabilities (left out), parts of a summary (joined), the parts of reasoning,
-and parts of the assistant that are not modelled (each is a message). Left out: `status`, and ids but for those of calls and of reasoning with
-encrypted content: the gateway names items itself, and no server has kept the others. Not written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols
-outside of results.
+Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a
+list, Chat's images, results that are other JSON (as its text), empty annotations and probabilities (left out), parts of
+a summary (joined), the parts of reasoning, and parts of the assistant that are not modelled (each is a message). Left
+out: `status`, and ids but for those of calls and of reasoning with encrypted content: the gateway names items itself,
+and no server has kept the others. Not written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message
+without content, parts of other protocols outside of results.
 """
 
 from __future__ import annotations
@@ -279,8 +281,8 @@ def call_extra(item: Mapping[str, Any]) -> Extra:
 
 
 def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
-    """A reasoning item: its summary, marked by `summary` in `extra`, then its text, marked by `continues`. What must be given back together
-    is in `extra` of the first. Nothing if the item holds nothing."""
+    """A reasoning item: its summary, marked by `summary` in `extra`, then its text, marked by `continues`. What must be
+    given back together is in `extra` of the first. Nothing if the item holds nothing."""
     fields = reasoning_fields(item)
     summary = _SUMMARY_BREAK.join(_texts(item.get("summary")))
     text = "".join(_texts(item.get("content")))

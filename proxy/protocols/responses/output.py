@@ -264,7 +264,8 @@ class RefusalItem(Item):
 
 
 class ReasoningItem(Item):
-    """Thinking, as text or as the summary that another server made of it; or only what that server wants to see again."""
+    """Thinking, as text or as the summary that another server made of it; or only what that server wants to see
+    again."""
 
     __slots__ = ("_silent", "_summary")
 
@@ -317,7 +318,8 @@ class ReasoningItem(Item):
 
 
 class CallItem(Item):
-    """A call. Begun at once, and ended with its block; one that was cut off ends with the answer, and not at all if that fails."""
+    """A call. Begun at once, and ended with its block; one that was cut off ends with the answer, and not at all if
+    that fails."""
 
     __slots__ = ("_custom", "_cut", "_use")
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Total: a frame of a kind that is not known, and one about an item that is not modelled, becomes `Opaque`; one that is no
-   JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
-2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished item or
-   the final resource holds is caught up from there, so no event but the last is needed.
+1. Total: a frame of a kind that is not known, and one about an item that is not modelled, becomes `Opaque`; one that is
+   no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished
+   item or the final resource holds is caught up from there, so no event but the last is needed.
 3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
 5. The stream is good when its terminal event came; else it broke off.
@@ -163,8 +163,8 @@ class ResponsesReader:
             self._out += self._early
 
     def _item(self, value: Mapping[str, Any]) -> _Item:
-        """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index that cannot
-        be."""
+        """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index
+        that cannot be."""
         self._start(None)
         shown = value.get("item")
         ident = text_of(value.get("item_id") or (shown.get("id") if isinstance(shown, dict) else None))

@@ -2,17 +2,18 @@
 
 Rules:
 
-1. Ids are pure: an item's id follows from the response's id and its place, so a stream, a whole answer and whoever stores a
-   turn have the same without asking each other. Sequential ids (C1) follow from the request and the order of calls.
-2. An answer with a whole call is `completed`, whatever ended it (C18). Else a limit or a filter makes it `incomplete`, and its
-   last item too. A call that a limit cut off is `incomplete` in either.
+1. Ids are pure: an item's id follows from the response's id and its place, so a stream, a whole answer and whoever
+   stores a turn have the same without asking each other. Sequential ids (C1) follow from the request and the order of
+   calls.
+2. An answer with a whole call is `completed`, whatever ended it (C18). Else a limit or a filter makes it `incomplete`,
+   and its last item too. A call that a limit cut off is `incomplete` in either.
 3. Neighbouring texts are one message item; text that is only whitespace is none, unless there is nothing else (R8.6).
 
-4. What a model server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but for what the gateway says
-   itself: ids and states of items, and what is echoed from the client's request.
+4. What a model server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but
+   for what the gateway says itself: ids and states of items, and what is echoed from the client's request.
 
-What `write_reply` cannot express: further choices, `ReplyChoice.extra` and fields of other protocols. Parts of a message become messages,
-and a summary and the thinking that it is of are two items.
+What `write_reply` cannot express: further choices, `ReplyChoice.extra` and fields of other protocols. Parts of a
+message become messages, and a summary and the thinking that it is of are two items.
 """
 
 from __future__ import annotations
@@ -116,9 +117,9 @@ def output_items(
     reason: str | None = None,
     origins: Origins | None = None,
 ) -> list[dict[str, Any]]:
-    """The items of an answer that ended for `reason`. None: it did not end, so whitespace is not all there is, and a last call
-    with half its arguments is left out. `cut`: a last item that is no call is `incomplete`. `origins` takes those of
-    the items."""
+    """The items of an answer that ended for `reason`. None: it did not end, so whitespace is not all there is, and a
+    last call with half its arguments is left out. `cut`: a last item that is no call is `incomplete`. `origins` takes
+    those of the items."""
     shown = list(_shown(parts, options, over=reason is not None))
     if cut and shown and isinstance(last_shown := shown[-1][0], ToolUse):
         cut = False  # a call is ended with its block, and what stands before it when it begins

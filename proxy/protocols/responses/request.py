@@ -5,17 +5,17 @@ Rules:
 1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
    left to `middlewares.validation`.
 2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
-3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and are echoed from the
-   body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
+3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and
+   are echoed from the body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
 4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `items` lists.
 
-A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all others;
-`text.format` and Chat's `response_format` say the same in two forms.
+A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all
+others; `text.format` and Chat's `response_format` say the same in two forms.
 
 What `write_request` cannot express, besides what `items` lists: `Sampling.stop`, `seed`, `n` and `reasoning_budget`,
-`include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a description, a hosted tool
-inside one, further fields of a namespace, and the group of a tool that `tool_choice` names. System messages are written as items. `store` is always false:
-the gateway keeps the conversation.
+`include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a
+description, a hosted tool inside one, further fields of a namespace, and the group of a tool that `tool_choice` names.
+System messages are written as items. `store` is always false: the gateway keeps the conversation.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
 
 
 def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
-    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request stands
-    for. Give `items` where earlier turns come before the input (R12.3)."""
+    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request
+    stands for. Give `items` where earlier turns come before the input (R12.3)."""
     instructions = body.get("instructions")
     first = (Message("system", (Text(instructions),)),) if instructions else ()
     return (*first, *read_items(own_items(body) if items is None else items))

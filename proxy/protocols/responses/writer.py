@@ -4,14 +4,16 @@ Rules:
 
 1. This class owns `sequence_number`, `output_index` and the ids of items; nothing else counts.
 2. Items never interleave. A block that opens while another is open waits until that one has closed.
-3. An item is begun when it has something to say, and a message is ended when something else begins or the answer ends: only
-   then is it known whether more text follows and whether the item is complete. Calls are ended at once, if they are whole.
+3. An item is begun when it has something to say, and a message is ended when something else begins or the answer ends:
+   only then is it known whether more text follows and whether the item is complete. Calls are ended at once, if they
+   are whole.
 4. There is exactly one terminal event, and nothing after it but `[DONE]` where that is asked for (C38).
 5. What the terminal event holds is what `responses_reply.finished` writes for the same events.
 6. Per delta the work is: look up the block, escape the text, join it with bytes made when the item was begun.
 
 What this protocol cannot say in a stream, besides the losses of `reply`: `Close.status` of what is no call, and
-`Delta.extra`. Of frames that are not modelled those that belong to an item are left out; the item itself is written when it is whole.
+`Delta.extra`. Of frames that are not modelled those that belong to an item are left out; the item itself is written
+when it is whole.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class ResponsesWriter:
         self._end(f"response.{status}", shown)
 
     def _fail(self, error: GatewayError) -> None:
-        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be run."""
+        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be
+        run."""
         if not self._ident:
             self._begin("", {})
         if self._last is not None and not isinstance(self._last, CallItem):

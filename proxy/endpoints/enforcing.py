@@ -1,12 +1,15 @@
-"""Constraints that a server refuses: the request is asked again without, and the server is not bothered with that constraint for a while.
+"""Constraints that a server refuses: the request is asked again without, and the server is not bothered with that
+constraint for a while.
 
-An old llama.cpp reads less of the notation than a new one, and every server has a size at which it gives up. A call that nobody enforces is
-better than no answer, unless the route says otherwise (`decoding.constrain: required`).
+An old llama.cpp reads less of the notation than a new one, and every server has a size at which it gives up. A call
+that nobody enforces is better than no answer, unless the route says otherwise (`decoding.constrain: required`).
 
 Rules:
 
-1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case is not learned.
-2. A server that refused a constraint and never took one gets none at all. All this is forgotten after `FORGET_S`: servers are replaced.
+1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case
+   is not learned.
+2. A server that refused a constraint and never took one gets none at all. All this is forgotten after `FORGET_S`:
+   servers are replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from ..model import Constraint
 
 if TYPE_CHECKING:
     from ..record import AccessRecord
-    from .targets import Member
+    from .pool import WeightedEndpoint
 
 LOG: Final = logging.getLogger("toolwire.constrain")
 
@@ -39,7 +42,7 @@ _IN_BAND: Final = (b"error:", b'data: {"error"', b'data:{"error"')
 
 
 class Enforcing:
-    """What is known of the constraints that one server enforces. One per `Target`."""
+    """What is known of the constraints that one server enforces. One per `Endpoint`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.proven = False
@@ -77,22 +80,23 @@ class Relaxation:
         self._constraint = constraint
         self._record = record
         self._id = request_id
-        self._without: set[Member] = set()
-        self._said: dict[Member, str] = {}
+        self._without: set[WeightedEndpoint] = set()
+        self._said: dict[WeightedEndpoint, str] = {}
 
-    def applies(self, member: Member) -> bool:
+    def applies(self, member: WeightedEndpoint) -> bool:
         """Whether `member` is asked with the constraint."""
         constraint = self._constraint
-        if member not in self._without and not constraint.binding and not member.target.enforcing.allows(constraint):
+        if member not in self._without and not constraint.binding and not member.endpoint.enforcing.allows(constraint):
             self._without.add(member)
             self._count(member)
         return member not in self._without
 
-    def is_careful(self, member: Member) -> bool:
-        """Whether it is not known yet that `member` takes what it is asked, so that the beginning of its answer says something."""
-        return member in self._said or (member not in self._without and not member.target.enforcing.proven)
+    def is_careful(self, member: WeightedEndpoint) -> bool:
+        """Whether it is not known yet that `member` takes what it is asked, so that the beginning of its answer says
+        something."""
+        return member in self._said or (member not in self._without and not member.endpoint.enforcing.proven)
 
-    def relaxes(self, member: Member, fault: GatewayError) -> bool:
+    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again without the constraint.
 
         Raises `ClientFault` `unsupported_parameter` if the constraint is what it refused, and nothing else will do.
@@ -116,9 +120,9 @@ class Relaxation:
         self._count(member)
         return True
 
-    def accepted(self, member: Member) -> None:
+    def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
-        enforcing = member.target.enforcing
+        enforcing = member.endpoint.enforcing
         if member not in self._without:
             enforcing.accepted()
         elif member in self._said:
@@ -131,7 +135,7 @@ class Relaxation:
                 self._said.pop(member),
             )
 
-    def _count(self, member: Member) -> None:
+    def _count(self, member: WeightedEndpoint) -> None:
         self._record.count("unconstrained")
         self._record.label("unconstrained", member.name)
 

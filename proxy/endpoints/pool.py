@@ -2,12 +2,12 @@
 
 Rules:
 
-1. What is known of a server (does it fail, is it to be spared, how busy is it) is known once per application, in its `Target`:
-   routes share it. It is not shared between workers.
-2. All servers of a route speak one protocol. What the chain may count on is the most careful common set of what they take; what
-   is sent is made fit for the one that gets it.
-3. With one server there is nothing to choose, and what is known of it changes nothing: its own error says more than ours would.
-   Only if its configuration asks for a breaker it is left alone as well.
+1. What is known of a server (does it fail, is it to be spared, how busy is it) is known once per application, in its
+   `Endpoint`: routes share it. It is not shared between workers.
+2. All servers of a route speak one protocol. What the chain may count on is the most careful common set of what they
+   take; what is sent is made fit for the one that gets it.
+3. With one server there is nothing to choose, and what is known of it changes nothing: its own error says more than
+   ours would. Only if its configuration asks for a breaker it is left alone as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..backends.identity import Identity
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from ..backends.private import NOTHING, Private
 from ..backends.upstream_errors import hidden
-from ..config import BackendConfig, RouteConfig, TargetConfig
+from ..config import BackendConfig, EndpointConfig, RouteConfig
 from ..errors import BackendFault, GatewayError, Unavailable, quote
 from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
@@ -35,10 +35,11 @@ from .enforcing import Enforcing
 
 T = TypeVar("T")
 
-LOG: Final = logging.getLogger("toolwire.targets")
+LOG: Final = logging.getLogger("toolwire.endpoints")
 
 FAILURES: Final = 5
-"""A server that is one of several is left alone after so many failures in a row, if its configuration says nothing else."""
+"""A server that is one of several is left alone after so many failures in a row, if its configuration says nothing
+else."""
 
 LONGEST_REST_S: Final = 300.0
 """No server is spared for longer, whatever its `Retry-After` says."""
@@ -59,7 +60,7 @@ class Rename(NamedTuple):
         return model if model in self.known else self.name
 
 
-class Target:
+class Endpoint:
     """One server and what is known of it. One per backend of an application."""
 
     def __init__(
@@ -149,7 +150,8 @@ class Target:
         self._rests_until = max(self._rests_until, self._clock() + min(seconds, LONGEST_REST_S))
 
     def watch(self, report: Callable[[bool, str], None]) -> None:
-        """Tell `report` from now on, with the name, when it goes down or comes up: by a health check or by the breaker."""
+        """Tell `report` from now on, with the name, when it goes down or comes up: by a health check or by the
+        breaker."""
         self._report = report
 
     def found(self, healthy: bool) -> None:
@@ -203,29 +205,30 @@ class Target:
 
 
 def is_failure(error: GatewayError) -> bool:
-    """Whether an error is the server's failing (no connection, time-out, 408, 5xx, nonsense) and not a refusal (other 4xx)."""
+    """Whether an error is the server's failing (no connection, time-out, 408, 5xx, nonsense) and not a refusal (other
+    4xx)."""
     status = error.upstream_status
     return isinstance(error, BackendFault) and (status is None or status == 408 or status >= 500)
 
 
-class Member:
-    """A target as one of several in a route."""
+class WeightedEndpoint:
+    """A endpoint as one of several in a route."""
 
-    __slots__ = ("name", "target", "upstream_model", "weight")
+    __slots__ = ("endpoint", "name", "upstream_model", "weight")
 
-    def __init__(self, target: Target, weight: float = 1.0, upstream_model: str | None = None) -> None:
-        self.target = target
-        self.name = target.name
+    def __init__(self, endpoint: Endpoint, weight: float = 1.0, upstream_model: str | None = None) -> None:
+        self.endpoint = endpoint
+        self.name = endpoint.name
         self.weight = weight
         self.upstream_model = upstream_model
 
     @property
     def busy(self) -> int:
-        """See `Target.busy`."""
-        return self.target.busy
+        """See `Endpoint.busy`."""
+        return self.endpoint.busy
 
 
-class Targets:
+class EndpointPool:
     """The servers of one route: `members` share the requests, `fallback` are asked after them, in order.
 
     `protocol` is that of all together, `private` is what no client may see of them, or of whatever else is given.
@@ -234,13 +237,13 @@ class Targets:
 
     def __init__(
         self,
-        members: Sequence[Member],
-        fallback: Sequence[Member] = (),
-        balance: Balance[Member] | None = None,
+        members: Sequence[WeightedEndpoint],
+        fallback: Sequence[WeightedEndpoint] = (),
+        balance: Balance[WeightedEndpoint] | None = None,
         private: Private = NOTHING,
     ) -> None:
         every = (*members, *fallback)
-        backends = [member.target.backend for member in every]
+        backends = [member.endpoint.backend for member in every]
         protocols = {backend.protocol.name if backend.protocol else "in-process": backend.name for backend in backends}
         if len(protocols) > 1:
             spoken = ", ".join(f"{name!r} speaks {protocol}" for protocol, name in protocols.items())
@@ -252,24 +255,24 @@ class Targets:
         self.every = every
         self._takes: tuple[Capabilities, ...] = ()
         self._common: Capabilities
-        self.unsettled = [member.target for member in every]
+        self.unsettled = [member.endpoint for member in every]
         """Servers that may still be asked for the first time what they are."""
-        self.private = Private.together((*(member.target.private for member in every), private))
-        self.sole = every[0] if len(every) == 1 and not every[0].target.guarded else None
+        self.private = Private.together((*(member.endpoint.private for member in every), private))
+        self.sole = every[0] if len(every) == 1 and not every[0].endpoint.guarded else None
         """The only one, which is asked whatever is known of it."""
         self._balance = balance or Rotation()
 
     @classmethod
-    def of(cls, backend: Backend) -> Targets:
+    def of(cls, backend: Backend) -> EndpointPool:
         """One server that nothing was configured for."""
-        return cls([Member(Target(backend.name, backend, BackendConfig()))])
+        return cls([WeightedEndpoint(Endpoint(backend.name, backend, BackendConfig()))])
 
     @property
     def capabilities(self) -> Capabilities:
         """What all of them take, as far as it is known now."""
         if len(self.every) == 1:
-            return self.every[0].target.backend.capabilities
-        takes = tuple(member.target.backend.capabilities for member in self.every)
+            return self.every[0].endpoint.backend.capabilities
+        takes = tuple(member.endpoint.backend.capabilities for member in self.every)
         if len(takes) != len(self._takes) or not all(map(is_, takes, self._takes)):
             self._common = common(takes)
             self._takes = takes
@@ -278,33 +281,34 @@ class Targets:
     @property
     def identity(self) -> Identity | None:
         """What the first member says it is that has said anything."""
-        return next((member.target.identity for member in self.members if member.target.identity is not None), None)
+        return next((member.endpoint.identity for member in self.members if member.endpoint.identity is not None), None)
 
     async def settle(self) -> None:
         """Wait until each has been asked once what it is, or has had its time for an answer (docs/adr/0021)."""
-        for target in self.unsettled:
-            if target.first_look is not None:
-                await target.first_look.wait()
+        for endpoint in self.unsettled:
+            if endpoint.first_look is not None:
+                await endpoint.first_look.wait()
         self.unsettled = []
 
     def listed(self) -> list[str] | None:
         """The names of the models that the members serve; None if one of them has not said."""
-        known = [member.target.identity for member in self.members]
+        known = [member.endpoint.identity for member in self.members]
         if any(identity is None for identity in known):
             return None
         return list(dict.fromkeys(served.name for identity in known if identity for served in identity.models))
 
-    def left(self, attempts: int, tried: Sequence[Member]) -> bool:
+    def left(self, attempts: int, tried: Sequence[WeightedEndpoint]) -> bool:
         """Whether a member may be tried once more."""
         return sum(member in self.members for member in tried) < attempts
 
-    def pick(self, attempts: int, tried: Sequence[Member] = (), key: bytes = b"") -> Member | None:
-        """Who is asked next, after `tried`: at most `attempts` times one of the members, one not tried before if there is any,
-        then each fallback once. None if nobody is left, or nobody left may be asked now. `key`: see `Sticky`."""
+    def pick(self, attempts: int, tried: Sequence[WeightedEndpoint] = (), key: bytes = b"") -> WeightedEndpoint | None:
+        """Who is asked next, after `tried`: at most `attempts` times one of the members, one not tried before if there
+        is any, then each fallback once. None if nobody is left, or nobody left may be asked now. `key`: see
+        `Sticky`."""
         if self.sole is not None:
             return self.sole if len(tried) < attempts else None
         if self.left(attempts, tried):
-            free = [member for member in self.members if member.target.available]
+            free = [member for member in self.members if member.endpoint.available]
             fresh = [member for member in free if member not in tried]
             fresh = fresh or [member for member in free if member is not tried[-1]] or free
             if len(fresh) == 1:
@@ -312,13 +316,13 @@ class Targets:
             if fresh:
                 return self._balance(fresh, key)
         for member in self.fallback:
-            if member not in tried and member.target.available:
+            if member not in tried and member.endpoint.available:
                 return member
         return None
 
     def unavailable(self) -> Unavailable:
         """The error when none of them may be asked."""
-        wait_s = min(member.target.wait_s for member in (*self.members, *self.fallback))
+        wait_s = min(member.endpoint.wait_s for member in (*self.members, *self.fallback))
         return Unavailable(
             "None of the servers for this model can be asked now.",
             code="no_backend_available",
@@ -326,11 +330,11 @@ class Targets:
         )
 
     async def models(self) -> list[str]:
-        """The model names that the members know; if none of them can say, those of the fallback. Raises what the first one raised if
-        nobody can."""
+        """The model names that the members know; if none of them can say, those of the fallback. Raises what the first
+        one raised if nobody can."""
         faults: list[GatewayError] = []
         for several in (self.members, self.fallback):
-            asked = [member.target.models() for member in several]
+            asked = [member.endpoint.models() for member in several]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             faults += [answer for answer in answers if isinstance(answer, GatewayError)]
             known = [names for names in answers if not isinstance(names, BaseException)]
@@ -339,30 +343,32 @@ class Targets:
         raise faults[0]
 
 
-def targets_of(route: RouteConfig, known: Mapping[str, Target]) -> Targets:
+def pool_of(route: RouteConfig, known: Mapping[str, Endpoint]) -> EndpointPool:
     """The servers of a configured route. Raises `ConfigError` if they do not go together."""
 
-    def member(entry: TargetConfig) -> Member:
-        return Member(known[entry.backend], entry.weight, entry.upstream_model)
+    def member(entry: EndpointConfig) -> WeightedEndpoint:
+        return WeightedEndpoint(known[entry.backend], entry.weight, entry.upstream_model)
 
-    members = [member(entry) for entry in route.backends or (TargetConfig(backend=route.backend),)]
-    rules: dict[str, Callable[[], Balance[Member]]] = {
+    members = [member(entry) for entry in route.backends or (EndpointConfig(backend=route.backend),)]
+    rules: dict[str, Callable[[], Balance[WeightedEndpoint]]] = {
         "weighted": Rotation,
         "round_robin": lambda: Rotation(even=True),
         "least_busy": LeastBusy,
         "sticky": Sticky,
     }
     try:
-        private = Private.together(target.private for target in known.values())
-        targets = Targets(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
+        private = Private.together(endpoint.private for endpoint in known.values())
+        endpoints = EndpointPool(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     # Of those that the configuration says everything of there is nothing to wait for.
     told = {
-        m.target for m in targets.every if m.target.config.preset != AUTO and (m.upstream_model or route.upstream_model)
+        m.endpoint
+        for m in endpoints.every
+        if m.endpoint.config.preset != AUTO and (m.upstream_model or route.upstream_model)
     }
-    targets.unsettled = [target for target in targets.unsettled if target not in told]
-    return targets
+    endpoints.unsettled = [endpoint for endpoint in endpoints.unsettled if endpoint not in told]
+    return endpoints
 
 
 def common(takes: Any) -> Capabilities:
@@ -379,7 +385,8 @@ def common(takes: Any) -> Capabilities:
     careful["merge_roles"] = any(one.merge_roles for one in every)
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]
-    # A grammar, a schema, or a structural tag is written in each server's own words; but it has to be one of them for all.
+    # A grammar, a schema, or a structural tag is written in each server's own words; but it has to be one of them for
+    # all.
     kinds = {one.constrain for one in every}
     together = any(kinds <= group for group in (GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS))
     return replace(first, **careful, constrain=first.constrain if together else "none")

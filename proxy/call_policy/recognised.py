@@ -2,8 +2,9 @@
 
 Rules of this module:
 
-1. Such a call names exactly a tool that may be called, and its arguments settle as those of any other call and fit the tool's schema,
-   whether or not the tool is strict. Where nothing is known of the tools, the arguments only have to settle.
+1. Such a call names exactly a tool that may be called, and its arguments settle as those of any other call and fit the
+   tool's schema, whether or not the tool is strict. Where nothing is known of the tools, the arguments only have to
+   settle.
 2. All calls of a block pass, or it holds none.
 3. Judged is what comes out: where the route mends arguments of the wrong type (R23.3), they are mended first.
 4. Whoever tells what a tool takes does not call it: the tool's definition is no call, though its schema may fit itself.
@@ -35,8 +36,8 @@ Schemas = Callable[[ToolSpec], ToolSchema]
 
 Reason = Literal["name", "arguments", "schema", "definition"]
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-"""Why a block that names a tool on offer is no call: another call in it names none, its arguments cannot be read, they do not fit the
-schema, or it is the definition of the tool."""
+"""Why a block that names a tool on offer is no call: another call in it names none, its arguments cannot be read, they
+do not fit the schema, or it is the definition of the tool."""
 
 
 def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
@@ -45,8 +46,8 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
 
 
 class Unrecognised(ValueError):
-    """A block that names a tool on offer fails the test. `near` is what the model is to be told if it tried to call (R23.4): what stands
-    there has markers, or no other keys than the tool's arguments."""
+    """A block that names a tool on offer fails the test. `near` is what the model is to be told if it tried to call
+    (R23.4): what stands there has markers, or no other keys than the tool's arguments."""
 
     def __init__(self, reason: Reason, near: str | None = None) -> None:
         super().__init__(reason)
@@ -63,7 +64,8 @@ class Recogniser:
         self._compiled: dict[str, ToolSchema | None] = {}
 
     def calls(self, block: Block, names: Names) -> list[Candidate]:
-        """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is named."""
+        """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is
+        named."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
             return []
@@ -167,7 +169,8 @@ def _only_arguments(text: str, tool: ToolSpec) -> bool:
 
 
 def _defines(reading: Written, tool: ToolSpec, arguments: str) -> bool:
-    """It is what a list of tools says of the tool: a schema stands where the arguments would be, or a description beside none."""
+    """It is what a list of tools says of the tool: a schema stands where the arguments would be, or a description
+    beside none."""
     value = read_json(arguments)
     if not isinstance(value, dict):
         return False

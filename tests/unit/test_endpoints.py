@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from proxy.backends.base import Backend, Capabilities, EventSource
 from proxy.backends.presets import PRESETS
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
+from proxy.endpoints.attempts import Attempts
+from proxy.endpoints.health import Health
+from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint, common
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import Delta, Event, Fault, Finish, Start
 from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
-from proxy.targets.attempts import Attempts
-from proxy.targets.health import Health
-from proxy.targets.targets import Member, Target, Targets, common
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)
@@ -78,13 +78,13 @@ class FakeSource(EventSource):
         self.closed += 1
 
 
-def target(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any) -> Target:
-    return Target(server.name, cast(Backend, server), BackendConfig(**config), clock)
+def endpoint(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any) -> Endpoint:
+    return Endpoint(server.name, cast(Backend, server), BackendConfig(**config), clock)
 
 
-def attempts(targets: Targets, **retry: Any) -> Attempts:
+def attempts(pool: EndpointPool, **retry: Any) -> Attempts:
     retries = RetryConfig(**{"backoff_s": 0.0, **retry})
-    return Attempts(targets, retries, lambda member: (REQUEST, None), record=AccessRecord(), request_id="r")
+    return Attempts(pool, retries, lambda member: (REQUEST, None), record=AccessRecord(), request_id="r")
 
 
 async def answer(source: Attempts) -> list[Event]:
@@ -94,17 +94,17 @@ async def answer(source: Attempts) -> list[Event]:
 # --- who is asked ---------------------------------------------------------------------------------------------------
 
 
-def several(number: int, fallback: int = 0, **more: Any) -> tuple[Targets, list[Fake]]:
+def several(number: int, fallback: int = 0, **more: Any) -> tuple[EndpointPool, list[Fake]]:
     servers = [Fake(f"s{index}") for index in range(number + fallback)]
-    members = [Member(target(server, **more)) for server in servers]
-    return Targets(members[:number], members[number:]), servers
+    members = [WeightedEndpoint(endpoint(server, **more)) for server in servers]
+    return EndpointPool(members[:number], members[number:]), servers
 
 
 def test_a_retry_goes_to_another_member_first() -> None:
-    targets, _ = several(2, 1)
-    tried: list[Member] = []
+    pool, _ = several(2, 1)
+    tried: list[WeightedEndpoint] = []
     for _ in range(5):
-        member = targets.pick(3, tried)
+        member = pool.pick(3, tried)
         if member is None:
             break
         tried.append(member)
@@ -113,40 +113,42 @@ def test_a_retry_goes_to_another_member_first() -> None:
 
 def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     now = [0.0]
-    targets, _ = several(2, 1, clock=lambda: now[0])
-    first, second, third = (*targets.members, *targets.fallback)
-    first.target.rest(5.0)
-    second.target.found(healthy=False)
-    assert targets.pick(2) is third
-    third.target.rest(9.0)
-    assert targets.pick(2) is None
-    assert targets.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
-    second.target.found(healthy=True)
-    second.target.rest(7.2)
-    assert targets.unavailable().headers == {"Retry-After": "5"}
+    pool, _ = several(2, 1, clock=lambda: now[0])
+    first, second, third = (*pool.members, *pool.fallback)
+    first.endpoint.rest(5.0)
+    second.endpoint.found(healthy=False)
+    assert pool.pick(2) is third
+    third.endpoint.rest(9.0)
+    assert pool.pick(2) is None
+    assert pool.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
+    second.endpoint.found(healthy=True)
+    second.endpoint.rest(7.2)
+    assert pool.unavailable().headers == {"Retry-After": "5"}
     now[0] = 5.0
-    assert targets.pick(2) is first
+    assert pool.pick(2) is first
 
 
 def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:
-    targets = Targets([Member(target(Fake("s")))])
-    (member,) = targets.members
+    pool = EndpointPool([WeightedEndpoint(endpoint(Fake("s")))])
+    (member,) = pool.members
     for _ in range(20):
-        member.target.failed(member.target.enter())
-    member.target.found(healthy=False)
-    assert targets.pick(1) is member
+        member.endpoint.failed(member.endpoint.enter())
+    member.endpoint.found(healthy=False)
+    assert pool.pick(1) is member
 
 
 def test_the_only_server_is_left_alone_if_that_is_configured() -> None:
-    targets = Targets([Member(target(Fake("s"), breaker=BreakerConfig(failures=1)))])
-    (member,) = targets.members
-    member.target.failed(member.target.enter())
-    assert targets.pick(2) is None
+    pool = EndpointPool([WeightedEndpoint(endpoint(Fake("s"), breaker=BreakerConfig(failures=1)))])
+    (member,) = pool.members
+    member.endpoint.failed(member.endpoint.enter())
+    assert pool.pick(2) is None
 
 
 def test_servers_of_two_protocols_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="must speak one protocol: 'a' speaks chat, 'b' speaks in-process"):
-        Targets([Member(target(Fake("a", protocol=ChatProtocol())))], [Member(target(Fake("b")))])
+        EndpointPool(
+            [WeightedEndpoint(endpoint(Fake("a", protocol=ChatProtocol())))], [WeightedEndpoint(endpoint(Fake("b")))]
+        )
 
 
 async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,18 +159,18 @@ async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytes
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr("proxy.targets.targets.PATIENCE_S", 0.01)
+    monkeypatch.setattr("proxy.endpoints.pool.PATIENCE_S", 0.01)
     for models in breaks, hangs:
         server = Fake("mine")
         server.models = models  # type: ignore[method-assign]
         with pytest.raises(BackendFault, match='Backend "mine": It') as caught:
-            await Targets([Member(target(server))]).models()
+            await EndpointPool([WeightedEndpoint(endpoint(server))]).models()
         assert (caught.value.status, "secret" in caught.value.message) == (502, False)
 
 
 async def test_the_models_of_a_route_are_those_of_its_members() -> None:
-    targets, _ = several(2, 1)
-    assert await targets.models() == ["s0", "shared", "s1"]
+    pool, _ = several(2, 1)
+    assert await pool.models() == ["s0", "shared", "s1"]
 
 
 @given(st.lists(st.sampled_from(sorted(PRESETS)), min_size=1, max_size=3))
@@ -193,57 +195,57 @@ def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
 
 
 async def test_errors_of_the_client_do_not_open_the_breaker() -> None:
-    targets, (one, _) = several(1, 1, breaker=BreakerConfig(failures=1))
+    pool, (one, _) = several(1, 1, breaker=BreakerConfig(failures=1))
     one.plan = [WRONG, BUSY]
     for _ in range(2):
         with pytest.raises(GatewayError):
-            await attempts(targets, attempts=1).open()
-        targets.fallback[0].target.rest(100.0)
-    assert targets.members[0].target.breaker.state == "closed"
+            await attempts(pool, attempts=1).open()
+        pool.fallback[0].endpoint.rest(100.0)
+    assert pool.members[0].endpoint.breaker.state == "closed"
 
 
 async def test_one_probe_finds_out() -> None:
     """Half open: of many requests at once one goes to the server, and its first byte closes the breaker."""
     now = [0.0]
-    targets, (one, two) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
+    pool, (one, two) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
     one.plan = [LOST]
-    first = attempts(targets, attempts=1)
+    first = attempts(pool, attempts=1)
     await first.open()
     await first.close()
     assert (one.asked, two.asked) == (1, 1)
     now[0] = 10.0
-    many = [attempts(targets, attempts=1) for _ in range(5)]
+    many = [attempts(pool, attempts=1) for _ in range(5)]
     await asyncio.gather(*(source.open() for source in many))
     assert (one.asked, two.asked) == (2, 5)
     probe = next(source for source in many if source._tried[-1].name == "s0")
     reading = aiter(probe.batches())
     await anext(reading)
-    assert targets.members[0].target.breaker.state == "closed", "the answer has begun"
+    assert pool.members[0].endpoint.breaker.state == "closed", "the answer has begun"
     for source in many:
         await source.close()
 
 
 async def test_a_probe_whose_client_leaves_makes_way() -> None:
     now = [0.0]
-    targets, (one, _) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
+    pool, (one, _) = several(1, 1, clock=lambda: now[0], breaker=BreakerConfig(failures=1, open_s=10.0))
     one.plan = [LOST, "hangs", "answers"]
-    await attempts(targets, attempts=1).open()
+    await attempts(pool, attempts=1).open()
     now[0] = 10.0
-    leaving = asyncio.create_task(attempts(targets, attempts=1).open())
+    leaving = asyncio.create_task(attempts(pool, attempts=1).open())
     await one.hangs.wait()
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
-    assert targets.members[0].target.breaker.state == "half_open"
-    assert targets.pick(1) is targets.members[0]
+    assert pool.members[0].endpoint.breaker.state == "half_open"
+    assert pool.pick(1) is pool.members[0]
 
 
 async def test_when_nobody_may_be_asked_the_gateway_says_so() -> None:
-    targets, (one, two) = several(2, breaker=BreakerConfig(failures=1, open_s=30.0))
+    pool, (one, two) = several(2, breaker=BreakerConfig(failures=1, open_s=30.0))
     one.plan, two.plan = [LOST], [LOST]
     with pytest.raises(BackendFault):
-        await attempts(targets).open()
+        await attempts(pool).open()
     with pytest.raises(Unavailable) as caught:
-        await attempts(targets).open()
+        await attempts(pool).open()
     assert (caught.value.status, caught.value.code) == (503, "no_backend_available")
     assert caught.value.headers == {"Retry-After": "30"}
     assert (one.asked, two.asked) == (1, 1)
@@ -259,11 +261,11 @@ TURNS = st.sampled_from([LOST, BUSY, WRONG, "hangs", "answers", "breaks before",
 def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, bool]]) -> None:
     """Whatever the servers do, and whenever a client goes: in the end nobody is busy, and no probe is out."""
     servers = [Fake(f"s{index}", plan[:]) for index, plan in enumerate(plans)]
-    members = [Member(target(server, breaker=BreakerConfig(failures=1, open_s=0.0))) for server in servers]
-    targets = Targets(members[:2], members[2:])
+    members = [WeightedEndpoint(endpoint(server, breaker=BreakerConfig(failures=1, open_s=0.0))) for server in servers]
+    pool = EndpointPool(members[:2], members[2:])
 
     async def client(turns: int, reads: bool) -> None:
-        source = attempts(targets, attempts=3)
+        source = attempts(pool, attempts=3)
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -288,13 +290,13 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
 
     asyncio.run(everybody())
     assert [member.busy for member in members] == [0] * len(members)
-    assert all(member.target.breaker.allows for member in members)
+    assert all(member.endpoint.breaker.allows for member in members)
 
 
 async def test_the_total_is_for_all_tries_together() -> None:
     server = Fake("s", [LOST, "hangs"])
-    targets = Targets([Member(target(server, timeouts=Timeouts(total_s=1000.0)))])
-    source = attempts(targets)
+    pool = EndpointPool([WeightedEndpoint(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
+    source = attempts(pool)
     source._started -= 999.9
     async with asyncio.timeout(60):
         with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
@@ -304,7 +306,7 @@ async def test_the_total_is_for_all_tries_together() -> None:
 
 async def test_no_try_begins_after_the_total() -> None:
     server = Fake("s", [LOST])
-    source = attempts(Targets([Member(target(server, timeouts=Timeouts(total_s=1000.0)))]))
+    source = attempts(EndpointPool([WeightedEndpoint(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
     source._started -= 1000.0
     with pytest.raises(BackendFault, match="lost"):
         await source.open()
@@ -312,7 +314,7 @@ async def test_no_try_begins_after_the_total() -> None:
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
-    source = attempts(Targets([Member(target(Fake("s", ["breaks before", "answers"])))]))
+    source = attempts(EndpointPool([WeightedEndpoint(endpoint(Fake("s", ["breaks before", "answers"])))]))
     await source.open()
     assert [type(event) for event in await answer(source)] == [Start, Delta, Finish]
     await source.close()
@@ -330,7 +332,7 @@ async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> 
         return bool(await answers)
 
     server.ready = ready  # type: ignore[attr-defined]
-    known = target(server, health_check_s=3600.0)
+    known = endpoint(server, health_check_s=3600.0)
     async with asyncio.timeout(60):
         async with Health({"s": known}, lambda up, name: None):
             await server.hangs.wait()
@@ -345,7 +347,7 @@ async def test_a_server_that_cannot_be_asked_is_down() -> None:
 
     server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    assert await Health({"s": target(server)}, lambda up, name: told.append((up, name))).states() == {"s": False}
+    assert await Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))).states() == {"s": False}
     assert told == [(False, "s")]
 
 
@@ -362,7 +364,7 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
 
     server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    async with asyncio.timeout(60), Health({"s": target(server)}, lambda up, name: told.append((up, name))) as health:
+    async with asyncio.timeout(60), Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))) as health:
         asking = [asyncio.create_task(health.states()) for _ in range(50)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -370,11 +372,11 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
         await asyncio.sleep(0)
         answers.set_result(True)
         assert await asyncio.gather(*asking[1:]) == [{"s": True}] * 49
-        monkeypatch.setattr("proxy.targets.health.FRESH_S", 3600.0)
+        monkeypatch.setattr("proxy.endpoints.health.FRESH_S", 3600.0)
         for _ in range(10):
             assert await health.states() == {"s": True}
         assert (asked, told) == (1, [(True, "s")])
-        monkeypatch.setattr("proxy.targets.health.FRESH_S", 0.0)
+        monkeypatch.setattr("proxy.endpoints.health.FRESH_S", 0.0)
         assert await health.states() == {"s": True}
         assert asked == 2
 
@@ -391,7 +393,7 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         return ready
 
     known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
-    servers = {"known": target(known, health_check_s=3600.0), "unknown": target(unknown)}
+    servers = {"known": endpoint(known, health_check_s=3600.0), "unknown": endpoint(unknown)}
     async with asyncio.timeout(60), Health(servers, lambda up, name: None) as health:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)

@@ -19,7 +19,8 @@ from .written import Settled, Written
 
 @dataclass(slots=True)
 class Candidate:
-    """A call that reads well. `repaired` and `coerced` (how) and `unwrapped` say what is to be counted once it is emitted."""
+    """A call that reads well. `repaired` and `coerced` (how) and `unwrapped` say what is to be counted once it is
+    emitted."""
 
     name: str
     arguments: str

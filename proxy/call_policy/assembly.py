@@ -2,9 +2,9 @@
 
 Rules of this module:
 
-1. What is a call and what are its arguments is said here; whether it may be called is the judge's (`judge.py`).
-2. Two steps, because arguments may need the tool's schema and its strictness: `assemble` gives names, `Arguments.settle`
-   then the arguments.
+1. What is a call and what are its arguments is said here; whether it may be called is the call policy's (`policy.py`).
+2. Two steps, because arguments may need the tool's schema and its strictness: `assemble` gives names,
+   `Arguments.settle` then the arguments.
 3. JSON texts stay texts: arguments are slices of what the model wrote, or the string it wrote them in; never loaded and
    dumped. Where they are not JSON they are written as compact JSON, keys in the order in which they first appear.
 4. Work is linear in the body. Nothing but `ValueError` is raised, with what is wrong.
@@ -47,8 +47,8 @@ _BROKEN: Final = "it is not written as its format says"
 
 @dataclass(slots=True)
 class Assembly:
-    """The calls of a block. If JSON had to be repaired to find them, `flaw` says what was wrong with it (R9.1), and `repaired`
-    what was done."""
+    """The calls of a block. If JSON had to be repaired to find them, `flaw` says what was wrong with it (R9.1), and
+    `repaired` what was done."""
 
     calls: list[Written]
     flaw: str | None = None
@@ -84,7 +84,8 @@ def begun(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Written
 
 
 def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> str:
-    """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in `TaggedArguments.settle`."""
+    """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in
+    `TaggedArguments.settle`."""
     name, types = key_of(key, syntax)
     types = types or known.of(name)
     text = unframed(value) if syntax.framed else value
@@ -117,8 +118,8 @@ class BracesArguments:
 
 @dataclass(slots=True)
 class PythonArguments:
-    """Keywords, and before them values that are named by the order of the tool's parameters; or one object with all arguments, if it
-    can be none of them."""
+    """Keywords, and before them values that are named by the order of the tool's parameters; or one object with all
+    arguments, if it can be none of them."""
 
     call: PythonCall
 
@@ -149,8 +150,8 @@ def _holds_all(value: str, known: ParameterTypes) -> bool:
 
 @dataclass(slots=True)
 class TaggedArguments:
-    """Keys and values in tags. Of equal keys the last one wins (R9.10); where the call was given out while it came (`sent`) they
-    all stand there, and the same is up to whoever reads the JSON."""
+    """Keys and values in tags. Of equal keys the last one wins (R9.10); where the call was given out while it came
+    (`sent`) they all stand there, and the same is up to whoever reads the JSON."""
 
     values: list[tuple[str, str, Types | None]]
     sent: bool = False

@@ -22,7 +22,8 @@ def custom_input(arguments: str) -> str:
 
 
 def free_text(raw: str) -> str | None:
-    """The text that a model wrote as a custom tool's arguments without the object around it; None if it was to be one."""
+    """The text that a model wrote as a custom tool's arguments without the object around it; None if it was to be
+    one."""
     if not raw.strip() or _ATTEMPT.match(raw):
         return None
     try:

@@ -1,6 +1,7 @@
 """Which of several equal servers gets the next request (R10.6): rules over weights, knowing nothing of servers.
 
-Each rule is asked with those that may be asked now, at least one, so that the share of a server that is down goes to the others.
+Each rule is asked with those that may be asked now, at least one, so that the share of a server that is down goes to
+the others.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ Balance = Callable[[Sequence[T], bytes], T]
 
 
 class Rotation:
-    """Takes turns, each candidate as often as its weight says and as evenly as can be (nginx's smooth weighted round robin): in
-    any run of as many turns as the weights add up to, each has exactly its share. With `even` weights do not count."""
+    """Takes turns, each candidate as often as its weight says and as evenly as can be (nginx's smooth weighted round
+    robin): in any run of as many turns as the weights add up to, each has exactly its share. With `even` weights do not
+    count."""
 
     def __init__(self, *, even: bool = False) -> None:
         self._even = even
@@ -63,8 +65,9 @@ class LeastBusy:
 
 
 class Sticky:
-    """The same candidate for the same key (weighted rendezvous hashing): when one is lost only its own keys move, each to the
-    candidate that is next for it, and they come back with it. The same in every process. Without a key they take turns."""
+    """The same candidate for the same key (weighted rendezvous hashing): when one is lost only its own keys move, each
+    to the candidate that is next for it, and they come back with it. The same in every process. Without a key they take
+    turns."""
 
     def __init__(self) -> None:
         self._rotation = Rotation()
@@ -76,7 +79,8 @@ class Sticky:
 
 
 def _score(candidate: Weighted, key: bytes) -> float:
-    """Of two candidates with equal keys the one with the higher score wins, with a chance in proportion to its weight."""
+    """Of two candidates with equal keys the one with the higher score wins, with a chance in proportion to its
+    weight."""
     digest = blake2b(key, digest_size=8, key=blake2b(candidate.name.encode(), digest_size=32).digest()).digest()
     fraction = ((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52  # above 0 and below 1, also as a float
     return -candidate.weight / math.log(fraction)

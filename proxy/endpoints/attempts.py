@@ -2,15 +2,16 @@
 
 Rules:
 
-1. Asked again is only while nothing of an answer has come: a refused connection, a status that says "later", a connection that is
-   cut before a stream has said anything or before the last byte of a whole answer. A role without text says nothing, and signs of
-   life that the gateway itself wrote do not count. What the server says inside an answer, an error frame or nonsense, is its answer.
+1. Asked again is only while nothing of an answer has come: a refused connection, a status that says "later", a
+   connection that is cut before a stream has said anything or before the last byte of a whole answer. A role without
+   text says nothing, and signs of life that the gateway itself wrote do not count. What the server says inside an
+   answer, an error frame or nonsense, is its answer.
 2. A time-out while connecting is a failed connection. One that comes later is final: the server may still be at work.
-3. Another server is asked at once. The same one is given time: as long as its `Retry-After` says, or a random pause up to a bound
-   that doubles each time (full jitter).
+3. Another server is asked at once. The same one is given time: as long as its `Retry-After` says, or a random pause up
+   to a bound that doubles each time (full jitter).
 4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
 5. `timeouts.total_s` is for all tries together.
-6. A server that refuses the constraint on calls is asked again without it, at once; see `proxy.targets.enforcing`.
+6. A server that refuses the constraint on calls is asked again without it, at once; see `proxy.endpoints.enforcing`.
 """
 
 from __future__ import annotations
@@ -35,26 +36,27 @@ from ..model import ModelReply, ModelRequest
 from ..record import AccessRecord, BackendObserver, observe_call
 from ..support.offload import offload
 from .enforcing import Relaxation
-from .targets import Member, Targets, is_failure
+from .pool import EndpointPool, WeightedEndpoint, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")
 
-Prepare = Callable[[Member], tuple[ModelRequest, bytes | None]]
+Prepare = Callable[[WeightedEndpoint], tuple[ModelRequest, bytes | None]]
 """The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
 
 
 class Attempts(EventSource):
     """The answer to one request, by whichever server of a route gives one: a source, once `open` has returned.
-    Must be closed then. Of servers whose answers are bytes: `proxy.targets.wire_attempts`.
+    Must be closed then. Of servers whose answers are bytes: `proxy.endpoints.wire_attempts`.
 
-    `targets` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`: that takes long enough for a
-    thread of its own. `record` and `request_id` are those of the exchange. `key` keeps requests on one server, see `proxy.targets.balancing.Sticky`. `relaxation`: what a server need not enforce.
+    `pool` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`:
+    that takes long enough for a thread of its own. `record` and `request_id` are those of the exchange. `key` keeps
+    requests on one server, see `proxy.endpoints.balancing.Sticky`. `relaxation`: what a server need not enforce.
     """
 
     # How it is before the first try; so that this costs a request nothing.
     _deadline: float | None = None
-    _asked: Member | None = None
+    _asked: WeightedEndpoint | None = None
     _observer: BackendObserver | None = None
     _probe = False
     _began = False
@@ -65,7 +67,7 @@ class Attempts(EventSource):
 
     def __init__(
         self,
-        targets: Targets,
+        pool: EndpointPool,
         retry: RetryConfig,
         prepare: Prepare,
         *,
@@ -75,7 +77,7 @@ class Attempts(EventSource):
         key: bytes = b"",
         relaxation: Relaxation | None = None,
     ) -> None:
-        self._targets = targets
+        self._pool = pool
         self._retry = retry
         self._record = record
         self._request_id = request_id
@@ -83,16 +85,16 @@ class Attempts(EventSource):
         self._large = large
         self._key = key
         self._relaxation = relaxation
-        self.private = self._targets.private
+        self.private = self._pool.private
         self._started = time.monotonic()
-        self._tried: list[Member] = []
+        self._tried: list[WeightedEndpoint] = []
         self._source: EventSource
 
     async def open(self) -> None:
         """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
-        member = self._targets.pick(self._retry.attempts, key=self._key)
+        member = self._pool.pick(self._retry.attempts, key=self._key)
         if member is None:
-            raise self._targets.unavailable()
+            raise self._pool.unavailable()
         await self._ask(member)
 
     # --- as a source ------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class Attempts(EventSource):
             await self._source.close()
         finally:
             if self._began and not self._failed:
-                self._asked.target.succeeded(probe=False)
+                self._asked.endpoint.succeeded(probe=False)
             self._leave()
 
     def saw(self, event: Event) -> None:
@@ -131,8 +133,8 @@ class Attempts(EventSource):
     # --- one try after the other ------------------------------------------------------------------------------------
 
     async def _answer(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` makes of the answer; of the next one, if it fails before anything of an answer has come. Raises the error of the
-        last."""
+        """What `read` makes of the answer; of the next one, if it fails before anything of an answer has come. Raises
+        the error of the last."""
         while True:
             try:
                 return await self._within(read())
@@ -159,7 +161,8 @@ class Attempts(EventSource):
             return batches
 
     async def _events(self) -> AsyncGenerator[list[Event], None]:
-        """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is found."""
+        """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is
+        found."""
         leaks = leaks_of(self.private)
         batches = self._source.batches()
         try:
@@ -186,7 +189,7 @@ class Attempts(EventSource):
         self._tried.pop()
         return True
 
-    async def _ask(self, member: Member) -> None:
+    async def _ask(self, member: WeightedEndpoint) -> None:
         """Ask `member`, and whoever is next if it does not accept."""
         while True:
             if self._large:
@@ -195,7 +198,7 @@ class Attempts(EventSource):
                 request, body = self._prepare(member)
             self._enter(member, request)
             try:
-                opening = member.target.backend.open(
+                opening = member.endpoint.backend.open(
                     request, request_id=self._request_id, body=body, observer=self._observer
                 )
                 self._source = await self._within(opening)
@@ -213,7 +216,8 @@ class Attempts(EventSource):
                 member = await self._next(fault)
 
     async def _again(self, fault: GatewayError) -> None:
-        """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot be."""
+        """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot
+        be."""
         fault = hidden(fault, private=self.private)
         if self._began:
             self._blame(fault)
@@ -226,7 +230,7 @@ class Attempts(EventSource):
             self._leave()
         await self._ask(member if self._relaxes(fault) else await self._next(fault))
 
-    async def _next(self, fault: GatewayError) -> Member:
+    async def _next(self, fault: GatewayError) -> WeightedEndpoint:
         """Who is to be asked after `fault`, when it is time. Raises `fault` if nobody is."""
         if not fault.transient:
             raise fault
@@ -234,12 +238,12 @@ class Attempts(EventSource):
         pause = 0.0
         if member is None or member in self._tried:
             asked = retry_after_s(fault.headers.get("Retry-After"))
-            if member is None and (asked is None or not self._targets.left(self._retry.attempts, self._tried)):
+            if member is None and (asked is None or not self._pool.left(self._retry.attempts, self._tried)):
                 raise fault
             if asked is not None and asked > self._retry.retry_after_max_s:
                 raise fault
             pause = self._backoff() if asked is None else asked
-        timeout_s = self._tried[-1].target.config.timeouts.total_s
+        timeout_s = self._tried[-1].endpoint.config.timeouts.total_s
         if timeout_s is not None:
             self._deadline = self._started + timeout_s
             if time.monotonic() + pause >= self._deadline:
@@ -253,14 +257,14 @@ class Attempts(EventSource):
         self._note(fault, member, pause)
         return member
 
-    def _pick(self) -> Member | None:
-        return self._targets.pick(self._retry.attempts, self._tried, self._key)
+    def _pick(self) -> WeightedEndpoint | None:
+        return self._pool.pick(self._retry.attempts, self._tried, self._key)
 
     def _backoff(self) -> float:
         retry = self._retry
         return random.uniform(0.0, min(retry.backoff_max_s, retry.backoff_s * 2.0 ** (len(self._tried) - 1)))
 
-    def _note(self, fault: GatewayError, member: Member, pause: float) -> None:
+    def _note(self, fault: GatewayError, member: WeightedEndpoint, pause: float) -> None:
         record = self._record
         record.count("retries")
         record.label("retries", fault.code)
@@ -293,14 +297,14 @@ class Attempts(EventSource):
 
     # --- what a server is told of ------------------------------------------------------------------------------------
 
-    def _enter(self, member: Member, request: ModelRequest) -> None:
+    def _enter(self, member: WeightedEndpoint, request: ModelRequest) -> None:
         if self._record.observers:
-            self._observer = observe_call(self._record, member.target.backend.name, request)
+            self._observer = observe_call(self._record, member.endpoint.backend.name, request)
         self._asked = member
         self.asked = member.name, request
         self._tried.append(member)
-        self._probe = member.target.enter()
-        if self._targets.sole is None:
+        self._probe = member.endpoint.enter()
+        if self._pool.sole is None:
             self._record.note("backend", member.name)
 
     def _begin(self) -> None:
@@ -311,7 +315,7 @@ class Attempts(EventSource):
                 self._relaxation.accepted(self._tried[-1])
             if self._probe:
                 self._probe = False
-                self._tried[-1].target.succeeded(probe=True)
+                self._tried[-1].endpoint.succeeded(probe=True)
 
     def _fail(self, fault: GatewayError) -> None:
         """A try failed with `fault`."""
@@ -319,22 +323,22 @@ class Attempts(EventSource):
         self._record.backend_failed(fault, member.name)
         self._blame(fault)
         if fault.code == "model_not_found":
-            member.target.doubt.set()  # it may serve another one by now
+            member.endpoint.doubt.set()  # it may serve another one by now
         asked = retry_after_s(fault.headers.get("Retry-After"))
         if asked is not None:
-            member.target.rest(asked)
+            member.endpoint.rest(asked)
 
     def _blame(self, fault: GatewayError) -> None:
         """Tell the breaker, if it is the server's failing."""
         if is_failure(fault):
             self._failed = True
-            self._tried[-1].target.failed(self._probe)
+            self._tried[-1].endpoint.failed(self._probe)
             self._probe = False
 
     def _leave(self) -> None:
         member, self._asked = self._asked, None
         self._failed = False
         if member is not None:
-            member.target.leave(self._probe)
+            member.endpoint.leave(self._probe)
             if self._observer is not None:
                 self._observer.closed()

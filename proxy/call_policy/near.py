@@ -2,10 +2,11 @@
 
 Rules of this module:
 
-1. Asking the model again costs a whole answer, so what is only explained, or is JSON for its own sake, is none: a block with dots in
-   place of a value is the former, and in a form that ordinary text may have as well the name of a tool is asked for.
-2. A name means a tool if it is one edit away from the name of that tool alone: one character that is missing, too many, another one
-   or in its neighbour's place; or all that differs is case and what stands between words.
+1. Asking the model again costs a whole answer, so what is only explained, or is JSON for its own sake, is none: a block
+   with dots in place of a value is the former, and in a form that ordinary text may have as well the name of a tool is
+   asked for.
+2. A name means a tool if it is one edit away from the name of that tool alone: one character that is missing, too many,
+   another one or in its neighbour's place; or all that differs is case and what stands between words.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _BETWEEN: Final = re.compile(r"[-_.\s]+")
 
 
 def tries_to_call(syntax: BlockSyntax, body: str, names: Collection[str]) -> bool:
-    """Whether a block that cannot be read, has no end or names no tool was meant to be a call: something stands between markers that no
-    text has by chance, or the name of a tool stands in it as in JSON or in Python."""
+    """Whether a block that cannot be read, has no end or names no tool was meant to be a call: something stands between
+    markers that no text has by chance, or the name of a tool stands in it as in JSON or in Python."""
     opener = syntax.opener.strip()
     if any(map(str.isalpha, opener)) and not opener.startswith(FENCE):
         return any(map(str.isalnum, body)) and _ELLIPSIS.search(body) is None

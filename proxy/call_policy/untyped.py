@@ -2,8 +2,9 @@
 
 Rules of this module:
 
-1. A string keeps its text. Everything else is read as JSON, numbers keeping their text, then as a Python literal (`True`,
-   `None`, single quotes), and what cannot be read stays a string: whether it fits is for the schema check to say (R9.4).
+1. A string keeps its text. Everything else is read as JSON, numbers keeping their text, then as a Python literal
+   (`True`, `None`, single quotes), and what cannot be read stays a string: whether it fits is for the schema check to
+   say (R9.4).
 2. Where a schema allows strings among others, a text counts as one of the others only if its own type is among them. Of
    Python's syntax only the constants and what begins with `[` or `{` count there: `+47`, `0x1F` and `(1)` are strings.
 3. Without a schema for the key a text is JSON if it reads as such and is not itself a string; else a string.
@@ -110,8 +111,8 @@ def typed_value(text: str, types: Types | None) -> str:
 
 
 def kind_of_value(begun: str, types: Types | None) -> ValueKind:
-    """What `typed_value` will make of a value that begins with `begun`, whatever follows: a string of that very text (`text`), JSON
-    that begins with a bracket, if it is any (`json`), or it has yet to be seen (`unsure`)."""
+    """What `typed_value` will make of a value that begins with `begun`, whatever follows: a string of that very text
+    (`text`), JSON that begins with a bracket, if it is any (`json`), or it has yet to be seen (`unsure`)."""
     if types == STRING:
         return "text"
     bare = begun.strip(SPACE)

@@ -1,7 +1,7 @@
 """Which ids calls get (C1).
 
-Rule: an id is given out once in a conversation. Models begin to count anew in every turn, and servers make ids that say nothing of
-the history; a client that got the same id twice would send a conversation that is refused (R2.7).
+Rule: an id is given out once in a conversation. Models begin to count anew in every turn, and servers make ids that say
+nothing of the history; a client that got the same id twice would send a conversation that is refused (R2.7).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class CallIds:
         self._taken: set[str] | None = None
 
     def settle(self, written: str | None) -> str:
-        """The id for a call that came with the id `written`: that one if nothing in the conversation has it, else a fresh one."""
+        """The id for a call that came with the id `written`: that one if nothing in the conversation has it, else a
+        fresh one."""
         if not written or len(written) > LONGEST_ID:
             return self._new_id()
         if self._taken is None:  # most models write no ids, so most histories are never looked through

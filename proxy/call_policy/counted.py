@@ -6,7 +6,7 @@ from typing import Final
 
 from ..record import AccessField, CounterSpec
 from .coercion import COERCIONS
-from .judge import PARSE_FAILURES, REPAIRS
+from .policy import PARSE_FAILURES, REPAIRS
 from .recognised import REASONS
 
 OUTCOMES: Final = CounterSpec(
@@ -86,4 +86,4 @@ CALL_FIELDS: Final = (
     ),
     AccessField("withdrawn_calls", "Calls that were begun and turned out malformed, so that the answer failed."),
 )
-"""Counted by `Judge`, and of a server's own calls by the middleware `arguments`."""
+"""Counted by `CallPolicy`, and of a server's own calls by the middleware `arguments`."""

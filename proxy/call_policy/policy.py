@@ -1,19 +1,20 @@
-"""Judging a block: what of the text that a scanner found becomes a call (R9).
+"""The call policy: what of the text that a scanner found becomes a call (R9).
 
 Rules of this module:
 
-1. A judge never raises and never waits. Whatever a model wrote becomes calls, text, nothing, or one error.
+1. A call policy never raises and never waits. Whatever a model wrote becomes calls, text, nothing, or one error.
 2. Nothing is half done: a block that holds several calls, one of them bad, is text as a whole (soft) or a failure
-   (strict). So no call runs that the model wrote together with one that the client never sees. Where calls are given out while they
-   come (R6.13) that can only hold for what was not given out: there a call is judged alone as soon as the next one of its block
-   begins, and if the rest is bad the answer fails.
+   (strict). So no call runs that the model wrote together with one that the client never sees. Where calls are given
+   out while they come (R6.13) that can only hold for what was not given out: there a call is judged alone as soon as
+   the next one of its block begins, and if the rest is bad the answer fails.
 3. What stands in a block, in whatever encoding, `assembly.py` says; here is what becomes of it.
 4. "Strict" is the named tool's own `strict: true`; where no tool of the offer is named, strict if any tool is (C28).
 
-5. A block in a form that was not taught is a call only if all in it pass the test of `recognised.py`, else it is text: never a failure,
-   never held, and nothing that looked like a call by chance is counted as one that failed.
+5. A block in a form that was not taught is a call only if all in it pass the test of `recognised.py`, else it is text:
+   never a failure, never held, and nothing that looked like a call by chance is counted as one that failed.
 
-Schemas of calls in the taught form are not looked at here (R9.4): they concern calls of native backends as well, see `middlewares/arguments.py`.
+Schemas of calls in the taught form are not looked at here (R9.4): they concern calls of native backends as well, see
+`middlewares/arguments.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
 from ..formats.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
-from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Field, Found, ValueKind, Verdict, Why
+from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
 from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
@@ -39,7 +40,7 @@ from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .untyped import ParameterTypes
 from .written import Written
 
-__all__ = ["FailureCode", "Judge", "settle_arguments", "strict_failure"]
+__all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
 
@@ -47,7 +48,8 @@ REPAIRS: Final = (*REPAIR_KINDS, "closer")
 """How a call can have been repaired: its JSON, or its closing tag was missing."""
 
 PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
-"""Why a block is no call: it has no end, it is not written as its format says, it is too large, its arguments are no JSON."""
+"""Why a block is no call: it has no end, it is not written as its format says, it is too large, its arguments are no
+JSON."""
 
 _UNTYPED: Final = ParameterTypes(None)
 
@@ -61,8 +63,8 @@ def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) ->
 
 
 class _Rejected(Exception):
-    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it. `near` is what the
-    model is to be told if it is text that tried to be a call; None if it did not."""
+    """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it.
+    `near` is what the model is to be told if it is text that tried to be a call; None if it did not."""
 
     def __init__(
         self,
@@ -83,21 +85,22 @@ class _Rejected(Exception):
         self.near = near
 
 
-class Judge:
-    """Decides about the blocks of one answer, in order of appearance: the `Judge` of `proxy.scan._grammar`.
+class CallPolicy:
+    """Decides about the blocks of one answer, in order of appearance: the `CallPolicy` of `proxy.scan._grammar`.
 
     `tools` and `choice` say which names may be called; with `tools` None any name may and nothing is strict. Without
     `parallel` everything after the first call is dropped (R2.19). `count` is called with the name of a counter:
     `calls`, `repaired`, `object_arguments`, `unclosed_repaired` for calls that are emitted; `parse_failures`,
     `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
-    `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called with the name of a
-    counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of `parse_failures`
-    (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that tried to be a call (R23.4), in words
-    for the model. `ids` gives the calls their ids.
+    `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called
+    with the name of a counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of
+    `parse_failures` (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that
+    tried to be a call (R23.4), in words for the model. `ids` gives the calls their ids.
 
-    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and as `coerced` if
-    they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the
-    checkers for the tools; default: they are compiled here. While `recognises` is off, nothing in such a form is a call.
+    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and
+    as `coerced` if they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of
+    `REASONS`. `schemas` has the checkers for the tools; default: they are compiled here. While `recognises` is off,
+    nothing in such a form is a call.
     """
 
     def __init__(
@@ -134,8 +137,9 @@ class Judge:
         self._parameters = _UNTYPED  # of the call that was opened last
         self._recogniser = Recogniser(options.calls, schemas or partial(checker, limits=limits))
 
-    def block(self, block: Block) -> Verdict:
-        """See `proxy.scan._grammar.Judge`. A block whose closer is missing is a call only if the rest is complete (R6.8)."""
+    def block(self, block: Block) -> Decision:
+        """See `proxy.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is complete
+        (R6.8)."""
         if block.syntax.untaught:
             return self._untaught(block)
         if block.opened is not None:
@@ -144,7 +148,7 @@ class Judge:
             self._count("dropped_parallel")
             return DROPPED
         if block.pieces and block.pieces[-1][0] == "said":  # and nothing after it
-            return Verdict(replacement=block.pieces[-1][1])
+            return Decision(replacement=block.pieces[-1][1])
         try:
             calls = self._wanted(self._read(block))
         except _Rejected as rejected:
@@ -154,16 +158,17 @@ class Judge:
         if not calls:
             return DROPPED
         first, *others = calls  # the one that was opened, if any was
-        return Verdict(calls=(self._emit(first, block.opened), *[self._emit(call, None) for call in others]))
+        return Decision(calls=(self._emit(first, block.opened), *[self._emit(call, None) for call in others]))
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """See `proxy.scan._grammar.Judge`."""
+        """See `proxy.scan._grammar.CallPolicy`."""
         known, allowed = self._offered
         return () if allowed is None else tuple(name for name in known if name in allowed)
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
-        """See `proxy.scan._grammar.Judge`. Not for a strict tool, one that takes free text, or where calls are compared."""
+        """See `proxy.scan._grammar.CallPolicy`. Not for a strict tool, one that takes free text, or where calls are
+        compared."""
         options = self._calls
         most = self._limits.calls_per_response if self._parallel else 1
         if options.dedupe_calls or self._made + self._live >= most:
@@ -184,22 +189,22 @@ class Judge:
         return Found(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
-        """See `proxy.scan._grammar.Judge`."""
+        """See `proxy.scan._grammar.CallPolicy`."""
         return member(syntax, key, value, self._parameters)
 
     def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
-        """See `proxy.scan._grammar.Judge`."""
+        """See `proxy.scan._grammar.CallPolicy`."""
         return begun_member(syntax, key, begun, self._parameters)
 
     def withdrawn(self, opened: Found) -> GatewayError:
-        """See `proxy.scan._grammar.Judge`."""
+        """See `proxy.scan._grammar.CallPolicy`."""
         self._count("withdrawn_calls")
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
         return ModelFault(detail, code="malformed_tool_arguments")
 
-    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Verdict:
-        """Judge a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted, also
-        if it is strict (C18); else it is text or a failure."""
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
+        """CallPolicy a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted,
+        also if it is strict (C18); else it is text or a failure."""
         if syntax.untaught or (why == "truncated" and _only_a_name(syntax, body)):
             return AS_TEXT
         if why == "truncated":
@@ -214,15 +219,16 @@ class Judge:
             detail, reason = "The answer ended inside a tool call.", "unclosed"
         return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body))
 
-    def _read_as_untaught(self, syntax: BlockSyntax, body: str) -> Verdict | None:
-        """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody had taught it."""
+    def _read_as_untaught(self, syntax: BlockSyntax, body: str) -> Decision | None:
+        """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody
+        had taught it."""
         if syntax.opener or self._live or self._calls.recognise == "taught":
             return None
         printed = replace(syntax, family=BARE, untaught=True)
-        verdict = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
-        return None if verdict is AS_TEXT else verdict
+        decision = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
+        return None if decision is AS_TEXT else decision
 
-    def _refuse(self, rejected: _Rejected) -> Verdict:
+    def _refuse(self, rejected: _Rejected) -> Decision:
         if rejected.counter is not None:
             self._count(rejected.counter)
             if rejected.reason is not None:
@@ -234,7 +240,7 @@ class Judge:
         self._count("strict_failures")
         self._label("strict_failures", rejected.code)
         outcome = strict_failure(rejected.code, rejected.detail, self._bad_answers)
-        return Verdict(replacement=outcome) if isinstance(outcome, str) else Verdict(error=outcome)
+        return Decision(replacement=outcome) if isinstance(outcome, str) else Decision(error=outcome)
 
     def _emit(self, call: Candidate, opened: Found | None) -> Found:
         self._made += 1
@@ -318,7 +324,8 @@ class Judge:
         return self._names
 
     def _named(self, written: Written) -> tuple[Written, ToolSpec | None, bool]:
-        """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises `_Rejected`."""
+        """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises
+        `_Rejected`."""
         known, allowed = self._offered
         written = _reading(written, known)
         name = written.name
@@ -360,8 +367,8 @@ class Judge:
 
     # --- forms that were not taught ---------------------------------------------------------------------------------
 
-    def _untaught(self, block: Block) -> Verdict:
-        """The verdict on a block in a form that was not taught."""
+    def _untaught(self, block: Block) -> Decision:
+        """The decision on a block in a form that was not taught."""
         try:
             calls = self._recogniser.calls(block, self._offered) if self.recognises else []
         except Unrecognised as unrecognised:
@@ -385,7 +392,7 @@ class Judge:
         for _ in wanted:
             self._count("recognised")
             self._label("recognised", block.syntax.family)
-        return Verdict(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
+        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
 
     def _unreadable(self, detail: str, reason: str, syntax: BlockSyntax, body: str) -> _Rejected:
         near = detail if body and tries_to_call(syntax, body, self._offered.known) else None

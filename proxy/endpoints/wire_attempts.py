@@ -1,7 +1,7 @@
 """One request, asked again until a server answers whose answers are bytes: they may pass unread.
 
-The rules are those of `proxy.targets.attempts`. What says nothing of an answer, and so may come from another server just as well, the
-protocol says; what a server refuses after it has accepted stands in the first bytes.
+The rules are those of `proxy.endpoints.attempts`. What says nothing of an answer, and so may come from another server
+just as well, the protocol says; what a server refuses after it has accepted stands in the first bytes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ..protocols.base import ServerSide
 from .attempts import Attempts
 from .beginning import Beginning
 from .enforcing import refusal_in_band
-from .targets import Member
+from .pool import WeightedEndpoint
 
 
 class WireAttempts(Attempts, WireSource):
-    """See `Attempts`. The servers of `targets` speak a protocol."""
+    """See `Attempts`. The servers of `pool` speak a protocol."""
 
     _source: WireSource
 
     @property
     def protocol(self) -> ServerSide:  # type: ignore[override]  # nobody sets it
         """See `WireSource.protocol`."""
-        assert self._targets.protocol is not None
-        return self._targets.protocol
+        assert self._pool.protocol is not None
+        return self._pool.protocol
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """See `WireSource.pump`. What says nothing of an answer is kept until something does (rule 1)."""
@@ -49,7 +49,7 @@ class WireAttempts(Attempts, WireSource):
         """See `WireSource.body`."""
         return await self._answer(self._body)
 
-    async def _ask(self, member: Member) -> None:
+    async def _ask(self, member: WeightedEndpoint) -> None:
         await super()._ask(member)
         self.queued_s += self._source.queued_s
         self._record.queued += self._source.queued_s

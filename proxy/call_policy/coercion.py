@@ -2,17 +2,19 @@
 
 Rules of this module:
 
-1. What fits the schema is never touched. What is changed fits afterwards, argument by argument; an argument that cannot be made to fit
-   stays as it was.
+1. What fits the schema is never touched. What is changed fits afterwards, argument by argument; an argument that cannot
+   be made to fit stays as it was.
 2. Only the bytes of the values that do not fit change. Everything else keeps its text, whitespace and digits included.
 3. One reading, or none: a value is mended if exactly one of the readings below fits its part of the schema, a branch of
-   `anyOf` or `oneOf` for each. What would need a guess (`"1,000"`, `"yes"`, an object for a string, null for anything) is left alone.
-4. What does not fit is found by the engine that checks arguments, never by rules of our own; so is whether a reading fits.
+   `anyOf` or `oneOf` for each. What would need a guess (`"1,000"`, `"yes"`, an object for a string, null for anything)
+   is left alone.
+4. What does not fit is found by the engine that checks arguments, never by rules of our own; so is whether a reading
+   fits.
 5. Work is bounded: `FURTHER_CHECKS` times that of the check which the arguments did not pass.
 
-The readings: a number or a boolean as a string, by its text (`string`); a string as the number (`number`), boolean (`boolean`) or null
-(`null`) that it says; a string as the object or array whose JSON text it is (`json`); a value as an array of it alone (`array`); a
-string as the one that is allowed and differs only in case (`enum`).
+The readings: a number or a boolean as a string, by its text (`string`); a string as the number (`number`), boolean
+(`boolean`) or null (`null`) that it says; a string as the object or array whose JSON text it is (`json`); a value as an
+array of it alone (`array`); a string as the one that is allowed and differs only in case (`enum`).
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class _Mender:
         return self.schema.flaws(orjson.loads(text), where)
 
     def _mended(self, text: str, where: Path, depth: int, member: Path = ()) -> _Mended | None:
-        """A value that fits the part of the schema at `where`; None if it cannot be made to. With `member` only that is made to."""
+        """A value that fits the part of the schema at `where`; None if it cannot be made to. With `member` only that is
+        made to."""
         kinds = _NONE
         for _ in range(ROUNDS):
             flaws = [flaw for flaw in self._flaws(text, where) if flaw.path[:1] == member or not member]

@@ -4,9 +4,11 @@
 
 Rules of this module:
 
-1. What an element is says the tool's schema: an array or an object of what it holds, else what its text reads as (`untyped.py`).
-   Where the schema says nothing, elements that are all called `item` are an array, and others an object.
-2. One pass. Depth and number are bounded (`MAX_DEPTH`, `MAX_VALUES`); beyond, and for elements that do not close, `ValueError`.
+1. What an element is says the tool's schema: an array or an object of what it holds, else what its text reads as
+   (`untyped.py`). Where the schema says nothing, elements that are all called `item` are an array, and others an
+   object.
+2. One pass. Depth and number are bounded (`MAX_DEPTH`, `MAX_VALUES`); beyond, and for elements that do not close,
+   `ValueError`.
 """
 
 from __future__ import annotations

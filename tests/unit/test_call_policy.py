@@ -1,4 +1,4 @@
-"""Judging blocks (R9): every row of the table, both columns, both policies."""
+"""The call policy (R9): every row of the table, both columns, both policies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.call_policy.ids import CallIds, new_call_id
+from proxy.call_policy.policy import CallPolicy, strict_failure
 from proxy.config import BadAnswersConfig, LimitsConfig
 from proxy.errors import ModelFault
 from proxy.formats import fenced_json, hermes, sentinel
-from proxy.judging.ids import CallIds, new_call_id
-from proxy.judging.judge import Judge, strict_failure
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Field, Found, Grammar, Verdict, Why
-from proxy.scan._grammar import Judge as JudgeProtocol
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
+from proxy.scan._grammar import CallPolicy as CallPolicyProtocol
 from proxy.scan.repair import compact_json
 from tests.options import route_options
 
@@ -43,7 +43,7 @@ STRICT = ToolSpec("hard", strict=True)
 
 
 class Bench:
-    """A judge with counted ids and counters to look at."""
+    """A call policy with counted ids and counters to look at."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Bench:
         self.counts: Counter[str] = Counter()
         self.syntax = grammar.syntaxes[0]
         numbers = itertools.count(1)
-        self.judge = Judge(
+        self.policy = CallPolicy(
             None if any_name else tools or (SOFT,),
             choice=choice or ToolChoice(),
             parallel=parallel,
@@ -68,27 +68,27 @@ class Bench:
             ids=CallIds(new_id=lambda: f"call_{next(numbers)}"),
         )
 
-    def block(self, body: str, closed: bool = True) -> Verdict:
-        """The verdict on a block that is one call in JSON."""
-        return self.judge.block(Block(self.syntax, body, (("call", body),), closed))
+    def block(self, body: str, closed: bool = True) -> Decision:
+        """The decision on a block that is one call in JSON."""
+        return self.policy.block(Block(self.syntax, body, (("call", body),), closed))
 
-    def pieces(self, *pieces: tuple[Field, str], broken: bool = False) -> Verdict:
-        """The verdict on a block in tags."""
-        return self.judge.block(Block(TAGS, "", pieces, broken=broken))
+    def pieces(self, *pieces: tuple[Field, str], broken: bool = False) -> Decision:
+        """The decision on a block in tags."""
+        return self.policy.block(Block(TAGS, "", pieces, broken=broken))
 
     def call(self, body: str, closed: bool = True) -> Found:
         """The one call that the body must be."""
-        verdict = self.block(body, closed)
-        assert verdict == Verdict(calls=verdict.calls)
-        (found,) = verdict.calls
+        decision = self.block(body, closed)
+        assert decision == Decision(calls=decision.calls)
+        (found,) = decision.calls
         return found
 
 
-def failure(verdict: Verdict) -> ModelFault:
-    """The error that the verdict must be."""
-    assert isinstance(verdict.error, ModelFault)
-    assert verdict == Verdict(error=verdict.error)
-    return verdict.error
+def failure(decision: Decision) -> ModelFault:
+    """The error that the decision must be."""
+    assert isinstance(decision.error, ModelFault)
+    assert decision == Decision(error=decision.error)
+    return decision.error
 
 
 def written(name: Any = "soft", arguments: Any = "{}") -> str:
@@ -99,9 +99,9 @@ def written(name: Any = "soft", arguments: Any = "{}") -> str:
 
 
 def test_it_is_a_judge_as_scanners_know_it() -> None:
-    judge: JudgeProtocol = Bench().judge
-    assert judge.strict is False
-    assert Bench(SOFT, STRICT).judge.strict is True
+    policy: CallPolicyProtocol = Bench().policy
+    assert policy.strict is False
+    assert Bench(SOFT, STRICT).policy.strict is True
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_malformed_block_soft_is_repaired_or_text() -> None:
 
 def test_brackets_are_not_closed_over_arguments_that_never_came() -> None:
     for tool in (SOFT, STRICT):
-        verdict = Bench(tool).block(f'{{"name":"{tool.name}"')
-        assert verdict == AS_TEXT if tool is SOFT else failure(verdict).code == "malformed_tool_arguments"
+        decision = Bench(tool).block(f'{{"name":"{tool.name}"')
+        assert decision == AS_TEXT if tool is SOFT else failure(decision).code == "malformed_tool_arguments"
     assert Bench(grammar=LISTS).block('{"tool_calls":[{"name":"soft","arguments":{}},{"name":"soft"') == AS_TEXT
 
 
@@ -315,11 +315,11 @@ def test_malformed_arguments_strict_are_a_failure(arguments: Any) -> None:
 )
 def test_a_strict_failure_as_a_message(body: str, code: str) -> None:
     bench = Bench(STRICT, strict_failure="assistant_message")
-    verdict = bench.block(body)
-    assert verdict.replacement is not None
-    assert verdict == Verdict(replacement=verdict.replacement)
-    assert verdict.replacement.startswith(f"[tool call rejected: {code}: ")
-    assert verdict.replacement.endswith("]")
+    decision = bench.block(body)
+    assert decision.replacement is not None
+    assert decision == Decision(replacement=decision.replacement)
+    assert decision.replacement.startswith(f"[tool call rejected: {code}: ")
+    assert decision.replacement.endswith("]")
     assert bench.counts["strict_failures"] == 1
 
 
@@ -358,15 +358,15 @@ def test_other_answers_to_a_missing_closer() -> None:
 def test_unfinished_blocks() -> None:
     for tools, column in (((SOFT,), "soft"), ((STRICT,), "strict")):
         bench = Bench(*tools)
-        assert bench.judge.unfinished(bench.syntax, '{"name', "truncated") == DROPPED
+        assert bench.policy.unfinished(bench.syntax, '{"name', "truncated") == DROPPED
         assert bench.counts == {"truncated_calls": 1}
         reasons: tuple[tuple[Why, str], ...] = (("end", "ended"), ("oversize", "1048576 bytes"))
         for why, word in reasons:
-            verdict = bench.judge.unfinished(bench.syntax, '{"name', why)
+            decision = bench.policy.unfinished(bench.syntax, '{"name', why)
             if column == "soft":
-                assert verdict == AS_TEXT
+                assert decision == AS_TEXT
             else:
-                assert word in failure(verdict).message
+                assert word in failure(decision).message
         assert bench.counts["parse_failures"] == 2
 
 
@@ -424,7 +424,7 @@ def test_a_list_of_calls_in_both_forms() -> None:
     bench = Bench(grammar=LISTS)
     first = '{"name": "soft", "arguments": {"a": 1}}'
     second = '{"id":"x","type":"function","function":{"name":"soft","arguments":"{\\"b\\": 2}"}}'
-    assert bench.block(listed(first, second)) == Verdict(
+    assert bench.block(listed(first, second)) == Decision(
         calls=(
             Found("soft", "call_1", '{"a": 1}', source=first),
             Found("soft", "call_2", '{"b": 2}', source=second),
@@ -480,10 +480,10 @@ def test_a_repaired_list() -> None:
 def test_a_call_in_tags() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
     bench = Bench(ToolSpec("f", parameters=schema), ToolSpec("patch", kind="custom"))
-    assert bench.pieces(("name", "f"), ("key", "s"), ("value", "\n1\n"), ("key", "n"), ("value", "\n1.0\n")) == Verdict(
-        calls=(Found("f", "call_1", '{"s":"1","n":1.0}'),)
-    )
-    assert bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")) == Verdict(
+    assert bench.pieces(
+        ("name", "f"), ("key", "s"), ("value", "\n1\n"), ("key", "n"), ("value", "\n1.0\n")
+    ) == Decision(calls=(Found("f", "call_1", '{"s":"1","n":1.0}'),))
+    assert bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")) == Decision(
         calls=(Found("patch", "call_2", "{}\n", "custom"),)
     )
     assert bench.counts == {"calls": 2}
@@ -494,7 +494,7 @@ def test_arguments_without_names_need_the_tool() -> None:
     read = Grammar(syntaxes=(BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
     bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
     text = "[f('Oslo', 3)]"
-    assert bench.judge.block(Block(bench.syntax, text, (("calls", text),))).calls == (
+    assert bench.policy.block(Block(bench.syntax, text, (("calls", text),))).calls == (
         Found("f", "call_1", '{"city":"Oslo","days":3}'),
     )
 
@@ -522,12 +522,12 @@ def test_ids_that_a_model_writes_are_handed_on_once() -> None:
 def test_a_broken_block_in_tags_is_no_call() -> None:
     for name in ("soft", "hard"):
         bench = Bench(SOFT, STRICT)
-        verdict = bench.pieces(("name", name), ("key", "a"), ("value", "1</value>junk"), broken=True)
+        decision = bench.pieces(("name", name), ("key", "a"), ("value", "1</value>junk"), broken=True)
         if name == "soft":
-            assert verdict == AS_TEXT
+            assert decision == AS_TEXT
         else:
-            assert failure(verdict).code == "malformed_tool_arguments"
-            assert '"hard"' in failure(verdict).message
+            assert failure(decision).code == "malformed_tool_arguments"
+            assert '"hard"' in failure(decision).message
         assert bench.counts["parse_failures"] == 1
     assert Bench().pieces(("name", "soft junk"), broken=True) == AS_TEXT
     assert failure(Bench(SOFT, STRICT).pieces(("name", "soft junk"), broken=True)).code == "malformed_tool_arguments"
@@ -553,12 +553,14 @@ def test_several_calls_in_one_section_are_judged_as_one_block() -> None:
 
 def test_a_call_may_be_opened_once_its_name_is_known() -> None:
     bench = Bench(SOFT, ToolSpec("read", namespace="a"))
-    opened = bench.judge.opening(TAGS, (("id", "functions.soft:0"),))
+    opened = bench.policy.opening(TAGS, (("id", "functions.soft:0"),))
     assert opened == Found("soft", "functions.soft:0", "")
     block = Block(TAGS, "", (("id", "functions.soft:0"), ("arguments", '{"a": 1}')), opened=opened)
-    assert bench.judge.block(block).calls == (Found("soft", "functions.soft:0", '{"a": 1}'),)
-    assert bench.judge.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == Found("read", "call_1", "", namespace="a")
-    assert Bench(any_name=True).judge.opening(TAGS, (("name", "x"),)) == Found("x", "call_1", "")
+    assert bench.policy.block(block).calls == (Found("soft", "functions.soft:0", '{"a": 1}'),)
+    assert bench.policy.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == Found(
+        "read", "call_1", "", namespace="a"
+    )
+    assert Bench(any_name=True).policy.opening(TAGS, (("name", "x"),)) == Found("x", "call_1", "")
     assert bench.counts == {"calls": 1}
 
 
@@ -566,21 +568,21 @@ def test_a_call_may_be_opened_once_its_name_is_known() -> None:
 def test_calls_that_wait_for_their_end(name: str) -> None:
     """Strict, free text, unknown; and in JSON a name is a name."""
     bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"))
-    assert bench.judge.opening(HERMES.syntaxes[0], (("name", name),)) is None
+    assert bench.policy.opening(HERMES.syntaxes[0], (("name", name),)) is None
     assert not bench.counts
 
 
 def test_no_call_is_opened_that_may_vanish() -> None:
     pieces: tuple[tuple[Field, str], ...] = (("name", "soft"),)
-    assert Bench(dedupe_calls=True).judge.opening(TAGS, pieces) is None
+    assert Bench(dedupe_calls=True).policy.opening(TAGS, pieces) is None
     for bench in (Bench(most=1), Bench(parallel=False)):
-        assert bench.judge.opening(TAGS, pieces) is not None
+        assert bench.policy.opening(TAGS, pieces) is not None
         bench.call(written())
-        assert bench.judge.opening(TAGS, pieces) is None
+        assert bench.policy.opening(TAGS, pieces) is None
 
 
 def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
-    error = Bench().judge.withdrawn(Found("soft", "call_1", ""))
+    error = Bench().policy.withdrawn(Found("soft", "call_1", ""))
     assert (error.code, error.type) == ("malformed_tool_arguments", "model_error")
     assert '"soft"' in error.message
 
@@ -616,8 +618,8 @@ def test_no_text_makes_it_raise_or_emit_what_is_no_json(
 ) -> None:
     bench = Bench(dataclasses.replace(SOFT, strict=strict), grammar=grammar)
     for body in (text, "{" + text + "}", '{"name":"soft","arguments":' + text + "}"):
-        verdict = bench.block(body, closed)
-        assert (verdict.error is not None) <= strict
-        for found in verdict.calls:
+        decision = bench.block(body, closed)
+        assert (decision.error is not None) <= strict
+        for found in decision.calls:
             assert found.name == "soft"
             json.loads(found.arguments)

@@ -11,7 +11,8 @@ from ..scan.repair import RepairKind
 
 
 class Settled(NamedTuple):
-    """Arguments as JSON text, how they were repaired (R9.3), and whether an object stood where a string is taught (C2)."""
+    """Arguments as JSON text, how they were repaired (R9.3), and whether an object stood where a string is taught
+    (C2)."""
 
     text: str
     repaired: tuple[RepairKind, ...] = ()
@@ -22,14 +23,15 @@ class Arguments(Protocol):
     """The arguments of a call, as they were written."""
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """The arguments of a tool with this schema (None: unknown). `repair` what is nearly JSON; take `objects` where a
-        string is taught. Raises `ValueError`."""
+        """The arguments of a tool with this schema (None: unknown). `repair` what is nearly JSON; take `objects` where
+        a string is taught. Raises `ValueError`."""
 
 
 @dataclass(slots=True)
 class Written:
     """A call as a model wrote it. `name` is empty if it has none. `source` is its own text where a block holds several.
-    `alias` is what it means if there is no tool of its full name; `otherwise` how else it can be read, if there is none."""
+    `alias` is what it means if there is no tool of its full name; `otherwise` how else it can be read, if there is
+    none."""
 
     name: str
     arguments: Arguments

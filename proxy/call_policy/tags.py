@@ -1,7 +1,7 @@
 """Names and keys as they stand in tags.
 
-A name or a key may be the rest of a tag, quotes and further attributes included: `"query" string="true"`. A name ends at
-whitespace or at `<|` (harmony: `functions.f <|constrain|>json`).
+A name or a key may be the rest of a tag, quotes and further attributes included: `"query" string="true"`. A name ends
+at whitespace or at `<|` (harmony: `functions.f <|constrain|>json`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def name_of(text: str, syntax: BlockSyntax) -> str:
 
 
 def key_of(text: str, syntax: BlockSyntax) -> tuple[str, Types | None]:
-    """An argument's name as it stands in a tag of this syntax, and the types that the tag allows; None: it says nothing."""
+    """An argument's name as it stands in a tag of this syntax, and the types that the tag allows; None: it says
+    nothing."""
     if syntax.prefix:  # the tag is the name
         return text.strip().removeprefix("<"), None
     key, types = tag_key(text)

@@ -6,8 +6,8 @@
 | open | none pass | after `open_s`: half open |
 | half open | one at once passes, the probe | it succeeds: closed; it fails: open again |
 
-What ends neither well nor badly, because the client went away, changes nothing; a probe then makes way for another. What a
-request does that was sent before the breaker opened does not count: only the probe can close it.
+What ends neither well nor badly, because the client went away, changes nothing; a probe then makes way for another.
+What a request does that was sent before the breaker opened does not count: only the probe can close it.
 """
 
 from __future__ import annotations

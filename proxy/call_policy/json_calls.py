@@ -2,16 +2,18 @@
 
 Rules of this module:
 
-1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can be read in no
-   way is an error.
-2. The name is the first string under a key of the syntax, then under `NAMES` (`formats/keys.py`); or it is in an object under one of `WRAPPERS`, whose members
-   count as the call's own. If there is no tool of that name, the next one is tried.
-3. The arguments stand under a key of the syntax; what stands beside that is ignored. Else under a key of `ARGUMENTS`. Null and `""` under
-   such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside the name: then each of them is a property
-   of the tool, and all that it requires are there; `METADATA` are left out, unless they are properties.
-4. A property may itself be called like one of these keys. Then both readings are weighed: what stands under the key is the
-   arguments if its own members are properties of the tool and all required ones are there; else the call is flat, if rule 3 says so and
-   the property may be what stands there; else it is the former after all.
+1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can
+   be read in no way is an error.
+2. The name is the first string under a key of the syntax, then under `NAMES` (`formats/keys.py`); or it is in an object
+   under one of `WRAPPERS`, whose members count as the call's own. If there is no tool of that name, the next one is
+   tried.
+3. The arguments stand under a key of the syntax; what stands beside that is ignored. Else under a key of `ARGUMENTS`.
+   Null and `""` under such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside
+   the name: then each of them is a property of the tool, and all that it requires are there; `METADATA` are left out,
+   unless they are properties.
+4. A property may itself be called like one of these keys. Then both readings are weighed: what stands under the key is
+   the arguments if its own members are properties of the tool and all required ones are there; else the call is flat,
+   if rule 3 says so and the property may be what stands there; else it is the former after all.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tupl
 
 
 def read_nearly(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:
-    """The value of a JSON text, the text, and if that had to be repaired what was wrong and how. Raises `ValueError`."""
+    """The value of a JSON text, the text, and if that had to be repaired what was wrong and how. Raises
+    `ValueError`."""
     try:
         return read_json(text), text, None, ()
     except ValueError as error:
@@ -74,8 +77,8 @@ def read_nearly(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[Re
 
 @dataclass(slots=True)
 class JsonArguments:
-    """A value that JSON holds, with its exact text. `taught` is the form that is asked for, `key` the key under which it stands beside
-    a name, and nothing else."""
+    """A value that JSON holds, with its exact text. `taught` is the form that is asked for, `key` the key under which
+    it stands beside a name, and nothing else."""
 
     value: Any
     text: str
@@ -274,8 +277,8 @@ def _head(syntax: BlockSyntax) -> re.Pattern[str]:
 
 
 def quick_call(text: str, syntax: BlockSyntax) -> Written | None:
-    """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between the
-    head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
+    """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between
+    the head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
     head = _head(syntax).match(text)
     end = text.rfind("}")
     if head is None or skip_space(text, end + 1) != len(text):

@@ -1,0 +1,53 @@
+"""A call policy for tests of the scanners: what a block becomes depends on plain words in its body, so that any text
+can reach any decision. The product's own policy has its own tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from proxy.errors import GatewayError, ModelFault
+from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, Why
+
+
+@dataclass
+class WordPolicy:
+    """`x` in the body makes a call, `xx` two, `d` drops, `r` puts a text in its place; else strict fails, soft is
+    text."""
+
+    strict: bool = False
+    unwrap: bool = True
+    callable_names: tuple[str, ...] = ("f", "get")
+    log: list[tuple[object, ...]] = field(default_factory=list)
+
+    def block(self, block: Block) -> Decision:
+        body = block.body
+        self.log.append((block.syntax.opener, body, block.pieces, block.closed, block.broken))
+        call = Found("f", f"call_{len(self.log)}", body.strip())
+        if "xx" in body:
+            return Decision(calls=(call, Found("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source")))
+        if "x" in body:
+            return Decision(calls=(call,))
+        if "d" in body:
+            return DROPPED
+        if "r" in body:
+            return Decision(replacement=" [rejected] ")
+        return Decision(error=ModelFault("no call")) if self.strict else AS_TEXT
+
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+        return None
+
+    def withdrawn(self, opened: Found) -> GatewayError:
+        return ModelFault(f"{opened.name} was withdrawn")
+
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
+        self.log.append((syntax.opener, body, why))
+        if why == "truncated":
+            return DROPPED
+        return Decision(error=ModelFault("no end")) if self.strict else AS_TEXT
+
+
+class KeepingPolicy(WordPolicy):
+    """`x` in the body makes one call; everything else is text."""
+
+    def block(self, block: Block) -> Decision:
+        return Decision(calls=(Found("f", "call_1", block.body),)) if "x" in block.body else AS_TEXT
