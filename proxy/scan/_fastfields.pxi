@@ -73,7 +73,8 @@ cdef class FieldReader:
 
     cdef int _begin_key(self, _PlanBranch branch) except -1:
         self.in_key = True
-        self._key = FirstKey(branch.syntax.syntax, branch.read, self._policy.callable_names if branch.read == PRINTED else ())
+        names = self._policy.callable_names if branch.read == PRINTED else ()
+        self._key = FirstKey(branch.syntax.syntax, branch.read, names)
         return 0
 
     cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:

@@ -71,7 +71,8 @@ cdef class _PlanNode:
     def __cinit__(self, node, dict syntaxes):
         cdef _PlanBranch branch
         self.branches = tuple([_PlanBranch(one, syntaxes[one.syntax]) for one in node.branches])
-        self.otherwise = None if node.otherwise is None else _PlanBranch(node.otherwise, syntaxes[node.otherwise.syntax])
+        if node.otherwise is not None:
+            self.otherwise = _PlanBranch(node.otherwise, syntaxes[node.otherwise.syntax])
         self.ends = node.ends
         self.free = node.free
         self.final = node.final
