@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.store.sqlite import SqliteStore
 from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
@@ -197,7 +198,7 @@ async def stored(folder: Path, ident: str) -> Any:
     try:
         turn = await store.get(ident, "")
         assert turn is not None
-        return turn.resource
+        return ResponsesProtocol.turns.shown(turn)
     finally:
         await store.close()
 
