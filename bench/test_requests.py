@@ -60,7 +60,7 @@ def taught(request: ModelRequest, cache: TextCache) -> ModelRequest:
 
 def written(body: str) -> Block:
     """A block as the scanner finds it."""
-    return Block(FORMAT.grammar.shapes[0], body, (("call", body),))
+    return Block(FORMAT.grammar.syntaxes[0], body, (("call", body),))
 
 
 def repeated(work: Callable[[], object]) -> Callable[[], None]:

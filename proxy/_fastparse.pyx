@@ -72,13 +72,14 @@ cdef class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
     `grammar` says what blocks look like, `policy` what becomes of them. `block_bytes` bounds one block, tags included,
-    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text. `trim_edges`:
-    drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line end or else a
-    blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else goes with the
-    next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes REASONING blocks,
-    unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the first pair.
-    `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through (R6.13).
+    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text.
+    `trim_edges`: drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line
+    end or else a blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else
+    goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes
+    REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the
+    first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
+    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through
+    (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """

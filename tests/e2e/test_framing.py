@@ -45,9 +45,9 @@ def test_every_format_that_frames_is_here() -> None:
 def test_framing_reads_no_call(name: str) -> None:
     format = registries().formats.get(name)
     assert format.framing is not None
-    for shape in format.framing.shapes:
-        assert not any(branch.field for place in shape.places for branch in place)
-        assert not shape.opener or shape.opener in {other.opener for other in format.grammar.shapes}
+    for syntax in format.framing.syntaxes:
+        assert not any(branch.field for node in syntax.nodes for branch in node)
+        assert not syntax.opener or syntax.opener in {other.opener for other in format.grammar.syntaxes}
 
 
 def said(answer: WireAnswer, stream: bool) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
-from proxy.endpoints.pool import Targets
+from proxy.endpoints.pool import EndpointPool
 from proxy.errors import ClientFault
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
@@ -47,8 +47,8 @@ def exchange_for(
     async def chain(request: object) -> Any:
         raise AssertionError
 
-    targets = cast(Targets, Model(feature))
-    route = Route(RouteConfig(), route_options(**options), targets, tool_format, LimitsConfig(), chain)
+    pool = cast(EndpointPool, Model(feature))
+    route = Route(RouteConfig(), route_options(**options), pool, tool_format, LimitsConfig(), chain)
     return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
 
 

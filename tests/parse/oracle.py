@@ -655,6 +655,10 @@ class _Reading:
                 self.line_starts.add(at)
                 continue
             found = self.block_at(at)
+            if found is None and (behind := self.tag_at(at, answer=False)) > at:
+                at = behind
+                self.line_starts.add(at)
+                continue
             if found is None:
                 self.say(self.text[at])
                 at += 1
@@ -739,8 +743,9 @@ class _Reading:
             return at in self.line_starts or self.text[at - 1] == "\n"
         return anchor != "line" or starts
 
-    def tag_at(self, at: int) -> int:
-        """Where a reasoning tag that begins here ends; `at` if there is none."""
+    def tag_at(self, at: int, *, answer: bool = True) -> int:
+        """Where a reasoning tag that begins here ends; `at` if there is none. `answer`: the beginning of an answer that
+        is a call goes before."""
         if self.inside:
             closer = self.settings.reasoning[self.pair][1]
             if self.text.startswith(closer, at):
@@ -749,7 +754,7 @@ class _Reading:
                 return at + len(closer)
             return at
         for index, (opener, _) in enumerate(self.settings.reasoning):
-            if self.text.startswith(opener, at) and not self.answer_at(at):
+            if self.text.startswith(opener, at) and not (answer and self.answer_at(at)):
                 self.segment(edge=True)
                 self.pair = index
                 return at + len(opener)

@@ -21,7 +21,7 @@ class ModelServer:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(endpoint=self._loop.run_forever, daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.upstream = Upstream([self._answer])
 
     def __enter__(self) -> ModelServer:

@@ -46,7 +46,7 @@ def test_wordings_are_templates_that_load(name: str, format: str) -> None:
     template = told.get("prompt.template")
     assert template is None or check_template(template) == []
     if name == "example":
-        assert tool_format.grammar.shapes[0].opener in told["prompt.examples"]
+        assert tool_format.grammar.syntaxes[0].opener in told["prompt.examples"]
 
 
 def test_every_format_meets_every_wording() -> None:

@@ -28,9 +28,9 @@ def written() -> Iterator[str]:
         for file in (ROOT / folder).rglob("*.py"):
             own = file.name == "record.py"
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-                endpoint = node.endpoint if isinstance(node, ast.AugAssign) else None
-                if isinstance(endpoint, ast.Subscript) and "counts" in ast.unparse(endpoint.value):
-                    yield from constants(endpoint.slice)
+                target = node.target if isinstance(node, ast.AugAssign) else None
+                if isinstance(target, ast.Subscript) and "counts" in ast.unparse(target.value):
+                    yield from constants(target.slice)
                 if not isinstance(node, ast.Call):
                     continue
                 *owner, called = ast.unparse(node.func).split(".")

@@ -46,7 +46,7 @@ def result(call_id: str) -> dict[str, Any]:
 
 
 @dataclass
-class FakeTargets:
+class FakePool:
     name: str = "fake"
     capabilities: Capabilities = field(default_factory=Capabilities)
     protocol: Any = CHAT
@@ -69,7 +69,7 @@ class Case:
         self.route = Route(
             config=RouteConfig(),
             options=route_options(**options),
-            pool=FakeTargets(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
+            pool=FakePool(capabilities=Capabilities(**(takes or {})), protocol=speaks),  # type: ignore[arg-type]
             format=None,  # type: ignore[arg-type]  # the validation knows no formats
             limits=limits or LimitsConfig(),
             chains={},

@@ -23,7 +23,7 @@ from tests.options import route_options
 from tests.strategies import cuts
 
 START = Start("id", "m", 1)
-FORMAT = replace(sentinel.FORMAT, grammar=Grammar(shapes=()))
+FORMAT = replace(sentinel.FORMAT, grammar=Grammar(syntaxes=()))
 F = ToolSpec("f")
 CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 BARE = '{"name":"f","arguments":{"a":1}}'
