@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from proxy.formats.base import ToolFormat
@@ -101,11 +101,14 @@ some = settings(max_examples=25)
 
 @in_json
 @some
+@example(arguments='{"":"/think"}', cuts=[])
 @given(arguments=compact_objects | hostile_arguments, cuts=cut_places)
 def test_a_rendered_call_is_read_back_at_every_split(tool_format: ToolFormat, arguments: str, cuts: list[int]) -> None:
-    """With their bytes, unless they hold a control token: that is spelled in another way, for the same value."""
+    """With their bytes, unless they hold a control token or a tag of thinking: that is spelled in another way, for the
+    same value."""
     text = tool_format.render_call(ToolUse("call_1", "search", arguments))
-    tokens = [token for token in tool_format.template_tokens if token in arguments]
+    tags = {tag.strip() for tags in tool_format.grammar.reasoning for tag in tags}
+    tokens = [token for token in tool_format.template_tokens | tags if token in arguments]
     for answer in ([text], split(text, cuts), list(text)):
         found = scan(tool_format, (SEARCH,), answer)
         if tokens:
