@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from ..errors import GatewayError
-from ..events import Event, Fault, Finish
+from ..events import Event, Fault, Finish, Start
 from ..protocols.base import StreamReader, StreamWriter
 from .chain import Chain
 from .relay import Relay
 
 
 class SideReader:
-    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it does not policy:
+    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it has no opinion of:
     then it just sees no end. `ended`: the end was read. `broke`: one of those who look on ends the answer before
     that."""
 
@@ -123,14 +123,20 @@ class PassThrough:
             fault = await self._side.settle(self.last)
             if fault is not None and self.last is None:
                 self.last, held = fault, b""
-        return held + (self._writer.feed([self.last]) if self.last is not None else b"")
+        return held + (self._said(self.last) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
         # What goes wrong after the end marker is nobody's business any more.
-        return b"" if self._relay.ended else self._writer.feed([Fault(error)])
+        return b"" if self._relay.ended else self._said(Fault(error))
 
     def keepalive(self) -> bytes:
         return self._writer.keepalive()
+
+    def _said(self, last: Event) -> bytes:
+        """The error that ends the answer. Its beginning is not written once more where the server's was let through."""
+        if self._relay.spoke:
+            self._writer.feed([Start("", "", 0)])
+        return self._writer.feed([last])
 
     def _look(self) -> None:
         relay = self._relay

@@ -82,7 +82,9 @@ async def test_a_stream_without_its_end_was_broken_off() -> None:
     half = data[: data.index(b"event: response.output_text.done")]
     answer, _ = await ask(streamed(half), {"input": "hi", "store": False, "stream": True}, mode="native")
     assert answer.body.startswith(half)
-    assert types(answer.body)[-2:] == ["error", "response.failed"]
+    said = types(answer.body)
+    assert said[-2:] == ["error", "response.failed"]
+    assert (said.count("response.created"), said.count("response.in_progress")) == (1, 1)  # the server's own
     assert b"upstream_disconnected" in answer.body
 
 
@@ -104,7 +106,9 @@ async def test_a_failed_response_is_the_gateways_error() -> None:
     answer, _ = await ask(streamed(data), {"input": "hi", "store": False, "stream": True}, mode="native")
     assert b"no memory" in answer.body
     assert b"10.0.0.7" not in answer.body
-    assert types(answer.body)[-1] == "response.failed"
+    said = types(answer.body)
+    assert said[-1] == "response.failed"
+    assert (said.count("response.created"), said.count("response.failed")) == (1, 1)
 
 
 async def test_a_whole_answer_passes_as_it_is() -> None:
