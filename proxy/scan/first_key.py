@@ -19,12 +19,12 @@ class FirstKey:
     Behind it, `kind` says how the field goes on. `listed`: it stands in a list. `begun` is what was read of a call.
     """
 
-    __slots__ = ("_key", "_names", "_syntax", "begun", "kind", "listed")
+    __slots__ = ("_heads", "_key", "_syntax", "begun", "kind", "listed")
 
     def __init__(self, syntax: BlockSyntax, kind: int, names: tuple[str, ...]) -> None:
         """`names` are those that a `printed` call may have."""
         self._syntax = syntax
-        self._names = names if kind == PRINTED else ()
+        self._heads = heads(syntax, names if kind == PRINTED else ())
         self._key = b""
         self.begun = b""
         self.kind = NOTHING
@@ -37,9 +37,8 @@ class FirstKey:
         self._key += bytes((byte,))
         self.listed = self._key.startswith(b"[")
         key = self._key[self.listed :]
-        known = heads(self._syntax, self._names)
-        if key not in known:
-            return None if any(head.startswith(key) for head in known) else False
+        if key not in self._heads.whole:
+            return None if key in self._heads.begun else False
         if not self._syntax.untaught or (key[:2] == b'{"' and not self.listed):
             self.kind = JSON
         else:
