@@ -3,7 +3,7 @@
 Rules:
 
 1. What is said is looked at: texts, refusals, reasoning, tool results, and strings in the arguments of earlier calls.
-   Definitions of tools, images and parts that are not modelled are not.
+   Definitions of tools, images, and parts and fields that are not modelled are not.
 2. Calls in answers keep their arguments: with a hole in them they would be carried out.
 3. In a stream no more is held back than the longest end of the text that may be the beginning of a match. Per-token
    data (`logprobs`) would tell what was replaced and is left out.

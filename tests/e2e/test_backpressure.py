@@ -76,7 +76,7 @@ class Flood(Sequence[Step]):
 
 
 class Looks(Middleware):
-    """Wants to see the text, which takes an answer out of the lanes that do not read it."""
+    """Wants to see the text, which takes an answer off the stream paths that do not read it."""
 
     wants = Kind.TEXT
 

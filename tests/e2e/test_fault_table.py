@@ -1,8 +1,8 @@
 """Every fault of a model server, in every way a client can ask: what the client gets, and what the log and the metrics
 say.
 
-One test a fault. Each goes through both protocols, both lanes (unread and scanned), streamed and whole, and through
-both HTTP clients of the gateway. The table for people, with the faults that other tests look at, is
+One test a fault. Each goes through both protocols, both stream paths (passed through and scanned), streamed and whole,
+and through both HTTP clients of the gateway. The table for people, with the faults that other tests look at, is
 docs/reference/faults.md.
 """
 

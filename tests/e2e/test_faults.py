@@ -1,7 +1,7 @@
 """Model servers that fail, and clients that go: what R7.9, R10.7 and R10.8 say about it, through the whole gateway.
 
-Each fault is tried in both lanes (without tools bytes pass unread, with tools they are scanned), streamed and not.
-After each series nothing may be left behind: no task, no socket, no file descriptor.
+Each fault is tried on both stream paths (without tools bytes pass unread, with tools they are scanned), streamed and
+not. After each series nothing may be left behind: no task, no socket, no file descriptor.
 """
 
 from __future__ import annotations

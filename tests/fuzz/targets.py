@@ -229,8 +229,8 @@ def gate(data: bytes) -> None:
         assert ways[0].scanner.held == ways[1].scanner.held
 
 
-def lanes(data: bytes) -> None:
-    """The gate lane gives byte for byte what the events lane gives, in both protocols."""
+def stream_paths(data: bytes) -> None:
+    """The fast path gives byte for byte what transcoding gives, in both protocols."""
     tape = Tape(data)
     style = tape.pick(["sentinel", "hermes", "bare_json", "qwen3_coder", "harmony", "pythonic", "deepseek_v31", "auto"])
     from tests.unit.test_stream_paths import FORMATS
@@ -462,7 +462,7 @@ def reply(data: bytes) -> None:
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     target.__name__: target
     for target in (
-        *(scanner, formats, sse, gate, lanes, readers),
+        *(scanner, formats, sse, gate, stream_paths, readers),
         *(chat_request, responses_request, body, schema, repair, reply),
     )
 }

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.targets import TARGETS
 
-RUNS = {"lanes": 150, "gate": 150, "formats": 300}
+RUNS = {"stream_paths": 150, "gate": 150, "formats": 300}
 """Of the slower ones."""
 
 

@@ -68,7 +68,7 @@ async def test_one_that_does_not_end_is_left_behind(start: Start, which: str, as
     assert await call(tools, "bad") == TIMED_OUT
     tools._calls._limit_s = 30.0
     other = "fine" if asynchronous else "afine"
-    assert await call(tools, other) == "fine"  # the other lane does not even notice
+    assert await call(tools, other) == "fine"  # handlers of the other kind do not even notice
     release(tools)
     await until(lambda: stuck(tools) == 0)
     assert await call(tools, "fine") == await call(tools, "afine") == "fine"
