@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, BlockSyntax, Branch, Field, Grammar, Node, Read
 
@@ -364,19 +364,11 @@ def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
     return _plan_node(branches, others[0] if others else None, ends=any(node.ends for node in nodes))
 
 
-class Heads(NamedTuple):
-    """With what a call may begin: `whole`, and what may become one of these."""
-
-    whole: frozenset[bytes]
-    begun: frozenset[bytes]
-
-
 @lru_cache(maxsize=256)  # a pure function, asked for each block
-def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> Heads:
-    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside. Only
-    what nobody taught may be quoted as Python does it."""
+def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> tuple[bytes, ...]:
+    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside: in
+    order. Only what nobody taught may be quoted as Python does it."""
     quotes = (b'"', b"'") if syntax.untaught else (b'"',)
     keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in syntax.first_keys for quote in quotes]
     calls = [b"%b%b(" % (wrapper, name.encode("utf-8", "replace")) for name in names for wrapper in _WRAPPERS]
-    whole = frozenset((*keys, *calls))
-    return Heads(whole, frozenset(head[:end] for head in whole for end in range(len(head))))
+    return tuple(sorted({*keys, *calls}))

@@ -4,6 +4,7 @@ as it is: it is about the first bytes of a field.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final
 
 from ._grammar import SPACE, BlockSyntax
@@ -37,8 +38,11 @@ class FirstKey:
         self._key += bytes((byte,))
         self.listed = self._key.startswith(b"[")
         key = self._key[self.listed :]
-        if key not in self._heads.whole:
-            return None if key in self._heads.begun else False
+        at = bisect_left(self._heads, key)
+        if at == len(self._heads) or not self._heads[at].startswith(key):
+            return False
+        if self._heads[at] != key:
+            return None
         if not self._syntax.untaught or (key[:2] == b'{"' and not self.listed):
             self.kind = JSON
         else:
