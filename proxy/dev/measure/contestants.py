@@ -63,6 +63,7 @@ def _frames(module: str, name: str, format: str, offer: OfferedTools) -> Make | 
     if name != IMPLEMENTATION:
         return None
     make = _scanner(module, format, offer)
+    # A `Parser` for who only measures; of this twin it is the scanner itself.
     return lambda: FrameScanner(make())  # type: ignore[arg-type]
 
 
@@ -129,6 +130,7 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
             Contestant(
                 library,
                 f"tags by hand, unfinished JSON by {library}",
+                # mypy infers no type for a lambda with a default.
                 lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]
             )
             for library in libraries.PARTIAL_JSON

@@ -333,6 +333,7 @@ def _grown_text(plan: Plan, format: str, kind: str, size: int) -> _Text:
     """A text of about so many pieces."""
     if plan.recording is not None:
         recorded = next(_recorded(plan, format, plan.recording))
+        # As before all text or all bytes: `cycle` forgets which.
         return replace(recorded, pieces=list(islice(cycle(recorded.pieces), size)))  # type: ignore[arg-type]
     wide = {"tokens": 4.5, "bytes": 1.0}.get(str(plan.cut)) or float(plan.cut)
     text = corpus.growing(kind, registries().formats.get(format), int(size * wide), plan.seed)
