@@ -107,6 +107,7 @@ FORMATS: Final[Mapping[str, str]] = {
 CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
     "chat": "proxy.protocols.chat.protocol:ChatProtocol",
     "responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
+    "messages": "proxy.protocols.messages.protocol:MessagesProtocol",
 }
 """The first one's words are for clients that cannot be told apart."""
 
@@ -114,6 +115,7 @@ SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
     "openai_chat": "proxy.protocols.chat.protocol:ChatProtocol",
     "openai_completions": "proxy.protocols.completions:CompletionsProtocol",
     "openai_responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
+    "anthropic_messages": "proxy.protocols.messages.protocol:MessagesProtocol",
 }
 """By kind of backend: each is one, over HTTP."""
 

@@ -1,0 +1,143 @@
+"""Anthropic Messages, read and written, towards clients and towards backends.
+
+`MessagesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small state machine of a module
+beside this one, usable without the server (R4.6).
+
+`blocks.py` content blocks · `request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py` streams in ·
+`writer.py` streams out, with `streamed.py` for the blocks in them · `errors.py` errors · `ids.py` ids and signatures. What the protocol cannot express stands in
+their docstrings; what goes where, in docs/adr/0030.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...errors import GatewayError
+from ...model import ModelReply, ModelRequest
+from .. import openai
+from ..base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..numbers import MAX_CHOICES
+from ..request_schema import RequestSchema
+from ..wire import dump, load
+from .blocks import PROTOCOL
+from .errors import read_refusal, write_error
+from .reader import MessagesReader
+from .reply import read_reply, write_reply
+from .request import code_of, read_request
+from .request_writer import write_request
+from .streamed import frame
+from .writer import MessagesWriter
+
+VERSION: Final = "2023-06-01"
+"""Of the wire form that is written here."""
+
+_STOPPED: Final = (b'"stop_reason":"', b'"stop_reason": "')
+
+
+class MessagesProtocol(ClientSide, ServerSide):
+    """The Messages wire form. Holds nothing but the compiled request schema, which is made on first use."""
+
+    name = PROTOCOL
+    path = "/messages"
+    content_type = "text/event-stream; charset=utf-8"
+    example: Mapping[str, Any] = {
+        "max_tokens": 16,
+        "messages": [{"role": "user", "content": "Look."}],
+        "tools": [{"name": "look", "description": "Looks.", "input_schema": openai.PARAMETERS}],
+        "stream": True,
+    }
+    client_header = "anthropic-version"
+    id_header = "request-id"
+    end_marks = (b"message_stop",)
+    bare_reasoning = True
+
+    def __init__(self) -> None:
+        self._shape = RequestSchema("messages_request", code_of)
+
+    # --- towards clients --------------------------------------------------------------------------------------------
+
+    def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R14.1)."""
+        return read_request(body, raw, self._shape)
+
+    def writer(self, options: WriteOptions) -> StreamWriter:
+        """A writer for one streamed answer (R14.3)."""
+        return MessagesWriter(options)
+
+    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
+        """The body of a whole answer (R14.2)."""
+        return write_reply(reply, options)
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """Anthropic's error envelope (R13.1)."""
+        return write_error(error, request_id)
+
+    def write_models(self, names: Sequence[str]) -> bytes:
+        """Anthropic's list of models, on one page."""
+        edges = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
+        return dump({"data": [_model(name) for name in names], "has_more": False, **edges})
+
+    def write_model(self, name: str) -> bytes:
+        """One entry of that list."""
+        return dump(_model(name))
+
+    def keeps_call_ids(self, options: WriteOptions) -> bool:
+        """They have this protocol's form on the wire, and keep it."""
+        return False
+
+    # --- towards servers --------------------------------------------------------------------------------------------
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The version of the wire form, and the key."""
+        return {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {})}
+
+    def write_request(self, request: ModelRequest) -> dict[str, Any]:
+        """The JSON object for a Messages backend."""
+        return write_request(request)
+
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+        """A whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""
+        return read_reply(body)
+
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+        """A reader for one streamed answer."""
+        return MessagesReader(frame_bytes)
+
+    def says_nothing(self, name: str | None, data: bytes) -> bool:
+        """What announces a message."""
+        return _type_of(name, data) in ("message_start", "ping")
+
+    def is_end(self, name: str | None, data: bytes) -> bool:
+        """`message_stop`."""
+        return _type_of(name, data) == "message_stop"
+
+    def missing_end(self, tail: bytes) -> bytes | None:
+        """A reason to stop says that all was said."""
+        return frame("message_stop") if any(mark in tail for mark in _STOPPED) else None
+
+    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
+        """The message of Anthropic's error envelope, and of what servers write in its place."""
+        return read_refusal(body)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
+    }
+
+
+def _type_of(name: str | None, data: bytes) -> str | None:
+    """The type of an event; none of what is no JSON object."""
+    try:
+        value = load(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type", name)
+    return kind if isinstance(kind, str) else None

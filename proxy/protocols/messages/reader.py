@@ -1,0 +1,292 @@
+"""Streamed Messages answers to events.
+
+Rules:
+
+1. Total: an event of a kind that is not known becomes `Opaque`, with itself under `frame`; a block that is not modelled is one `Opaque` when it is whole. An event
+   that is no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+2. A block opens and closes where its server says so; one that was left open is closed by the end.
+3. Counts are running totals: what comes later counts, and what is not said again stays.
+4. What is counted or sized by a server's number is bounded first (`numbers.py`).
+5. The stream is good when `message_stop` came, or a reason to stop; else it broke off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, Extra, FinishReason, scoped
+from ...scan._grammar import SPACE, FrameTooLarge
+from ..call_deltas import CallDelta, new_call_id
+from ..chat.reply import text_of, unreadable
+from ..numbers import MAX_PARTS, index_of, too_many
+from ..wire import load
+from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
+from .errors import read_error
+from .reply import ANSWER, no_answer, read_stop, read_usage
+
+_DELTA: Final = frozenset({"stop_reason", "stop_sequence"})
+_EVENT: Final = frozenset({"type", "delta", "usage"})
+_SIGNED: Final = THINKING | {"signature"}
+_TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
+    "text_delta": ("text", BlockKind.TEXT),
+    "thinking_delta": ("thinking", BlockKind.REASONING),
+    "input_json_delta": ("partial_json", BlockKind.TOOL_CALL),
+}
+"""Deltas that carry text: where it stands, and the block it belongs to."""
+
+
+class MessagesReader:
+    """A `StreamReader`."""
+
+    def __init__(self, frame_bytes: int) -> None:
+        self._framer = SseFramer(frame_bytes)
+        self._blocks: dict[int, _Block] = {}
+        self._last = -1
+        self._seen = 0
+        self._ids: set[str] = set()
+        self._started = self._ended = False
+        self._counts: dict[str, Any] = {}
+        self._stop: dict[str, Any] | None = None
+        self._late: dict[str, Any] = {}
+        self._out: list[Event] = []
+        self._early: list[Event] = []  # said before the answer began
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events in these bytes. After `message_stop` or a `Fault` everything is ignored."""
+        if not self._ended:
+            try:
+                for name, frame in self._framer.feed(data):
+                    self._frame(name, frame)
+            except FrameTooLarge as error:
+                self._fault(no_answer(str(error)))
+            except BackendFault as error:
+                self._fault(error)
+        return self._taken()
+
+    def finish(self) -> list[Event]:
+        """The bytes are over: the end of a good stream, or a `Fault` `upstream_disconnected` (R10.8)."""
+        if not self._ended:
+            try:
+                for name, frame in self._framer.finish():  # Some servers leave out the last blank line.
+                    if _is_whole(frame):
+                        self._frame(name, frame)
+            except FrameTooLarge as error:
+                self._fault(no_answer(str(error)))
+            except BackendFault as error:
+                self._fault(error)
+        if not self._ended:
+            if self._stop is not None:
+                self._finish()
+            else:
+                message = "The model server broke off before the answer was finished."
+                self._fault(BackendFault(message, code="upstream_disconnected", transient=True))
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
+        out, self._out = self._out, []
+        return out
+
+    def _fault(self, error: GatewayError) -> None:
+        if not self._ended:
+            self._ended = True
+            self._out.append(Fault(error))
+
+    # --- frames -----------------------------------------------------------------------------------------------------
+
+    def _frame(self, name: str | None, frame: bytes) -> None:
+        if self._ended or not frame:
+            return
+        try:
+            value = load(frame)
+        except ValueError:
+            value = frame[:300].decode(errors="replace")
+        if not isinstance(value, dict):
+            self._fault(unreadable("The model server sent an event that is not a JSON object", value))
+            return
+        kind = text_of(value.get("type")) or name or ""
+        error = read_error(value if kind != "error" else {**value, "type": "error"})
+        if error is not None:
+            self._fault(error)
+            return
+        match kind:
+            case "content_block_delta":
+                self._delta(value)
+            case "content_block_start":
+                self._open(value)
+            case "content_block_stop":
+                self._close(value)
+            case "message_start":
+                self._start(value.get("message"))
+            case "message_delta":
+                self._message_delta(value)
+            case "message_stop":
+                self._finish()
+            case "ping":
+                pass
+            case _:
+                (self._out if self._started else self._early).append(Opaque(PROTOCOL, {"frame": value}))
+
+    def _start(self, message: Any) -> None:
+        if self._started:
+            return
+        self._started = True
+        given = message if isinstance(message, dict) else {}
+        self._count(given.get("usage"))
+        extra = scoped(PROTOCOL, rest_of(given, ANSWER))
+        usage = read_usage(self._counts) if self._counts else None
+        self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), 0, extra, usage))
+        self._out += self._early
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            self._counts.update((key, value) for key, value in usage.items() if value is not None)
+
+    def _message_delta(self, value: Mapping[str, Any]) -> None:
+        self._start(None)
+        delta = value.get("delta")
+        if isinstance(delta, dict):
+            self._stop = {**(self._stop or {}), **delta} if delta.get("stop_reason") or self._stop else self._stop
+            self._late.update(rest_of(delta, _DELTA))
+        self._late.update(rest_of(value, _EVENT))
+        self._count(value.get("usage"))
+
+    def _finish(self) -> None:
+        self._start(None)
+        reason, extra = read_stop(self._stop or {})
+        for index in list(self._blocks):
+            self._end(index, cut=reason == FinishReason.LENGTH)
+        self._ended = True
+        usage = read_usage(self._counts) if self._counts else None
+        self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+
+    def _index(self, value: Mapping[str, Any]) -> int:
+        index = index_of(value.get("index"), MAX_PARTS, "a block")
+        return self._last if index is None else index
+
+    def _open(self, value: Mapping[str, Any]) -> None:
+        self._start(None)
+        given = index_of(value.get("index"), MAX_PARTS, "a block")
+        index = self._last + 1 if given is None else given
+        if index in self._blocks:
+            self._end(index)
+        block = value.get("content_block")
+        self._begin(index, block if isinstance(block, dict) else {"type": "text"})
+
+    def _begin(self, index: int, wire: Mapping[str, Any]) -> _Block:
+        if self._seen >= MAX_PARTS:
+            raise too_many("blocks", MAX_PARTS)
+        self._last = index
+        block = self._blocks[index] = _Block(self._seen, wire)
+        self._seen += 1
+        match block.kind:
+            case BlockKind.TEXT:
+                self._emit_open(block, block_extra(wire, TEXT))
+                self._give(block, text_of(wire.get("text")))
+            case BlockKind.REASONING if wire.get("type") == "redacted_thinking":
+                self._emit_open(block, block_extra(wire, REDACTED))
+            case BlockKind.REASONING:
+                signature = text_of(wire.get("signature"))
+                self._emit_open(block, block_extra(wire, THINKING if signature else _SIGNED))
+                self._give(block, text_of(wire.get("thinking")))
+            case BlockKind.TOOL_CALL:
+                call_id = text_of(wire.get("id"))
+                if not call_id or call_id in self._ids:
+                    call_id = new_call_id()
+                self._ids.add(call_id)
+                name = text_of(wire.get("name"))
+                self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id)
+        return block
+
+    def _emit_open(self, block: _Block, extra: Extra, **call: Any) -> None:
+        assert block.kind is not None
+        self._out.append(Open(block.number, block.kind, extra=extra, **call))
+
+    def _delta(self, value: Mapping[str, Any]) -> None:
+        self._start(None)
+        index, given = self._index(value), value.get("delta")
+        delta: Mapping[str, Any] = given if isinstance(given, dict) else EMPTY
+        kind = text_of(delta.get("type"))
+        block = self._blocks.get(index)
+        if kind in _TEXTS:
+            key, of = _TEXTS[kind]
+            if block is None and of is not BlockKind.TOOL_CALL:  # its server left out where it begins
+                block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
+            if block is not None and block.kind in (of, None):
+                self._give(block, text_of(delta.get(key)))
+                return
+        elif kind == "signature_delta" and block is not None:
+            block.late["signature"] = text_of(delta.get("signature"))
+            return
+        elif kind == "citations_delta" and block is not None:
+            block.late.setdefault("citations", []).append(delta.get("citation"))
+            return
+        self._out.append(Opaque(PROTOCOL, {"frame": value}))
+
+    def _give(self, block: _Block, text: str) -> None:
+        if block.kind in (BlockKind.TOOL_CALL, None):
+            block.draft.take(text)
+        if text and block.kind is not None:
+            self._out.append(Delta(block.number, text))
+
+    def _close(self, value: Mapping[str, Any]) -> None:
+        index = self._index(value)
+        if index in self._blocks:
+            self._end(index)
+
+    def _end(self, index: int, *, cut: bool = False) -> None:
+        """`cut`: its server did not end it, and a limit of length ended the answer."""
+        block = self._blocks.pop(index)
+        given = block.wire.get("input")
+        status: BlockStatus = "complete"
+        if block.kind is None:
+            wire = block.wire
+            if not block.draft.is_blank:
+                try:
+                    wire = {**wire, "input": load(block.draft.arguments)}
+                except ValueError:
+                    wire = {**wire, "input": {"input": block.draft.arguments}}
+            self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
+            return
+        if block.kind is BlockKind.TOOL_CALL:
+            if cut and not block.draft.is_whole:
+                status = "truncated"
+            elif block.draft.is_blank:
+                self._give(block, arguments_of(given).strip(SPACE) if isinstance(given, dict) else "{}")
+        self._out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
+
+
+class _Block:
+    """A block that is not over: what it began with, and what came late. `kind` is None if it is not modelled."""
+
+    __slots__ = ("draft", "kind", "late", "number", "wire")
+
+    def __init__(self, number: int, wire: Mapping[str, Any]) -> None:
+        self.number = number
+        self.wire = wire
+        self.late: dict[str, Any] = {}
+        self.draft = CallDelta(0)
+        self.draft.kind = "custom"  # pieces are pieces: nobody repeats what was
+        self.kind = _KINDS.get(text_of(wire.get("type")))
+
+
+_KINDS: Final[Mapping[str, BlockKind]] = {
+    "text": BlockKind.TEXT,
+    "thinking": BlockKind.REASONING,
+    "redacted_thinking": BlockKind.REASONING,
+    "tool_use": BlockKind.TOOL_CALL,
+}
+
+
+def _is_whole(frame: bytes) -> bool:
+    """Whether a last frame without its blank line was not cut."""
+    try:
+        load(frame)
+    except ValueError:
+        return False
+    return True

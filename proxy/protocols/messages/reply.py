@@ -1,0 +1,274 @@
+"""Whole Messages answers, and the words that whole and streamed answers share.
+
+Rules:
+
+1. `stop_reason` is computed from what was really emitted, in `stop_fields` and nowhere else.
+2. Neighbouring texts are one block; text that is only whitespace is none, unless there is nothing else: servers refuse to get such a block again.
+3. A call that a limit cut off is none: its input would be half an object.
+4. Arguments that are an object stand in the body as they were written: numbers keep their text.
+5. What a server says beside is written back, every field of it: of the body, of blocks, of the counts.
+
+What `write_reply` cannot express: further choices, fields and parts of other protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from ...errors import BackendFault
+from ...events import add_part
+from ...model import (
+    EMPTY,
+    Extra,
+    FinishReason,
+    ModelReply,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    Usage,
+    fields_of,
+    scoped,
+)
+from ...scan._grammar import SPACE
+from ..base import WriteOptions
+from ..call_deltas import new_call_id
+from ..chat.reply import is_whole, text_of, unreadable
+from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
+from ..wire import dump, load, whole
+from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
+from .errors import read_error
+from .ids import message_id
+
+ANSWER: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"})
+_STOPS: Final[Mapping[str, str]] = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+_WORDS: Final[Mapping[str, str]] = {
+    FinishReason.LENGTH: "max_tokens",
+    FinishReason.CONTENT_FILTER: "refusal",
+    "pause_turn": "pause_turn",
+    "compaction": "compaction",
+}
+_COUNTS: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+)
+BYTES_PER_TOKEN: Final = 4
+
+
+# --- why an answer ended --------------------------------------------------------------------------------------------
+
+
+def stop_fields(reason: str, extra: Extra, *, called: bool, refused: bool) -> dict[str, Any]:
+    """`stop_reason` and `stop_sequence` of an answer that ended for `reason`, and what its server said beside (C18)."""
+    fields = fields_of(extra, PROTOCOL)
+    given = fields.get("stop_reason")
+    matched = extra.get("stop_sequence") if extra else None
+    if called:
+        word, matched = "tool_use", None
+    elif isinstance(given, str) and _STOPS.get(given, given) == reason:
+        word = given
+    elif reason == FinishReason.STOP and refused:
+        word = "refusal"
+    elif reason == FinishReason.STOP and isinstance(matched, str):
+        word = "stop_sequence"
+    else:
+        word = _WORDS.get(reason, "end_turn")
+    return {**fields, "stop_reason": word, "stop_sequence": matched if word == "stop_sequence" else None}
+
+
+def read_stop(answer: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Why a server's answer ended, and the `extra` of that end. A word that means the same as another one is kept."""
+    word = text_of(answer.get("stop_reason")) or "end_turn"
+    reason = _STOPS.get(word, word)
+    extra: dict[str, Any] = {}
+    matched = answer.get("stop_sequence")
+    if isinstance(matched, str):
+        extra["stop_sequence"] = matched
+    if word == "model_context_window_exceeded":
+        extra[PROTOCOL] = {"stop_reason": word}
+    return reason, extra
+
+
+# --- counts ---------------------------------------------------------------------------------------------------------
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object: what came from a cache, or went into it, is counted apart."""
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    written: dict[str, Any] = {
+        "input_tokens": plain,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.reasoning_tokens:
+        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return with_rest(written, fields_of(usage.extra, PROTOCOL)) if usage.extra else written
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Token counts; None if a server gives none, or such as cannot be."""
+    if not isinstance(usage, dict):
+        return None
+    cached, stored = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    details = usage.get("output_tokens_details")
+    thought = details.get("thinking_tokens") if isinstance(details, dict) else None
+    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, thought=0)
+    if plain is None:
+        return None
+    given = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens
+    known = {**_COUNTS, "output_tokens_details": {"thinking_tokens": None}}
+    extra = scoped(PROTOCOL, rest_of_counts(usage, known))
+    return usage_of(given, usage.get("output_tokens"), cached=cached, stored=stored, thought=thought, extra=extra)
+
+
+def first_usage(options: WriteOptions, known: Usage | None) -> dict[str, Any]:
+    """The counts of `message_start`: those that are known, else a guess by the size of the request."""
+    if known is None:
+        origin = options.request.origin
+        known = Usage(max(1, len(origin.body) // BYTES_PER_TOKEN) if origin is not None else 1, 0)
+    return write_usage(known)
+
+
+# --- write ----------------------------------------------------------------------------------------------------------
+
+
+def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
+    """The body of a whole answer (R14.2)."""
+    choice = reply.choices[0] if reply.choices else ReplyChoice(())
+    shown = list(shown_parts(choice, options))
+    called = any(isinstance(part, ToolUse) for part in shown)
+    refused = any(isinstance(part, Refusal) for part in shown)
+    content = [block for part in shown if (block := _write(part)) is not None]
+    return dump(
+        {
+            **fields_of(reply.extra, PROTOCOL),
+            "id": message_id(reply.id),
+            "type": "message",
+            "role": "assistant",
+            "model": options.request.model,
+            "content": content,
+            **stop_fields(choice.reason, choice.extra, called=called, refused=refused),
+            "usage": write_usage(reply.usage or Usage()),
+        }
+    )
+
+
+def _write(part: Part) -> Mapping[str, Any] | None:
+    if not isinstance(part, ToolUse) or part.kind == "custom" or not is_object(part.arguments):
+        return write_block(part)
+    block = write_block(replace(part, arguments=""))
+    text = whole(part.arguments)
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {**block, "input": input_of(part)} if block is not None else None
+    return {**block, "input": orjson.Fragment(text)} if block is not None else None
+
+
+def shown_parts(choice: ReplyChoice, options: WriteOptions) -> Iterator[Part]:
+    """The parts that become blocks (rules 2 and 3, R7.8)."""
+    merged: list[Part] = []
+    for part in choice.parts:
+        shown = _shown(part, choice.reason, options)
+        if shown is not None:
+            add_part(merged, shown)
+    blank = [isinstance(part, Text) and not part.text.strip(SPACE) and not part.extra for part in merged]
+    said = False
+    for part, empty in zip(merged, blank, strict=True):
+        if not empty:
+            said = said or not isinstance(part, Reasoning)
+            yield part
+    if not said and any(blank):
+        yield Text("".join(part.text for part in merged if isinstance(part, Text)))
+
+
+def _shown(part: Part, reason: str, options: WriteOptions) -> Part | None:
+    if isinstance(part, ToolUse):
+        return part if part.kind == "custom" or is_whole(part, reason) else None
+    if isinstance(part, Opaque):
+        return part if write_block(part) is not None else None
+    own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
+    if isinstance(part, Reasoning):
+        how = thoughts(options)
+        if how == "inline" and part.text:
+            return Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
+        return replace(part, extra=own) if how == "block" and (part.text or own) else None
+    if isinstance(part, Text | Refusal):
+        return replace(part, extra=own) if part.text or own else None
+    return None
+
+
+def thoughts(options: WriteOptions) -> str:
+    """Where thoughts go: `block`, `inline` or `drop` (R7.8). A client that switched thinking off gets none."""
+    if options.request.sampling.reasoning_budget == 0 or options.reasoning_field == "drop":
+        return "drop"
+    return "inline" if options.reasoning_field == "inline" else "block"
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def read_reply(body: bytes) -> ModelReply:
+    """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+    try:
+        answer = load(body)
+    except ValueError:
+        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
+    if not isinstance(answer, dict):
+        raise unreadable("The model server's answer is not a JSON object", answer)
+    error = read_error(answer)
+    if error is not None:
+        raise error
+    content = answer.get("content")
+    if not isinstance(content, list):
+        raise unreadable("The model server's answer has no content", answer)
+    if len(content) > MAX_PARTS:
+        raise too_many("blocks", MAX_PARTS)
+    parts: list[Part] = []
+    for part in _parts(content):
+        add_part(parts, part)
+    reason, extra = read_stop(answer)
+    late = rest_of(answer, ANSWER)
+    return ModelReply(
+        id=text_of(answer.get("id")),
+        model=text_of(answer.get("model")),
+        created=0,
+        choices=(ReplyChoice(tuple(parts), reason, extra or EMPTY),),
+        usage=read_usage(answer.get("usage")),
+        extra=scoped(PROTOCOL, late),
+    )
+
+
+def _parts(content: Iterable[Any]) -> Iterator[Part]:
+    for block in content:
+        if not isinstance(block, Mapping):
+            continue
+        part = read_block(with_id(block))
+        if part is not None:
+            yield part
+
+
+def with_id(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call with an id and a name, if its server left one out."""
+    if block.get("type") != "tool_use" or (isinstance(block.get("id"), str) and block["id"]):
+        return block
+    return {**block, "id": new_call_id(), "name": text_of(block.get("name"))}
+
+
+def no_answer(what: str) -> BackendFault:
+    """The fault of a stream that cannot be read."""
+    return BackendFault(f"The model server's answer {what}.", code="upstream_invalid_response")

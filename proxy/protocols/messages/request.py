@@ -1,0 +1,194 @@
+"""Messages requests: the client's JSON to `ModelRequest` (`request_writer.py` is the other way).
+
+Rules:
+
+1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is left to
+   `middlewares.validation`.
+2. `null` for an optional field means absent.
+3. What is read is written back, every field of it (`tests/protocols/test_messages_request.py`), but in one of several forms that say the same: a
+   single bare text as a string, system messages at the beginning as `system`, a format in `output_config`; what is the default is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ...errors import ClientFault, quote
+from ...formats.toolset import known_set, new_set
+from ...model import (
+    EMPTY,
+    Message,
+    ModelRequest,
+    Origin,
+    Role,
+    Sampling,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    scoped,
+)
+from ..request_schema import RequestSchema
+from .blocks import PROTOCOL, read_content, rest_of
+
+MODELLED: Final = frozenset(
+    {
+        "model", "messages", "system", "max_tokens", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
+        "stop_sequences", "output_format",
+    }
+)  # fmt: skip
+KNOWN: Final = MODELLED | {
+    "betas", "cache_control", "compaction", "container", "context_management", "diagnostics", "fallbacks", "inference_geo", "mcp_servers",
+    "metadata", "output_config", "service_tier", "speed", "thinking", "thread", "user_profile_id", "workspace_id",
+}  # fmt: skip
+"""Top-level fields of the protocol; others go to `extra`, for the model's server."""
+GATEWAYS_OWN: Final = frozenset({"thread"})
+"""Fields that the gateway sees to itself."""
+
+MESSAGE_FIELDS: Final = frozenset({"role", "content"})
+TOOL_FIELDS: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
+CHOICE_FIELDS: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
+FORMAT_NAME: Final = "answer"
+"""Other protocols want a name for the schema of an answer."""
+
+
+def code_of(param: str, general: str) -> str:
+    """The code that belongs to an error at `param`."""
+    if param.startswith("tools"):
+        return "invalid_tool_schema"
+    if param.startswith("tool_choice"):
+        return "invalid_tool_choice"
+    if param.endswith((".tool_use_id", "].id")) and general != "missing_required_parameter":
+        return "invalid_tool_call_id"
+    return general
+
+
+def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
+    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R14.1)."""
+    tools = known_set(body.get("tools"), PROTOCOL)
+    shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
+    _refuse_lost_turns(body)
+    if tools is None:
+        listed = body["tools"]
+        tools = new_set(listed, PROTOCOL, map(_read_tool, listed))
+    choice = body.get("tool_choice") or EMPTY
+    return ModelRequest(
+        model=body["model"],
+        messages=(*_read_system(body.get("system")), *_read_messages(body["messages"])),
+        tools=tools,
+        tool_choice=_read_choice(body.get("tool_choice"), tools),
+        parallel_tool_calls=choice.get("disable_parallel_tool_use") is not True,
+        sampling=_read_sampling(body),
+        response_format=_read_format((body.get("output_config") or EMPTY).get("format") or body.get("output_format")),
+        stream=body.get("stream") is True,
+        include_usage=body.get("stream") is True,
+        extra=rest_of(body, KNOWN),
+        origin=Origin(PROTOCOL, raw),
+        protocol_fields=scoped(PROTOCOL, _own_fields(body)),
+    )
+
+
+def _refuse_lost_turns(body: Mapping[str, Any]) -> None:
+    """Turns are not kept here: a request that leaves out the earlier ones must not be answered as if they had not been (R12.2)."""
+    thread = body.get("thread")
+    if thread is not None and thread["type"] == "continue":
+        raise ClientFault(
+            f"No thread is kept here that goes on from {quote(thread.get('previous_message_id'))}.",
+            code="previous_response_not_found",
+            param="thread.previous_message_id",
+            status=404,
+            hint="Send the whole conversation.",
+        )
+
+
+def _read_sampling(body: Mapping[str, Any]) -> Sampling:
+    thinking = body.get("thinking") or EMPTY
+    return Sampling(
+        temperature=body.get("temperature"),
+        top_p=body.get("top_p"),
+        max_tokens=int(body["max_tokens"]),
+        stop=tuple(body.get("stop_sequences") or ()),
+        reasoning_effort=(body.get("output_config") or EMPTY).get("effort"),
+        top_k=body.get("top_k"),
+        reasoning_budget=0 if thinking.get("type") == "disabled" else thinking.get("budget_tokens"),
+    )
+
+
+def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the protocol knows and the model does not."""
+    fields = {key: body[key] for key in KNOWN - MODELLED - GATEWAYS_OWN if body.get(key) is not None}
+    for key, modelled in (("thinking", {"budget_tokens"}), ("output_config", {"effort", "format"})):
+        if key in fields:
+            fields[key] = {k: value for k, value in fields[key].items() if k not in modelled and value is not None}
+            if not fields[key] or fields[key] == {"type": "disabled"}:
+                del fields[key]
+    return fields
+
+
+def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The form of the answer in Chat's words."""
+    if form is None:
+        return None
+    if form["type"] == "json_schema":
+        return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **_without_type(form)}}
+    return form
+
+
+def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in form.items() if key != "type" and value is not None}
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def _read_system(system: Any) -> Iterator[Message]:
+    if parts := read_content(system):
+        yield Message("system", parts)
+
+
+def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
+    names: dict[str, str] = {}
+    for item in items:
+        role: Role = item["role"]
+        parts = read_content(item["content"], names)
+        if role == "assistant":
+            names.update((part.call_id, part.name) for part in parts if isinstance(part, ToolUse))
+        elif role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):
+            role = "tool"
+        yield Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS)))
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def _read_tool(tool: Mapping[str, Any]) -> ToolSpec:
+    kind = tool.get("type")
+    if kind in (None, "custom"):
+        return ToolSpec(
+            tool["name"], tool.get("description"), tool.get("input_schema"), tool.get("strict"), extra={PROTOCOL: tool}
+        )
+    name = tool.get("name")
+    return ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
+
+
+def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
+    match choice:
+        case None:
+            return ToolChoice("auto" if tools else "none")
+        case {"type": "auto" | "none" as mode}:
+            return ToolChoice(mode, extra=_choice_extra(choice))
+        case {"type": "any"}:
+            return ToolChoice("required", extra=_choice_extra(choice))
+        case {"type": "tool", "name": str(name)}:
+            return ToolChoice("named", name, extra=_choice_extra(choice))
+    raise ClientFault(
+        f"Invalid 'tool_choice': {quote(choice)}.",
+        hint='Expected {"type":"auto"}, {"type":"any"}, {"type":"none"} or {"type":"tool","name":...}.',
+        code="invalid_tool_choice",
+        param="tool_choice",
+    )
+
+
+def _choice_extra(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    return scoped(PROTOCOL, rest_of(choice, CHOICE_FIELDS))

@@ -1,0 +1,145 @@
+"""`ModelRequest` to the JSON of a Messages request, for a server that speaks it (R24.2a).
+
+Rules: those of `request.py`, which is the other way. A server demands `max_tokens`, a user message first, results right after their calls and before anything
+else, an object as every schema, and takes neither empty texts nor thoughts that it has not signed.
+
+What cannot be expressed: `seed`, penalties, `n`, a format that is no schema, a message's `name`, `constraint`; of `ToolChoice.allowed` the other tools
+are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ...model import EMPTY, Message, ModelRequest, Sampling, ToolChoice, ToolResult, ToolSpec, fields_of
+from .blocks import PROTOCOL, request_blocks, rest_of, write_content
+from .request import FORMAT_NAME, KNOWN, TOOL_FIELDS
+
+MAX_TOKENS: Final = 4096
+"""What is asked for where the client sets no limit: no model of the protocol gives less."""
+
+_BEGIN: Final = "Continue."
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+
+
+def write_request(request: ModelRequest) -> dict[str, Any]:
+    """The JSON object that asks a Messages server for the same."""
+    sampling = request.sampling
+    system, messages = write_messages(request.messages)
+    most = MAX_TOKENS if sampling.max_tokens is None else sampling.max_tokens
+    body: dict[str, Any] = {"model": request.model, "max_tokens": most, "messages": messages}
+    if system:
+        body["system"] = write_content(system)
+    tools = _offered(request)
+    if tools:
+        body["tools"] = [write_tool(tool) for tool in tools]
+        if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
+            body["tool_choice"] = choice
+    own = fields_of(request.protocol_fields, PROTOCOL)
+    fields = {
+        **own,
+        "temperature": None if sampling.temperature is None else min(sampling.temperature, 1),
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "stop_sequences": list(sampling.stop) or None,
+        "thinking": _thinking(own.get("thinking", EMPTY), sampling),
+        "output_config": _output(own.get("output_config", EMPTY), request) or None,
+        "stream": True if request.stream else None,
+    }
+    body.update((key, value) for key, value in fields.items() if value is not None)
+    # What another protocol calls by a name of this one is something else.
+    body.update((key, value) for key, value in request.extra.items() if key not in KNOWN)
+    return body
+
+
+def _offered(request: ModelRequest) -> list[ToolSpec]:
+    allowed = request.tool_choice.allowed
+    return [tool for tool in request.tools if allowed is None or tool.kind == "hosted" or tool.name in allowed]
+
+
+def _thinking(own: Mapping[str, Any], sampling: Sampling) -> Mapping[str, Any] | None:
+    match sampling.reasoning_budget:
+        case None:
+            return own or None
+        case 0:
+            return {**own, "type": "disabled"}
+        case budget:
+            return {"type": "enabled", **own, "budget_tokens": budget}
+
+
+def _output(own: Mapping[str, Any], request: ModelRequest) -> dict[str, Any]:
+    written = dict(own)
+    if request.sampling.reasoning_effort is not None:
+        written["effort"] = request.sampling.reasoning_effort
+    form = request.response_format
+    if form is not None and form.get("type") not in ("text", "json_object"):
+        schema = form.get("json_schema")
+        if isinstance(schema, Mapping):
+            plain = {key: value for key, value in schema.items() if (key, value) != ("name", FORMAT_NAME)}
+            form = {"type": form["type"], **plain}
+        written["format"] = form
+    return written
+
+
+def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """The blocks of `system`, and the `messages` array."""
+    system: list[Mapping[str, Any]] = []
+    out: list[dict[str, Any]] = []
+    results: list[Mapping[str, Any]] | None = None  # of the last message, while more of the same turn may follow
+    for message in messages:
+        blocks = list(request_blocks(_results_first(message)))
+        if message.role in ("system", "developer") and not out:
+            system += blocks
+            continue
+        if not blocks:
+            continue
+        if message.role == "tool" and results is not None:
+            results += blocks
+            out[-1]["content"] = results
+            continue
+        role = {"tool": "user", "developer": "system"}.get(message.role, message.role)
+        if role == "assistant" and not out:
+            out.append({"role": "user", "content": _BEGIN})
+        out.append({**fields_of(message.extra, PROTOCOL), "role": role, "content": write_content(blocks)})
+        results = blocks if message.role == "tool" else None
+    return system, out or [{"role": "user", "content": _BEGIN}]
+
+
+def _results_first(message: Message) -> Iterable[Any]:
+    if message.role == "assistant":
+        return message.parts
+    return sorted(message.parts, key=lambda part: not isinstance(part, ToolResult))
+
+
+def write_tool(tool: ToolSpec) -> dict[str, Any]:
+    """A tool definition, with all that was received in this protocol; a hosted one as it was received in any."""
+    if tool.kind == "hosted":
+        return dict(tool.received) or {"type": tool.name, "name": tool.name}
+    received = fields_of(tool.extra, PROTOCOL)
+    parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+    known = {
+        "type": received.get("type"),
+        "description": tool.description,
+        "input_schema": parameters if "type" in parameters else {"type": "object", **parameters},
+        "strict": tool.strict,
+    }
+    return {
+        **rest_of(received, TOOL_FIELDS),
+        "name": tool.name,
+        **{key: value for key, value in known.items() if value is not None},
+    }
+
+
+def write_choice(choice: ToolChoice, *, parallel: bool) -> dict[str, Any] | None:
+    """The wire form of `tool_choice`; None where it is the default."""
+    fields = fields_of(choice.extra, PROTOCOL)
+    if choice.mode == "auto" and parallel and not fields:
+        return None
+    kind = {"required": "any", "named": "tool"}.get(choice.mode, choice.mode)
+    written: dict[str, Any] = {**fields, "type": kind}
+    if choice.mode == "named":
+        written["name"] = choice.name
+    if not parallel and choice.mode != "none":
+        written["disable_parallel_tool_use"] = True
+    return written

@@ -1,0 +1,241 @@
+"""Events to streamed Messages answers (R14.3).
+
+Rules:
+
+1. This class owns the indices of blocks. Two are never open: one that opens while another is open waits until that has closed.
+2. A text is begun when it says something and ended when something else begins or the answer ends, so neighbouring texts are one block. All others end
+   with their block.
+3. What a stream adds up to is what `write_reply` writes for the same events.
+4. There is exactly one end: `message_stop`, or `error`. Nothing comes behind it.
+5. Per delta the work is: look up the block, escape the text, join it with bytes made when the block was begun.
+
+What this protocol cannot say in a stream, besides the losses of `reply`: fields of a block that come at its end, other than citations and signatures, and
+`Delta.extra`. A call that was cut off has begun by then: it has the beginning of its input.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, Usage, fields_of
+from ..base import KEEPALIVE, TextFrame, WriteOptions
+from .blocks import PROTOCOL
+from .errors import error_object
+from .ids import message_id
+from .reply import first_usage, stop_fields, thoughts, write_usage
+from .streamed import CallBlock, Content, InlineThought, OpaqueBlock, RefusalBlock, Sink, TextBlock, ThoughtBlock, frame
+
+PING: Final = frame("ping")
+
+
+class MessagesWriter:
+    """A `StreamWriter`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._thoughts = thoughts(options)
+        self._out: list[bytes] = []
+        self._blocks: dict[int, _Block] = {}
+        self._waiting: deque[_Block] = deque()
+        self._open: Content | None = None  # begun and not ended
+        self._text: TextBlock | None = None  # what further text goes to, begun or not
+        self._count = 0
+        self._blank = ""  # texts that were nothing but whitespace
+        self._usage: Usage | None = None
+        self._begun = self._ended = self._said = self._called = self._refused = False
+
+    def feed(self, events: Iterable[Event]) -> bytes:
+        """The frames for these events, possibly none."""
+        for event in events:
+            if self._ended:
+                break
+            match event:
+                case Delta():
+                    block = self._blocks[event.block]
+                    if block.sink is not None:
+                        block.sink.write(event.text)
+                    else:
+                        block.texts.append(event.text)
+                case Open():
+                    block = self._blocks[event.block] = _Block(event)
+                    if event.choice == 0:
+                        self._queue(block)
+                case Close():
+                    self._blocks.pop(event.block).end(event)
+                    self._advance()
+                case Start():
+                    self._begin(event.response_id, event.extra, event.usage)
+                case Opaque(protocol="messages", payload=Mapping() as payload) if "type" in payload:
+                    self._queue(_Block(event))
+                case Finish():
+                    self._finish(event)
+                case Fault():
+                    self._fail(event.error)
+                case _:
+                    pass
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def keepalive(self) -> bytes:
+        """A ping; a comment before the answer has begun, where no event may stand."""
+        return PING if self._begun and not self._ended else KEEPALIVE
+
+    def text_frame(self, block: int) -> TextFrame | None:
+        """See `TextWriter`."""
+        known = self._blocks.get(block)
+        sink = known.sink if known is not None and not self._ended else None
+        return sink.text_frame() if isinstance(sink, Content) else None
+
+    def wrote(self, block: int, frames: int, text: str) -> None:
+        """See `TextWriter`."""
+        sink = self._blocks[block].sink
+        assert isinstance(sink, Content)
+        sink.wrote(text)
+
+    # --- the message ------------------------------------------------------------------------------------------------
+
+    def _begin(self, given: str, extra: Extra, usage: Usage | None) -> None:
+        self._begun, self._usage = True, usage
+        message = {
+            **fields_of(extra, PROTOCOL),
+            "id": message_id(given),
+            "type": "message",
+            "role": "assistant",
+            "model": self._options.request.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": first_usage(self._options, usage),
+        }
+        self.send(frame("message_start", message=message))
+
+    def _finish(self, finish: Finish) -> None:
+        if not self._begun:
+            self._begin("", EMPTY, None)
+        for block in self._waiting:
+            block.closed = block.closed or "complete"
+        self._advance()
+        self._end_open()
+        if self._blank and not self._said:
+            text = TextBlock(self, EMPTY)
+            text.show(self._blank)
+            self._end_open()
+        stop = stop_fields(finish.reason, finish.ending(0), called=self._called, refused=self._refused)
+        usage = write_usage(finish.usage or self._usage or Usage())
+        self.send(frame("message_delta", delta={**fields_of(finish.extra, PROTOCOL), **stop}, usage=usage))
+        self.send(frame("message_stop"))
+        self._ended = True
+
+    def _fail(self, error: GatewayError) -> None:
+        self._ended = True
+        self.send(frame("error", error=error_object(error)))
+
+    # --- blocks, one after the other --------------------------------------------------------------------------------
+
+    def _queue(self, block: _Block) -> None:
+        self._waiting.append(block)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Write the first block of the queue as far as it has come, and those behind it once it has closed."""
+        while self._waiting:
+            block = self._waiting[0]
+            if block.sink is None:
+                block.sink = self._sink(block.opened)
+                for text in block.texts:
+                    block.sink.write(text)
+                block.texts.clear()
+            if block.closed is None:
+                return
+            if block.late:
+                block.sink.learn(block.late)
+            block.sink.close(block.closed)
+            self._waiting.popleft()
+
+    def _sink(self, opened: Open | Opaque) -> Sink:
+        if isinstance(opened, Opaque):
+            return OpaqueBlock(self, opened.payload)
+        match opened.kind:
+            case BlockKind.TOOL_CALL:
+                return CallBlock(self, opened)
+            case BlockKind.REFUSAL:
+                return RefusalBlock(self, opened.extra)
+            case BlockKind.REASONING:
+                match self._thoughts:
+                    case "inline":
+                        return InlineThought(self._text_for(EMPTY), self._options.reasoning_tags)
+                    case "drop":
+                        return Sink()
+                return ThoughtBlock(self, opened.extra)
+            case BlockKind.TEXT:
+                return self._text_for(opened.extra)
+
+    def _text_for(self, extra: Extra) -> TextBlock:
+        """The text that goes on, or a new one if there is none or something is said of it."""
+        if self._text is None or fields_of(extra, PROTOCOL):
+            self._leave_text()
+            self._text = TextBlock(self, extra)
+        return self._text
+
+    def _leave_text(self) -> None:
+        """Nothing is added to the present text any more."""
+        if self._text is not None:
+            self._text.flush()
+            self._blank += self._text.held
+            self._text = None
+
+    def _end_open(self) -> None:
+        self._leave_text()
+        if self._open is not None:
+            self._open.end()
+            self._open = None
+
+    # --- for blocks -------------------------------------------------------------------------------------------------
+
+    def begin(self, content: Content) -> int:
+        """See `streamed.Stream`."""
+        if content is not self._text:
+            self._leave_text()
+        if self._open is not None:
+            self._open.end()
+        self._open = content
+        self._said = self._said or content.speaks
+        self._refused = self._refused or isinstance(content, RefusalBlock)
+        self._count += 1
+        return self._count - 1
+
+    def over(self, content: Content, *, called: bool = False) -> None:
+        """See `streamed.Stream`."""
+        self._called = self._called or called
+        if self._open is content:
+            self._open = None
+            content.end()
+        if self._text is content:
+            self._leave_text()
+
+    def send(self, data: bytes) -> None:
+        """See `streamed.Stream`."""
+        self._out.append(data)
+
+
+class _Block:
+    """A block of the stream: what writes it, or its texts while it waits (rule 1)."""
+
+    __slots__ = ("closed", "late", "opened", "sink", "texts")
+
+    def __init__(self, opened: Open | Opaque) -> None:
+        self.opened = opened
+        self.texts: list[str] = []
+        self.sink: Sink | None = None
+        self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
+        self.late: Extra = EMPTY
+
+    def end(self, closed: Close) -> None:
+        """The block is over."""
+        self.closed = closed.status
+        self.late = closed.extra
