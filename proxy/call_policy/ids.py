@@ -17,7 +17,7 @@ LONGEST_ID: Final = 256
 """A longer call id that a model wrote is not handed on: it would not be taken back."""
 
 
-_GIVEN: Final = re.compile(r"call_[0-9a-f]{32}")
+_GIVEN: Final = re.compile(r"(?:call|toolu)_[0-9a-f]{32}")
 
 
 def new_call_id() -> str:
@@ -29,7 +29,7 @@ def new_call_id() -> str:
 
 
 def is_given(call_id: str) -> bool:
-    """Whether an id has the form of `new_call_id`."""
+    """Whether an id has the form of `new_call_id`, or what a client with another prefix got to see of it (docs/adr/0030)."""
     return _GIVEN.fullmatch(call_id) is not None
 
 

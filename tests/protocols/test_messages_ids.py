@@ -1,0 +1,83 @@
+"""Ids and signatures: injective, without a memory, and in letters that a server takes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.judging.ids import is_given, new_call_id
+from proxy.protocols.messages.ids import (
+    Signing,
+    is_own_signature,
+    message_id,
+    server_id,
+    signature_of,
+    wire_id,
+)
+
+HEX = "0123456789abcdef" * 2
+SAFE = re.compile(r"[a-zA-Z0-9_-]{1,256}")
+ids = st.one_of(
+    st.text(max_size=300),
+    st.from_regex(r"call_[0-9a-f]{32}", fullmatch=True),
+    st.from_regex(r"toolu_[0-9a-f]{32}", fullmatch=True),
+    st.from_regex(r"(toolu_-{0,2}[ed]?){0,2}[a-zA-Z0-9_-]{0,8}", fullmatch=True),
+    st.from_regex(r"[a-zA-Z0-9_-]{195,210}", fullmatch=True),
+)
+
+
+@given(st.lists(ids, unique=True, max_size=8))
+@example([f"call_{HEX}", f"toolu_{HEX}", f"toolu_-toolu_{HEX}", HEX, f"toolu_-call_{HEX}"])
+@example(["", "toolu_", "toolu_-", "-", "--", "toolu_--", "toolu_-toolu_-", "toolu_--e", "toolu_-toolu_--e"])
+def test_two_calls_never_get_one_id(calls: list[str]) -> None:
+    for mapped in (wire_id, server_id):
+        written = [mapped(call) for call in calls]
+        assert len(set(written)) == len(calls)
+        assert all(SAFE.fullmatch(one) for one in written)
+    assert all(wire_id(call).startswith("toolu_") for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("call_id", "shown"),
+    [
+        (f"call_{HEX}", f"toolu_{HEX}"),
+        ("toolu_01D7FLrfh4GYq7yT1ULFeyMV", "toolu_01D7FLrfh4GYq7yT1ULFeyMV"),
+        ("call_abc", "toolu_-call_abc"),
+        ("functions.read:0", "toolu_--eZnVuY3Rpb25zLnJlYWQ6MA"),
+    ],
+)
+def test_what_clients_see(call_id: str, shown: str) -> None:
+    assert wire_id(call_id) == shown
+
+
+def test_servers_get_what_they_take_as_it_is() -> None:
+    assert [server_id(one) for one in ("call_abc", "toolu_01", "fc_1")] == ["call_abc", "toolu_01", "fc_1"]
+    assert SAFE.fullmatch(server_id("functions.read:0"))
+
+
+def test_an_id_that_was_given_out_is_known_again() -> None:
+    assert is_given(wire_id(new_call_id()))
+    assert not is_given("toolu_01D7FLrfh4GYq7yT1ULFeyMV")
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_a_thought_is_signed_alike_however_it_comes(pieces: list[str]) -> None:
+    signing = Signing()
+    for piece in pieces:
+        signing.take(piece)
+    assert signing.signature == signature_of("".join(pieces))
+    assert is_own_signature(signing.signature)
+
+
+@pytest.mark.parametrize("signature", ["", "EuYBCkQYAiJA", None, 3, "toolwire"])
+def test_signatures_of_others(signature: object) -> None:
+    assert not is_own_signature(signature)
+
+
+def test_ids_of_answers() -> None:
+    assert message_id("msg_01X") == "msg_01X"
+    assert re.fullmatch(r"msg_[0-9a-f]{32}", message_id("chatcmpl-1"))
+    assert re.fullmatch(r"msg_[0-9a-f]{32}", message_id("msg_\n"))
