@@ -356,7 +356,7 @@ def with_field(path: tuple[Any, ...]) -> dict[str, Any]:
     return asked
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.sampled_from(PLACES))
 def test_an_unknown_field_anywhere(path: tuple[Any, ...]) -> None:
     asked = with_field(path)

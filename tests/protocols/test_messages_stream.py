@@ -1,0 +1,554 @@
+"""Answers of Messages: exact bytes, the published schema, streams that equal whole answers, all splits, and reading what was written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
+from proxy.events import (
+    BlockKind,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Opaque,
+    Open,
+    Start,
+    check,
+    fold,
+    normalise,
+    unfold,
+)
+from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
+from proxy.protocols.base import TextWriter, WriteOptions
+from proxy.protocols.messages.ids import signature_of, wire_id
+from proxy.protocols.wire import dump
+from tests.protocols.messages_wires import (
+    MESSAGES,
+    accumulate,
+    call,
+    frame,
+    frames,
+    options,
+    read,
+    text,
+    validator,
+    write,
+)
+from tests.strategies import replies, rich_replies, rich_streams, streams
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+START = Start("msg_1", "backend-model", 9, usage=Usage(82, 1, 4))
+HEX = "0123456789abcdef" * 2
+ALL_KINDS: list[Event] = [
+    START,
+    *text(0, "I will ", "look.", kind=BlockKind.REASONING),
+    *text(1, "Reading ", "it: “ü”\n"),
+    *call(2, f"call_{HEX}", "read_file", '{"path":', '"notes.txt"}'),
+    *call(3, "toolu_01b", "list_files"),
+    Finish("stop", Usage(82, 17, 4, 0, 3)),
+]
+BROKEN: list[Event] = [START, Open(0, BlockKind.TEXT), Delta(0, "Half an ans"), Fault(BackendFault("It broke off."))]
+
+
+def whole(reply: ModelReply, opts: WriteOptions | None = None) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(MESSAGES.write_reply(reply, opts or options()))
+    return written
+
+
+def same(message: dict[str, Any]) -> dict[str, Any]:
+    """Without ids that are made for each answer."""
+    return {key: value for key, value in message.items() if key != "id"}
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "events"), [("messages-all-kinds", ALL_KINDS), ("messages-error", BROKEN)])
+def test_golden_bytes(name: str, events: list[Event]) -> None:
+    assert write(events).decode() == (GOLDEN / f"{name}.sse").read_text(encoding="utf-8")
+
+
+def test_the_order_of_events() -> None:
+    kinds = [event["type"] for event in frames(write(ALL_KINDS))]
+    assert kinds == [
+        "message_start",
+        *("content_block_start", *["content_block_delta"] * 3, "content_block_stop"),  # with the signature
+        *("content_block_start", *["content_block_delta"] * 2, "content_block_stop"),
+        *("content_block_start", *["content_block_delta"] * 2, "content_block_stop"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
+        "message_delta",
+        "message_stop",
+    ]
+
+
+def test_life_is_shown_by_a_ping_once_the_message_has_begun() -> None:
+    writer = MESSAGES.writer(options())
+    assert writer.keepalive().startswith(b":")
+    writer.feed([START])
+    assert writer.keepalive() == b'event: ping\ndata: {"type":"ping"}\n\n'
+    writer.feed([Finish()])
+    assert writer.keepalive().startswith(b":")
+
+
+def test_two_blocks_are_never_open() -> None:
+    """Servers interleave parallel calls; here the second one waits."""
+    first, second = call(0, "a", "f", '{"x":', "1}"), call(1, "b", "g", '{"y":', "2}")
+    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
+    message = accumulate(write([START, *mixed, Finish("tool_calls")]))
+    assert [block["input"] for block in message["content"]] == [{"x": 1}, {"y": 2}]
+
+
+def test_neighbouring_texts_are_one_and_blank_ones_are_none() -> None:
+    events = [START, *text(0, "\n"), *text(1, "A"), *text(2, " B"), *call(3, "c", "f"), *text(4, "\n\n"), *call(5, "d", "f")]  # fmt: skip
+    message = accumulate(write([*events, *text(6, " \n"), Finish()]))
+    assert [block.get("text", block["type"]) for block in message["content"]] == ["\nA B", "tool_use", "tool_use"]
+    nothing = accumulate(write([START, *text(0, "\n"), Finish()]))
+    assert nothing["content"] == [{"type": "text", "text": "\n"}]
+
+
+def test_arguments_that_are_no_object_are_put_into_one() -> None:
+    events = [START, *call(0, "a", "f", " [", "1]"), *call(1, "b", "f", "plain"), *call(2, "c", "f", " ", ' {"x":1}')]
+    message = accumulate(write([*events, Finish()]))
+    assert [block["input"] for block in message["content"]] == [{"input": [1]}, {"input": "plain"}, {"x": 1}]
+
+
+def test_numbers_keep_their_text() -> None:
+    reply = ModelReply("", "m", 0, (ReplyChoice((ToolUse("a", "f", '{"n":100000000000000000000,"f":1e-07}'),)),))
+    assert b'"input":{"n":100000000000000000000,"f":1e-07}' in MESSAGES.write_reply(reply, options())
+
+
+def test_a_call_that_was_cut_off() -> None:
+    half = ToolUse("a", "f", '{"x": "ha')
+    reply = ModelReply("", "m", 0, (ReplyChoice((Text("So."), half), "length"),))
+    written = whole(reply)
+    assert ([block["type"] for block in written["content"]], written["stop_reason"]) == (["text"], "max_tokens")
+    delta = frames(write(unfold(reply)))[-2]
+    assert delta["delta"]["stop_reason"] == "max_tokens"
+    complete = ReplyChoice((ToolUse("b", "f", "{}"), half), "length")
+    assert whole(ModelReply("", "m", 0, (complete,)))["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize(
+    ("reason", "extra", "word", "sequence"),
+    [
+        ("stop", {}, "end_turn", None),
+        ("stop", {"stop_sequence": "###"}, "stop_sequence", "###"),
+        ("length", {}, "max_tokens", None),
+        ("content_filter", {}, "refusal", None),
+        ("pause_turn", {}, "pause_turn", None),
+        ("eos", {}, "end_turn", None),
+        ("length", scoped("messages", {"stop_reason": "model_context_window_exceeded"}), "model_context_window_exceeded", None),
+        ("stop", scoped("messages", {"stop_details": {"type": "x"}}), "end_turn", None),
+    ],
+)  # fmt: skip
+def test_why_it_stopped(reason: str, extra: Any, word: str, sequence: str | None) -> None:
+    reply = ModelReply("", "m", 0, (ReplyChoice((Text("a"),), reason, extra),))
+    for message in (whole(reply), accumulate(write(unfold(reply)))):
+        assert (message["stop_reason"], message["stop_sequence"]) == (word, sequence)
+        assert message.get("stop_details") == extra.get("messages", {}).get("stop_details")
+
+
+def test_a_refusal_is_text_that_says_so() -> None:
+    reply = ModelReply("", "m", 0, (ReplyChoice((Refusal("No."),)),))
+    for message in (whole(reply), accumulate(write(unfold(reply)))):
+        assert message["content"] == [{"type": "text", "text": "No."}]
+        assert message["stop_reason"] == "refusal"
+
+
+def test_counts() -> None:
+    """What came from a cache is not counted twice (R11.1)."""
+    usage = Usage(100, 7, 30, 20, 5)
+    counts = whole(ModelReply("", "m", 0, (ReplyChoice(()),), usage))["usage"]
+    assert counts == {
+        "input_tokens": 50,
+        "cache_creation_input_tokens": 20,
+        "cache_read_input_tokens": 30,
+        "output_tokens": 7,
+        "output_tokens_details": {"thinking_tokens": 5},
+    }
+
+
+def test_before_anybody_has_counted_the_size_is_a_guess() -> None:
+    request = ModelRequest("m", (), origin=Origin("messages", b"x" * 400))
+    opts = WriteOptions(request=request, created=1)
+    start, *_, delta, _ = frames(write([Start("", "", 0), Finish("stop", Usage(9, 2))], opts))
+    assert start["message"]["usage"]["input_tokens"] == 100
+    assert delta["usage"]["input_tokens"] == 9
+
+
+@pytest.mark.parametrize(
+    ("field", "budget", "kinds"),
+    [
+        ("reasoning_content", None, ["thinking", "text"]),
+        ("both", 1024, ["thinking", "text"]),
+        ("drop", None, ["text"]),
+        ("reasoning_content", 0, ["text"]),
+        ("inline", None, ["text"]),
+    ],
+)
+def test_thoughts(field: str, budget: int | None, kinds: list[str]) -> None:
+    reply = ModelReply("", "m", 0, (ReplyChoice((Reasoning("hm"), Text("Yes."))),))
+    opts = options(budget=budget, reasoning_field=field)
+    streamed, written = accumulate(write(unfold(reply), opts)), whole(reply, opts)
+    assert same(streamed)["content"] == written["content"]
+    assert [block["type"] for block in written["content"]] == kinds
+    if kinds[0] == "thinking":
+        assert written["content"][0] == {"type": "thinking", "thinking": "hm", "signature": signature_of("hm")}
+    elif field == "inline":
+        assert written["content"][0]["text"] == "<think>hm</think>Yes."
+
+
+def test_a_servers_signature_and_citations_come_late() -> None:
+    events = [
+        START,
+        *text(0, "hm", kind=BlockKind.REASONING, late=scoped("messages", {"signature": "c2ln"})),
+        Open(1, BlockKind.REASONING, extra=scoped("messages", {"data": "eA=="})),
+        Close(1),
+        *text(2, "Paris.", late=scoped("messages", {"citations": [{"cited_text": "P"}]})),
+        *text(3, " Or not."),
+        Opaque("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": 1}}),
+        Finish(),
+    ]
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "eA=="},
+        {"type": "text", "text": "Paris.", "citations": [{"cited_text": "P"}]},
+        {"type": "text", "text": " Or not."},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": 1}},
+    ]
+    assert accumulate(write(events))["content"] == content
+    assert whole(fold(events))["content"] == content
+
+
+def test_half_a_character_waits_for_the_other() -> None:
+    events = [START, *text(0, "a\ud83d", "\ude00b\ud83d"), Finish()]
+    assert accumulate(write(events))["content"][0]["text"] == "a😀b\ufffd"
+    assert whole(fold(events))["content"][0]["text"] == "a😀b\ufffd"
+
+
+def test_plain_text_may_be_written_by_somebody_else() -> None:
+    for kind in (BlockKind.TEXT, BlockKind.REASONING):
+        writer = MESSAGES.writer(options())
+        assert isinstance(writer, TextWriter)
+        data = writer.feed([START, Open(0, kind)])
+        assert writer.text_frame(0) is None
+        data += writer.feed([Delta(0, "a")])
+        around = writer.text_frame(0)
+        assert around is not None
+        for piece in ("b", "c"):
+            data += around.head + piece.encode() + around.tail
+        writer.wrote(0, 2, "bc")
+        data += writer.feed([Delta(0, "d"), Close(0), Finish()])
+        assert (
+            accumulate(data)["content"] == accumulate(write([START, *text(0, "abcd", kind=kind), Finish()]))["content"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (ClientFault("Bad.", code="invalid_json"), 400, "invalid_request_error"),
+        (ClientFault("Bad.", code="invalid_api_key"), 401, "authentication_error"),
+        (ClientFault("Bad.", code="model_not_allowed"), 403, "permission_error"),
+        (ClientFault("Bad.", code="model_not_found"), 404, "not_found_error"),
+        (ClientFault("Bad.", code="method_not_allowed"), 405, "invalid_request_error"),
+        (ClientFault("Bad.", code="request_too_large"), 413, "request_too_large"),
+        (ClientFault("Bad.", code="rate_limit_exceeded"), 429, "rate_limit_error"),
+        (BackendFault("Bad."), 502, "api_error"),
+        (BackendFault("Bad.", code="upstream_timeout"), 504, "timeout_error"),
+        (Unavailable("Bad."), 529, "overloaded_error"),
+        (Unavailable("Bad.", code="shutting_down"), 503, "api_error"),
+    ],
+)
+def test_errors(error: GatewayError, status: int, kind: str) -> None:
+    from proxy.protocols.messages.errors import status_of
+
+    assert status_of(error) == status
+    body = json.loads(MESSAGES.write_error(error, "req_1"))
+    assert body == {"type": "error", "error": {"type": kind, "message": "Bad."}, "request_id": "req_1"}
+    assert frames(write([Fault(error)])) == [{"type": "error", "error": {"type": kind, "message": "Bad."}}]
+    if status not in (405, 413):  # of which the published types know nothing
+        validator("ErrorResponse").validate(body)
+
+
+def test_an_error_says_where() -> None:
+    error = json.loads(MESSAGES.write_error(ClientFault("Too hot.", param="temperature"), "r"))["error"]
+    assert error["message"] == "temperature: Too hot."
+    named = json.loads(MESSAGES.write_error(ClientFault("Invalid 'temperature'.", param="temperature"), "r"))["error"]
+    assert named["message"] == "Invalid 'temperature'."
+
+
+def test_lists_of_models() -> None:
+    listed = json.loads(MESSAGES.write_models(["a", "b"]))
+    assert ([model["id"] for model in listed["data"]], listed["has_more"]) == (["a", "b"], False)
+    assert (listed["first_id"], listed["last_id"]) == ("a", "b")
+    assert json.loads(MESSAGES.write_model("a")) == listed["data"][0]
+    assert json.loads(MESSAGES.write_models([]))["first_id"] is None
+
+
+# --- laws -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(streams())
+def test_a_stream_equals_the_whole_answer(events: list[Event]) -> None:
+    assert same(accumulate(write(events))) == same(whole(fold(events)))
+
+
+@settings(max_examples=60)
+@given(rich_replies)
+def test_so_does_one_of_a_whole_answer(reply: ModelReply) -> None:
+    """With all that any protocol says beside."""
+    assert same(accumulate(write(unfold(reply)))) == same(whole(reply))
+
+
+@settings(max_examples=50)
+@given(rich_streams(), st.data())
+def test_cutting_is_never_seen(events: list[Event], data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 3))
+    writer = MESSAGES.writer(options())
+    pieces = b"".join(writer.feed(events[at : at + size]) for at in range(0, len(events), size))
+    assert same(accumulate(pieces)) == same(accumulate(write(events)))
+
+
+@settings(max_examples=60)
+@given(streams())
+def test_every_event_fits_the_published_schema(events: list[Event]) -> None:
+    for value in frames(write(events)):
+        if value["type"] not in ("ping", "error"):
+            validator("RawMessageStreamEvent").validate(value)
+    validator("Message").validate(whole(fold(events)))
+
+
+@settings(max_examples=50)
+@given(replies, st.integers(1, 40))
+def test_what_is_written_is_read(reply: ModelReply, size: int) -> None:
+    """Cut anywhere, and whole; the two readers agree."""
+    wire = write(unfold(reply))
+    events = read(wire, size)
+    check(events)
+    assume(len({use.call_id for use in reply.calls}) == len(reply.calls))  # else the reader makes some up
+    assert normalise(events) == normalise(read(wire))
+    once = MESSAGES.read_reply(MESSAGES.write_reply(reply, options()))
+    streamed, given = fold(events), once.choices[0]
+    assert [compact(part) for part in streamed.choices[0].parts] == [compact(part) for part in given.parts]
+    assert (streamed.choices[0].reason, streamed.usage) == (given.reason, once.usage)
+    assert [(use.call_id, json.loads(use.arguments)) for use in once.calls] == [
+        (wire_id(part.call_id), json.loads(part.arguments))
+        for part in reply.choices[0].parts
+        if isinstance(part, ToolUse)
+    ]
+    assert once.text.strip() == "".join(said(reply)).strip()
+
+
+def compact(part: Any) -> Any:
+    """Streamed arguments stay as they were written; those of a whole answer are an object."""
+    return replace(part, arguments=dump(json.loads(part.arguments)).decode()) if isinstance(part, ToolUse) else part
+
+
+def said(reply: ModelReply) -> list[str]:
+    """The texts of the first answer that a client gets: not what is blank."""
+    texts = [part.text for part in reply.choices[0].parts if isinstance(part, Text | Refusal)]
+    return [text for text in texts if text.strip(" \t\r\n")]
+
+
+def test_each_byte_alone() -> None:
+    wire = write(ALL_KINDS)
+    assert normalise(read(wire, 1)) == normalise(read(wire))
+    assert [type(part) for part in fold(read(wire, 1)).choices[0].parts] == [Reasoning, Text, ToolUse, ToolUse]
+
+
+# --- what servers say -----------------------------------------------------------------------------------------------
+
+REPLY: dict[str, Any] = {
+    "id": "msg_01",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude",
+    "container": {"id": "c"},
+    "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "eA=="},
+        {"type": "text", "text": "a", "citations": [{"type": "char_location", "cited_text": "b"}]},
+        {"type": "text", "text": "b", "citations": []},
+        {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {"q": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srv", "content": []},
+        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1.5}, "caller": {"type": "direct"}},
+    ],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "stop_details": None,
+    "usage": {"input_tokens": 5, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 1, "output_tokens": 4, "service_tier": "standard", "server_tool_use": {"web_search_requests": 1}, "cache_creation": {"ephemeral_5m_input_tokens": 2}},
+}  # fmt: skip
+
+
+def stripped(value: Any) -> Any:
+    return {key: item for key, item in value.items() if item is not None or key == "stop_sequence"}
+
+
+def test_a_whole_answer_with_everything() -> None:
+    reply = MESSAGES.read_reply(json.dumps(REPLY).encode())
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.cached_tokens, reply.usage.cache_write_tokens) == (8, 1, 2)
+    request = ModelRequest("claude", ())
+    written = whole(reply, WriteOptions(request=request, created=1))
+    assert written == stripped(REPLY)
+    assert same(accumulate(write(unfold(reply), WriteOptions(request=request, created=1)))) == same(stripped(REPLY))
+
+
+def events_of(reply: dict[str, Any]) -> bytes:
+    """The stream that an Anthropic server makes of it, in pieces."""
+    out = [frame("message_start", message={**reply, "content": [], "stop_reason": None, "usage": {"input_tokens": 5, "output_tokens": 1}}), frame("ping")]  # fmt: skip
+    for index, block in enumerate(reply["content"]):
+        start: dict[str, Any] = dict(block)
+        deltas: list[dict[str, Any]] = []
+        match block["type"]:
+            case "text":
+                start["text"] = ""
+                deltas = [{"type": "text_delta", "text": piece} for piece in block["text"]]
+                if "citations" in block:
+                    start["citations"] = []
+                    deltas += [{"type": "citations_delta", "citation": one} for one in block["citations"]]
+            case "thinking":
+                start |= {"thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": piece} for piece in block["thinking"]]
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            case "tool_use" | "server_tool_use":
+                start["input"] = {}
+                given = json.dumps(block["input"])
+                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", given[:3], given[3:])]
+        out.append(frame("content_block_start", index=index, content_block=start))
+        out += [frame("content_block_delta", index=index, delta=delta) for delta in deltas]
+        out.append(frame("content_block_stop", index=index))
+    delta = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
+    out += [frame("message_delta", delta=delta, usage=reply["usage"]), frame("message_stop")]
+    return b"".join(out)
+
+
+def test_a_stream_with_everything() -> None:
+    data = events_of(REPLY)
+    events = read(data)
+    check(events)
+    assert normalise(read(data, 1)) == normalise(events)
+    opts = WriteOptions(request=ModelRequest("claude", ()), created=1)
+    assert same(accumulate(write(events, opts))) == same(stripped(REPLY))
+    assert same(whole(fold(events), opts)) == same(stripped(REPLY))
+    start, finish = events[0], events[-1]
+    assert isinstance(start, Start)
+    assert isinstance(finish, Finish)
+    assert start.usage == Usage(5, 1)
+    assert finish.usage is not None
+    assert finish.usage.input_tokens == 8
+
+
+def test_what_nobody_knows_is_kept() -> None:
+    odd = frame("new_event", x=1)
+    events = read(frame("message_start", message={}) + odd + frame("message_delta", delta={"stop_reason": "end_turn"}))
+    assert Opaque("messages", {"frame": {"type": "new_event", "x": 1}}) in events
+    assert isinstance(events[-1], Finish)
+    early = read(odd + frame("message_start", message={"id": "msg_9"}) + frame("message_stop"))
+    assert isinstance(early[0], Start)
+    assert (early[0].response_id, type(early[1])) == ("msg_9", Opaque)
+
+
+SLOPPY: dict[str, tuple[list[bytes], list[Any]]] = {
+    "no message_start": ([frame("content_block_start", index=0, content_block={"type": "text", "text": "a"}), frame("content_block_stop", index=0)], [Text("a")]),
+    "no content_block_start": ([frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"})], [Text("a")]),
+    "no index": ([frame("content_block_start", content_block={"type": "text"}), frame("content_block_delta", delta={"type": "text_delta", "text": "a"}), frame("content_block_stop"), frame("content_block_start", content_block={"type": "tool_use", "id": "t", "name": "f"}), frame("content_block_stop")], [Text("a"), ToolUse("t", "f", "{}")]),
+    "no content_block_stop": ([frame("content_block_start", index=0, content_block={"type": "text", "text": "a"}), frame("content_block_start", index=0, content_block={"type": "thinking", "thinking": "b"})], [Text("a"), Reasoning("b")]),
+    "input at the start": ([frame("content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}})], [ToolUse("t", "f", '{"a":1}')]),
+    "no event names": ([frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"}).split(b"\n", 1)[1]], [Text("a")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLOPPY)
+def test_servers_that_leave_things_out(case: str) -> None:
+    pieces, parts = SLOPPY[case]
+    events = read(b"".join(pieces) + frame("message_delta", delta={"stop_reason": "end_turn"}))
+    check(events)
+    assert list(fold(events).choices[0].parts) == parts
+
+
+def test_two_calls_with_one_id_and_one_without() -> None:
+    blocks = [{"type": "tool_use", "id": ident, "name": "f", "input": {}} for ident in ("t", "t", "")]
+    stream = b"".join(frame("content_block_start", index=n, content_block=block) for n, block in enumerate(blocks))
+    ids = [use.call_id for use in fold(read(stream + frame("message_stop"))).calls]
+    assert len(set(ids)) == 3
+    assert ids[0] == "t"
+
+
+BREAKS: dict[str, tuple[bytes, str]] = {
+    "it just stops": (frame("message_start", message={}), "upstream_disconnected"),
+    "nothing at all": (b"", "upstream_disconnected"),
+    "no JSON": (b"event: x\ndata: {nope\n\n", "upstream_invalid_response"),
+    "no object": (b"data: [1]\n\n", "upstream_invalid_response"),
+    "an index": (frame("content_block_start", index=10**9, content_block={"type": "text"}), "upstream_invalid_response"),
+    "overloaded": (frame("error", error={"type": "overloaded_error", "message": "Overloaded"}), "overloaded"),
+    "rate": (frame("error", error={"type": "rate_limit_error", "message": "slow"}), "rate_limit_exceeded"),
+    "too long": (frame("error", error={"type": "invalid_request_error", "message": "prompt is too long: 2 > 1"}), "context_length_exceeded"),
+    "api": (frame("error", error={"type": "api_error", "message": "boom"}), "upstream_error"),
+    "OpenAI's form": (b'data: {"error":{"message":"boom"}}\n\n', "upstream_error"),
+    "a bare error": (frame("error"), "upstream_error"),
+    "too large": (b"data: " + b"x" * (1 << 21), "upstream_invalid_response"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_a_broken_stream_ends_with_one_fault(case: str) -> None:
+    data, code = BREAKS[case]
+    for size in (None, 7 if len(data) < 1000 else 1 << 16):
+        events = read(data, size)
+        check(events)
+        (fault,) = [event for event in events if isinstance(event, Fault)]
+        assert fault.error.code == code
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"nope", "upstream_invalid_response"),
+        (b"[]", "upstream_invalid_response"),
+        (b'{"type":"message"}', "upstream_invalid_response"),
+        (b'{"type":"error","error":{"type":"api_error","message":"boom"}}', "upstream_error"),
+        (b'{"type":"error","error":{"type":"overloaded_error","message":"boom"}}', "overloaded"),
+        (b'{"content":[' + b'{"type":"text"},' * 5000 + b'{}]}', "upstream_invalid_response"),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_no_answer(answer: bytes, code: str) -> None:
+    with pytest.raises(GatewayError) as caught:
+        MESSAGES.read_reply(answer)
+    assert caught.value.code == code
+
+
+def test_a_call_that_a_limit_cut_off() -> None:
+    start = frame(
+        "content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    )
+    half = frame("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": '{"a":'})
+    end = frame("message_delta", delta={"stop_reason": "max_tokens"}) + frame("message_stop")
+    events = read(start + half + end)
+    (closed,) = [event for event in events if isinstance(event, Close)]
+    assert closed.status == "truncated"
+
+
+def test_ends() -> None:
+    stop = b'{"type":"message_stop"}'
+    assert MESSAGES.is_end("message_stop", stop)
+    assert MESSAGES.is_end(None, stop)
+    assert not MESSAGES.is_end(None, b'{"type":"content_block_delta","delta":{"text":"message_stop"}}')
+    assert MESSAGES.says_nothing(None, b'{"type":"ping"}')
+    assert not MESSAGES.says_nothing(None, b'{"type":"error"}')
+    assert not MESSAGES.says_nothing(None, b"nope")
+    added = MESSAGES.missing_end(frame("message_delta", delta={"stop_reason": "end_turn"}))
+    assert added is not None
+    assert MESSAGES.is_end(None, added.split(b"data: ")[1])
+    assert MESSAGES.missing_end(frame("message_start", message={"stop_reason": None})) is None
