@@ -1,0 +1,377 @@
+"""The real `anthropic` package against the gateway: whole tool loops, every choice, errors, and the bytes under them.
+
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The same request goes
+once more without the SDK, so that every event can be held against the published schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import pytest
+from aiohttp.test_utils import TestServer
+from anthropic import AsyncAnthropic
+
+from proxy.testing import Refuse, Say, Upstream
+from tests.e2e.agent import block
+from tests.e2e.conftest import NO_TLS, Gateway, mock_config, post, read_config, serving, upstream_config
+from tests.protocols.messages_wires import accumulate, frames, validator
+
+PATH = "/v1/messages"
+USER: list[Any] = [{"role": "user", "content": "hi"}]
+
+
+def tool(name: str, **properties: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"name": name, "description": f"Does {name}.", "input_schema": {**schema, "required": list(properties)}}
+
+
+READ = tool("read_file", path="string")
+WRITE = tool("write_file", path="string", content="string")
+LIST = tool("list_files")
+TOOLS: list[Any] = [READ, WRITE, LIST]
+A = block("read_file", {"path": "a.txt"})
+B = block("write_file", {"path": "b.txt", "content": '</tool_call> "quoted" ü'})
+
+
+@asynccontextmanager
+async def sdk(server: TestServer, **settings: Any) -> AsyncIterator[AsyncAnthropic]:
+    """The real client, without retries, so that a failure shows."""
+    plain = anthropic.DefaultAsyncHttpxClient(verify=NO_TLS)
+    settings = {"api_key": "none", "max_retries": 0, "http_client": plain, **settings}
+    async with AsyncAnthropic(base_url=str(server.make_url("/")), **settings) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Got:
+    """What a client has at the end."""
+
+    text: str
+    calls: tuple[tuple[str, str], ...]
+    reason: str | None
+
+    @classmethod
+    def of(cls, message: Any) -> Got:
+        text, calls = "", []
+        for part in message.content:
+            if part.type == "text":
+                text += part.text
+            elif part.type == "tool_use":
+                assert part.id.startswith("toolu_")
+                calls.append((part.name, json.dumps(part.input, sort_keys=True)))
+        assert message.id.startswith("msg_")
+        return cls(text, tuple(calls), message.stop_reason)
+
+
+async def created(client: AsyncAnthropic, **request: Any) -> Got:
+    return Got.of(await client.messages.create(model="m", max_tokens=64, **request))
+
+
+async def streamed(client: AsyncAnthropic, **request: Any) -> Got:
+    """Added up by hand."""
+    text, reason = "", None
+    calls: list[list[str]] = []
+    async for event in await client.messages.create(model="m", max_tokens=64, stream=True, **request):
+        match event.type:
+            case "content_block_start" if event.content_block.type == "tool_use":
+                calls.append([event.content_block.name, ""])
+            case "content_block_delta" if event.delta.type == "input_json_delta":
+                calls[-1][1] += event.delta.partial_json
+            case "content_block_delta" if event.delta.type == "text_delta":
+                text += event.delta.text
+            case "message_delta":
+                reason = event.delta.stop_reason
+    return Got(text, tuple((name, json.dumps(json.loads(given), sort_keys=True)) for name, given in calls), reason)
+
+
+async def followed(client: AsyncAnthropic, **request: Any) -> Got:
+    async with client.messages.stream(model="m", max_tokens=64, **request) as events:
+        texts = [event.text async for event in events if event.type == "text"]
+        got = Got.of(await events.get_final_message())
+    assert "".join(texts) == got.text
+    return got
+
+
+WAYS: dict[str, Callable[..., Any]] = {"create": created, "create streamed": streamed, "stream": followed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the model writes to a request, and what the client must get."""
+
+    text: str
+    got: Got
+    request: dict[str, Any]
+    taught: tuple[str, ...] = ("read_file", "write_file", "list_files")
+
+
+CALL_A = ("read_file", json.dumps({"path": "a.txt"}))
+CALL_B = ("write_file", json.dumps({"content": '</tool_call> "quoted" ü', "path": "b.txt"}))
+CASES = {
+    "a call": Case(text=f"Reading.\n{A}", got=Got("Reading.", (CALL_A,), "tool_use"), request={}),
+    "text": Case(text="No need.", got=Got("No need.", (), "end_turn"), request={"tool_choice": {"type": "auto"}}),
+    "none": Case(text=f"x {A}", got=Got(f"x {A}", (), "end_turn"), request={"tool_choice": {"type": "none"}}, taught=()),
+    "any": Case(text=A, got=Got("", (CALL_A,), "tool_use"), request={"tool_choice": {"type": "any"}}),
+    "tool": Case(text=A, got=Got("", (CALL_A,), "tool_use"), request={"tool_choice": {"type": "tool", "name": "read_file"}}, taught=("read_file",)),
+    "parallel": Case(text=f"Both.\n{A}\n{B}\n{A}", got=Got("Both.", (CALL_A, CALL_B, CALL_A), "tool_use"), request={}),
+    "not parallel": Case(text=f"One.\n{A}\n{B}", got=Got("One.", (CALL_A,), "tool_use"), request={"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    "text between": Case(text=f"One.{A} Two.", got=Got("One. Two.", (CALL_A,), "tool_use"), request={}),
+    "no arguments": Case(text='<tool_call>{"name":"list_files"}</tool_call>', got=Got("", (("list_files", "{}"),), "tool_use"), request={}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", CASES)
+async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
+    case = CASES[name]
+    server = await gateway(script=[{"text": case.text, "chunk": 3}])
+    async with sdk(server) as client:
+        assert await WAYS[way](client, messages=USER, tools=TOOLS, **case.request) == case.got
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_every_event_fits_the_published_schema(gateway: Gateway, name: str) -> None:
+    case = CASES[name]
+    server = await gateway(script=[{"text": case.text, "chunk": 3, "usage": {"input": 9, "output": 4}}])
+    request = {"max_tokens": 8, "messages": USER, "tools": TOOLS, **case.request}
+    whole = await post(server, request, path=PATH)
+    validator("Message").validate(whole.json())
+    answer = await post(server, {**request, "stream": True}, path=f"{PATH}?beta=true")
+    for event in frames(answer.body):
+        validator("RawMessageStreamEvent").validate(event)
+    assert without_ids(accumulate(answer.body)) == without_ids(whole.json())
+    assert whole.json()["usage"] == {
+        **{"input_tokens": 9, "output_tokens": 4},
+        **{"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0},
+    }
+    for got in (whole, answer):
+        assert got.headers["request-id"] == got.headers["X-Request-Id"]
+    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    content = [{key: item for key, item in part.items() if key != "id"} for part in message["content"]]
+    return {**message, "id": "", "content": content}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
+    case = CASES[name]
+    async with Upstream([Say(case.text)]) as upstream, serving(upstream_config(upstream.url)) as server:
+        request = {"max_tokens": 8, "system": "Be brief.", "messages": USER, "tools": TOOLS, **case.request}
+        await post(server, request, path=PATH)
+    (asked,) = upstream.requests
+    assert asked.path == "/v1/chat/completions"
+    assert not {"tools", "tool_choice", "system", "tool_choice"} & asked.json.keys()
+    assert asked.json["max_tokens"] == 8
+    system, *rest = asked.json["messages"]
+    assert system["content"].startswith("Be brief.")
+    assert tuple(one["name"] for one in TOOLS if f'"{one["name"]}"' in system["content"]) == case.taught
+    assert rest[-1] == USER[0]
+
+
+async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
+    """Two calls in one turn, their results given back together, in order and with their ids (R5.8, R14.2)."""
+    async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        messages: list[Any] = [*USER]
+        async with sdk(server) as client:
+            async with client.messages.stream(model="m", max_tokens=64, messages=messages, tools=TOOLS) as events:
+                first = await events.get_final_message()
+            calls = [part for part in first.content if part.type == "tool_use"]
+            messages.append({"role": "assistant", "content": first.content})
+            results: list[Any] = [
+                {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": f"result-{n}"}]}
+                for n, call in enumerate(calls)
+            ]
+            messages.append({"role": "user", "content": [*results, {"type": "text", "text": "Well?"}]})
+            last = await client.messages.create(model="m", max_tokens=64, messages=messages, tools=TOOLS)
+    assert Got.of(last) == Got("Both done.", (), "end_turn")
+    transcript = json.dumps(upstream.requests[1].json["messages"])
+    places = [transcript.index(text) for text in (calls[0].id, "result-0", calls[1].id, "result-1", "Well?")]
+    assert places == sorted(places)
+    assert [transcript.count(text) for text in ("result-0", "result-1")] == [1, 1]
+    assert upstream.requests[1].json["messages"][-1]["role"] == "user"
+
+
+async def test_an_error_of_a_tool_is_told_to_the_model(gateway: Gateway) -> None:
+    async with Upstream([Say("I see.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        call = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "a"}}
+        failed = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no such file", "is_error": True}
+        fine = {key: value for key, value in failed.items() if key != "is_error"}
+        said = []
+        for result in (failed, fine):
+            messages = [*USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+            await post(server, {"max_tokens": 8, "messages": messages, "tools": TOOLS}, path=PATH)
+            said.append(upstream.requests[-1].json["messages"][-1]["content"])
+    assert all("no such file" in text for text in said)
+    assert said[0] != said[1]
+
+
+async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
+    """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it cannot."""
+
+    @anthropic.beta_async_tool
+    async def read_file(path: str) -> str:
+        """Read a file.
+
+        Args:
+            path: Where it is.
+        """
+        return f"{path} says MAGIC"
+
+    turns = [Say(A), Say(A), Say(block("read_file", {"path": "b.txt"})), Say("It says MAGIC.")]
+    async with Upstream(turns) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with sdk(server) as client:
+            runner = client.beta.messages.tool_runner(
+                model="m", max_tokens=64, messages=[{"role": "user", "content": "Read a.txt."}], tools=[read_file]
+            )
+            last = await runner.until_done()
+    assert last.content[-1].text == "It says MAGIC."
+    for asked in upstream.requests:
+        assert "Read a.txt." in json.dumps(asked.json["messages"])
+    transcript = json.dumps(upstream.requests[-1].json["messages"])
+    assert "a.txt says MAGIC" in transcript
+    assert "b.txt says MAGIC" in transcript
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_thoughts_are_blocks_that_come_back(gateway: Gateway, way: str) -> None:
+    server = await gateway(script=[{"text": f"<think>Should I?</think>Yes.\n{A}", "chunk": 4}])
+    async with sdk(server) as client:
+        assert await WAYS[way](client, messages=USER, tools=TOOLS) == Got("Yes.", (CALL_A,), "tool_use")
+        first = await client.messages.create(model="m", max_tokens=64, messages=USER, tools=TOOLS)
+        thought = first.content[0]
+        assert (thought.type, thought.thinking) == ("thinking", "Should I?")
+        assert thought.signature
+        results = [{"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}]
+        messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+        await client.messages.create(model="m", max_tokens=64, messages=messages, tools=TOOLS)
+        off = await client.messages.create(
+            model="m", max_tokens=64, messages=USER, tools=TOOLS, thinking={"type": "disabled"}
+        )
+    assert [part.type for part in off.content] == ["text", "tool_use"]
+
+
+async def test_the_signature_is_for_nobody_but_the_client(gateway: Gateway) -> None:
+    async with Upstream([Say("<think>Should I?</think>Yes."), Say("So.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with sdk(server) as client:
+            first = await client.messages.create(model="m", max_tokens=64, messages=USER)
+            messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": "And?"}]
+            await client.messages.create(model="m", max_tokens=64, messages=messages)
+    assert first.content[0].signature not in upstream.requests[1].body.decode()
+
+
+async def test_a_native_server_that_speaks_chat(gateway: Gateway) -> None:
+    """Ids and parallel calls of a server that does tools itself, and results on their way back to it."""
+    calls = [{"name": "read_file", "arguments": {"path": "a.txt"}}, {"name": "list_files", "arguments": {}}]
+    script = [{"text": "Both.", "calls": calls}]
+    config = read_config({**as_dict(mock_config(script)), "defaults": {"mode": "native"}})
+    server = await gateway(config)
+    async with sdk(server) as client:
+        for way in WAYS.values():
+            got = await way(client, messages=USER, tools=TOOLS)
+            assert got == Got("Both.", (CALL_A, ("list_files", "{}")), "tool_use")
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    return {"backends": {"mock": {"kind": "mock", "script": config.backends["mock"].script}}}
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_errors_have_the_classes_that_the_sdk_knows(stream: bool) -> None:
+    cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (Say("x"), {"model": "other"}, anthropic.NotFoundError, "not_found_error"),
+        (Say("x"), {"extra_body": {"temperature": 1.5}}, anthropic.BadRequestError, "invalid_request_error"),
+        (Refuse(429, "slow down"), {}, anthropic.RateLimitError, "rate_limit_error"),
+        (Refuse(500, "no memory"), {}, anthropic.InternalServerError, "api_error"),
+        (Refuse(400, "odd"), {}, anthropic.BadRequestError, "invalid_request_error"),
+    ]
+    for turn, fields, kind, word in cases:
+        async with Upstream([turn]) as upstream:
+            config = upstream_config(upstream.url, routes=[{"model": "m", "backend": "up"}])
+            async with serving(config) as server, sdk(server) as client:
+                request = {"model": "m", "max_tokens": 8, "messages": USER, "stream": stream, **fields}
+                with pytest.raises(kind) as caught:
+                    await client.messages.create(**request)
+        error: Any = caught.value
+        assert error.body["type"] == "error"
+        assert error.type == word
+        assert error.request_id == error.body["request_id"]
+
+
+async def test_a_stream_that_breaks_off_is_an_error_for_the_sdk() -> None:
+    async with Upstream([Say("Hel", cut=True)]) as upstream, serving(upstream_config(upstream.url)) as server:
+        async with sdk(server) as client:
+            with pytest.raises(anthropic.APIStatusError, match="closed the connection"):
+                await streamed(client, messages=USER)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("POST", PATH, b"{", 400, "invalid_request_error"),
+        ("POST", PATH, b"[]", 400, "invalid_request_error"),
+        ("GET", PATH, b"", 405, "invalid_request_error"),
+        ("POST", f"{PATH}/nothing", b"{}", 404, "not_found_error"),
+        ("POST", PATH, b'{"model":"m","messages":"' + b"x" * 9000 + b'"}', 413, "request_too_large"),
+    ],
+)  # fmt: skip
+async def test_errors_by_path(method: str, path: str, body: bytes, status: int, kind: str) -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock"}}, "limits": {"body_bytes": 4096}})
+    async with serving(config) as server:
+        answer = await ask(server, method, path, body)
+    assert (answer[0], answer[1]["error"]["type"]) == (status, kind)
+    assert answer[1].keys() == {"type", "error", "request_id"}
+    assert answer[2]["request-id"] == answer[1]["request_id"]
+
+
+async def ask(
+    server: TestServer, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, Any, dict[str, str]]:
+    import aiohttp
+
+    sent = {"Content-Type": "application/json", **headers}
+    async with (
+        aiohttp.ClientSession(headers=sent) as session,
+        session.request(method, server.make_url(path), data=body or None) as response,
+    ):
+        data = await response.read()
+        return response.status, json.loads(data) if data else None, dict(response.headers)
+
+
+async def test_either_key_opens_it() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, "auth": {"keys": ["right"]}})
+    async with serving(config) as server:
+        for settings in ({"api_key": "right"}, {"api_key": None, "auth_token": "right"}):
+            async with sdk(server, **settings) as client:
+                assert (await created(client, messages=USER)).text == "hi"
+        async with sdk(server, api_key="wrong") as client:
+            with pytest.raises(anthropic.AuthenticationError) as caught:
+                await created(client, messages=USER)
+    assert caught.value.type == "authentication_error"
+
+
+# --- beside messages ------------------------------------------------------------------------------------------------
+
+
+async def test_models_in_its_words() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock"}}, "routes": [{"model": "m", "backend": "mock"}]})
+    async with serving(config) as server, sdk(server) as client:
+        assert [model.id async for model in client.models.list()] == ["m"]
+        assert (await client.models.retrieve("m")).display_name == "m"
+        with pytest.raises(anthropic.NotFoundError):
+            await client.models.retrieve("other")
