@@ -31,6 +31,7 @@ from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import INFLATED, Inflated, later
 from .observability.telemetry import Metrics
 from .pipeline.cors import Cors
+from .pipeline.counting import Counting
 from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
 from .pipeline.heads import OWN_MIDDLEWARES, set_common
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
@@ -172,9 +173,13 @@ def create_app(
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
     inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
     for client in clients.sides:
-        serve = Delivery(config, client, router, metrics, known, monitors, inflated, collecting, observers)
+        parts = (config, client, router, metrics, known, monitors, inflated, collecting, observers)
+        serve = Delivery(*parts)
+        count = None if client.count_path is None else Counting(*parts)
         for prefix in PREFIXES:
             app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
+            if count is not None:
+                app.router.add_post(f"{prefix}{client.count_path}", count.__call__, expect_handler=later)
             for more in client.routes:
                 handler = load_attribute(more.handler)
                 if more.method == "GET":
@@ -184,6 +189,7 @@ def create_app(
     for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", _models)
         app.router.add_get(prefix + "/models/{id:.+}", _model)
+    app.router.add_get("/", _version)  # some clients look first whether there is anybody
     app.router.add_get("/health", _health)
     app.router.add_get("/ready", _ready)
     app.router.add_get("/metrics", _metrics)

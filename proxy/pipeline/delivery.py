@@ -113,7 +113,7 @@ def _ambiguous(name: str) -> ClientFault:
 def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
     """The HTTP form of an error."""
     response = web.Response(
-        status=error.status,
+        status=protocol.status_of(error),
         body=protocol.write_error(error, ident),
         content_type="application/json",
         headers=error.headers,
@@ -142,6 +142,7 @@ class Delivery:
     ) -> None:
         self._config = config
         self._protocol = protocol
+        self._read = protocol.read_request
         self._router = router
         self._metrics = metrics
         self._known = known
@@ -253,7 +254,7 @@ class Delivery:
             await route.pool.settle()
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read = self._protocol.read_request
+        read = self._read
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         record.stream = received.stream
         record.note("route", route.config.model)

@@ -177,7 +177,8 @@ def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
     del vars(fault)["status"], vars(fault)["headers"]  # which a response keeps in its own way
     fault.args = error.args
     body = exchange.protocol.write_error(error, exchange.id)
-    web.Response.__init__(fault, body=body, status=error.status, headers=error.headers, content_type="application/json")
+    status = exchange.protocol.status_of(error)
+    web.Response.__init__(fault, body=body, status=status, headers=error.headers, content_type="application/json")
     if error.headers.get("Connection") == "close":
         fault.force_close()
     return fault

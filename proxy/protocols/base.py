@@ -207,6 +207,8 @@ class ClientSide(Protocol):
     """A further header in which its clients look for the request id."""
     routes: tuple[Route, ...] = ()
     """Further paths that it serves."""
+    count_path: str | None = None
+    """Where requests are posted whose tokens are to be counted only, below the base URL."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
 
@@ -225,6 +227,18 @@ class ClientSide(Protocol):
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         """The body of an HTTP error answer."""
+
+    def status_of(self, error: GatewayError) -> int:
+        """The HTTP status of an error answer."""
+        return error.status
+
+    def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        """As `read_request`, for what was posted to `count_path`."""
+        return self.read_request(body, raw)
+
+    def write_count(self, tokens: int) -> bytes:
+        """The body of the answer to that."""
+        return b'{"input_tokens":%d}' % tokens
 
     def write_models(self, names: Sequence[str]) -> bytes:
         """The body of the list of models."""

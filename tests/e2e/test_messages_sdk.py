@@ -6,6 +6,7 @@ once more without the SDK, so that every event can be held against the published
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -375,3 +376,61 @@ async def test_models_in_its_words() -> None:
         assert (await client.models.retrieve("m")).display_name == "m"
         with pytest.raises(anthropic.NotFoundError):
             await client.models.retrieve("other")
+
+
+async def test_whether_there_is_anybody(gateway: Gateway) -> None:
+    server = await gateway(script=["hi"])
+    status, _, headers = await ask(server, "HEAD", "/")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+
+
+async def test_tokens_are_counted_as_they_would_be_sent() -> None:
+    """With the taught tools, of which the server's own count of a real request is made as well."""
+    request: dict[str, Any] = {"messages": USER, "system": "Be brief.", "tools": TOOLS}
+    async with Upstream([Say("x")]) as upstream:
+        config = upstream_config(upstream.url, defaults={"usage_source": "estimate"})
+        async with serving(config) as server, sdk(server) as client:
+            counted = await client.messages.count_tokens(model="m", **request)
+            assert upstream.requests == []
+            sent = await client.messages.create(model="m", max_tokens=1, **request)
+            bare = await client.messages.count_tokens(model="m", messages=USER)
+            whole = await client.messages.with_raw_response.count_tokens(model="m", messages=USER)
+    assert counted.input_tokens == sent.usage.input_tokens
+    assert 0 < bare.input_tokens < counted.input_tokens
+    assert whole.headers["x-usage-source"] == "estimate"
+    assert whole.headers["x-usage-tokenizer"] in ("o200k_base", "bytes")
+    assert whole.headers["request-id"]
+
+
+async def test_counting_refuses_what_would_be_refused() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock"}}, "auth": {"keys": ["k"]}})
+    bad = {"model": "m", "messages": USER, "tools": [{**READ, "input_schema": {"type": "string"}}]}
+    async with serving(config) as server:
+        for path in ("/v1/messages/count_tokens?beta=true", "/messages/count_tokens"):
+            status, told, headers = await ask(server, "POST", path, json.dumps(bad).encode(), Authorization="Bearer k")
+            assert (status, told["error"]["type"]) == (400, "invalid_request_error")
+            assert headers["request-id"] == told["request_id"]
+        assert (await ask(server, "POST", "/v1/messages/count_tokens", b"{}"))[0] == 401
+
+
+async def test_counting_uses_up_no_tokens() -> None:
+    limits = {"rate_limits": {"per_key": {"tokens_per_min": 100}}}
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, **limits})
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 200}]}).encode()
+    async with serving(config) as server:
+        answers = [await ask(server, "POST", "/v1/messages/count_tokens", body) for _ in range(5)]
+    assert [status for status, _, _ in answers] == [200] * 5
+
+
+async def test_too_many_at_once_is_overloaded_in_its_words() -> None:
+    """529 (R17.9)."""
+    async with Upstream([Say(asyncio.Event(), "x")]) as upstream:
+        config = upstream_config(upstream.url, rate_limits={"in_flight": 1})
+        async with serving(config) as server, sdk(server) as client:
+            running = asyncio.create_task(streamed(client, messages=USER))
+            await upstream.arrived.acquire()
+            with pytest.raises(anthropic.APIStatusError) as caught:
+                await created(client, messages=USER)
+            running.cancel()
+            await asyncio.wait({running})
+    assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")

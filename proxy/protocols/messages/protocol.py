@@ -21,7 +21,7 @@ from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
 from .blocks import PROTOCOL
-from .errors import read_refusal, write_error
+from .errors import read_refusal, status_of, write_error
 from .reader import MessagesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
@@ -49,6 +49,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     }
     client_header = "anthropic-version"
     id_header = "request-id"
+    count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     bare_reasoning = True
 
@@ -72,6 +73,14 @@ class MessagesProtocol(ClientSide, ServerSide):
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         """Anthropic's error envelope (R13.1)."""
         return write_error(error, request_id)
+
+    def status_of(self, error: GatewayError) -> int:
+        """529 says `overloaded` here (R17.9)."""
+        return status_of(error)
+
+    def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        """Without a limit, which says nothing about what is counted."""
+        return self.read_request({"max_tokens": 1, **body}, raw)
 
     def write_models(self, names: Sequence[str]) -> bytes:
         """Anthropic's list of models, on one page."""

@@ -1,0 +1,145 @@
+"""How many tokens a request has, for clients that ask before they send it (R14.4).
+
+Rules:
+
+1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that notes it and answers
+   nothing. So tools are counted as they are taught, and what is refused is refused here too.
+2. No server is asked, none is kept busy, and of a limit on tokens nothing is used.
+3. The answer says who has counted, and with what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from aiohttp import web
+
+from ..backends.base import Backend, Capabilities, WireSource
+from ..backends.usage import Estimator
+from ..events import Event, unfold
+from ..model import ModelReply, ModelRequest, ReplyChoice, Usage
+from ..protocols.base import ServerSide, WriteOptions
+from ..record import AccessRecord, BackendObserver
+from ..targets.targets import Member, Target, Targets
+from .delivery import Delivery
+from .exchange import EXCHANGE, Exchange
+from .heads import USAGE_SOURCE
+from .reply import Reply
+from .routing import Route
+
+TOKENIZER: Final = "x-usage-tokenizer"
+"""Says with what the gateway has counted: the name of an encoding, or `bytes`."""
+
+_NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
+
+
+class Counting(Delivery):
+    """Serves one protocol's path for counting."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read = self._protocol.read_counted
+        self._estimators: dict[str, Estimator] = {}
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
+        exchange = await super()._exchange(request, record, ident)
+        exchange.route = self._counted(exchange.route)
+        return exchange
+
+    def _counted(self, route: Route) -> Route:
+        """The route, with a server that answers nothing."""
+        name = self._protocol.name
+        chain = route.chains[name]
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = await chain(request)
+            if not isinstance(response, Reply):
+                return response  # another middleware's own
+            await response.audited(_NOTHING)
+            return await self._answered(request[EXCHANGE], response)
+
+        return replace(route, targets=NotingTargets(route.targets), chains={name: answer})
+
+    async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
+        encoding = exchange.route.options.encoding
+        estimator = self._estimators.setdefault(encoding, Estimator(encoding))
+        asked: tuple[str, ModelRequest] | None = getattr(reply.source, "asked", None)
+        tokens = await estimator.count_request(exchange.request if asked is None else asked[1])
+        headers = {USAGE_SOURCE: "estimate", TOKENIZER: encoding if estimator.exact else "bytes"}
+        body = self._protocol.write_count(tokens)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+
+class NotingTargets(Targets):
+    """The servers of a route as far as anybody wants to know of them, and one that is asked in their place."""
+
+    def __init__(self, real: Targets) -> None:
+        vars(self).update(vars(real))
+        first = real.members[0]
+        target = Target(first.name, NotingBackend(first.target.backend, real.capabilities), first.target.config)
+        target.identity, target.rename = first.target.identity, first.target.rename
+        self.members = self.every = (Member(target, upstream_model=first.upstream_model),)
+        self.fallback = ()
+        self.sole = self.members[0]
+
+
+class NotingBackend(Backend):
+    """Takes what `real` takes, and answers nothing. What it was asked its asker knows."""
+
+    def __init__(self, real: Backend, takes: Capabilities) -> None:
+        self.name = real.name
+        self.capabilities = takes
+        self.protocol = real.protocol
+
+    async def start(self) -> None:
+        """There is nothing to acquire."""
+
+    async def close(self) -> None:
+        """Nor to release."""
+
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> WireSource:
+        """See `Backend.open`."""
+        return _Empty(self.protocol, request)
+
+    async def ready(self) -> bool:
+        """It always is."""
+        return True
+
+
+class _Empty(WireSource):
+    """An answer with nothing in it, for a middleware that reads it on its way."""
+
+    def __init__(self, protocol: ServerSide | None, request: ModelRequest) -> None:
+        if protocol is not None:
+            self.protocol = protocol
+        self._options = WriteOptions(request=request, created=0)
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        yield unfold(_NOTHING)
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        sink(self.protocol.writer(self._options).feed(unfold(_NOTHING)))
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    async def body(self) -> bytes:
+        return self.protocol.write_reply(_NOTHING, self._options)
+
+    async def close(self) -> None:
+        pass
