@@ -23,7 +23,7 @@ MAX_MESSAGE_CHARS: Final = 500
 MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
 """No more of it is looked at."""
 
-TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request is worth another try (R10.5)."""
 
 _TOO_LONG: Final = re.compile(
@@ -94,6 +94,8 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             )
         case 508:
             return loop()
+        case 529:
+            return BackendFault(f"The model server has too much to do{said}", code="overloaded")
         case _ if 300 <= status < 400:
             return BackendFault(
                 f"The model server answered with a redirect (status {status}), which is not followed.",

@@ -25,6 +25,9 @@ TYPED = {
 
 NAMES = {*CLIENT_PROTOCOLS, *SERVER_PROTOCOLS, "completions"}
 
+FIELDS = {"messages"}
+"""Names that are a field's too: they mean the protocol where a `name` stands beside them."""
+
 
 def own(module: str) -> bool:
     return module.startswith("proxy.protocols.") and module not in SHARED
@@ -51,8 +54,16 @@ def compared(file: str, source: str) -> Iterator[str]:
             case ast.Call(func=ast.Attribute(attr="get" | "register"), args=[first, *_]):
                 inside = [first]
         for found in (leaf for top in inside if top is not None for leaf in ast.walk(top)):
-            if isinstance(found, ast.Constant) and found.value in NAMES:
+            if (
+                isinstance(found, ast.Constant)
+                and found.value in NAMES
+                and not (found.value in FIELDS and _of_field(node))
+            ):
                 yield f"{file}:{found.lineno}: {found.value!r}"
+
+
+def _of_field(node: ast.AST) -> bool:
+    return not any(isinstance(leaf, ast.Attribute) and leaf.attr in ("name", "protocol") for leaf in ast.walk(node))
 
 
 def sources() -> Iterator[tuple[str, str, str]]:
@@ -88,6 +99,7 @@ def test_an_import_is_noticed(source: str) -> None:
     "source",
     [
         'x = exchange.protocol.name == "responses"',
+        'x = exchange.protocol.name == "messages"',
         'x = name in ("chat", "completions")',
         'LONGEST = {"chat": 64}',
         'match kind:\n    case "openai_chat":\n        pass',
@@ -96,3 +108,7 @@ def test_an_import_is_noticed(source: str) -> None:
 )
 def test_a_name_is_noticed(source: str) -> None:
     assert list(compared("x.py", source))
+
+
+def test_a_field_of_that_name_is_none() -> None:
+    assert not list(compared("x.py", 'x = "messages" in body or body.get("messages")'))

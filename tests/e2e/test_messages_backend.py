@@ -1,0 +1,255 @@
+"""Servers that speak Messages, behind clients of each protocol: native, taught, and with bytes that pass; and what clients have recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.config import GatewayConfig
+from proxy.events import unfold
+from proxy.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
+from proxy.protocols.base import WriteOptions
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.protocols.messages_wires import MESSAGES, accumulate, captured_requests, frame, frames
+from tests.protocols.published import SHARED
+
+PATH = "/v1/messages"
+RESPONSES = "/v1/responses"
+SSE = {"Content-Type": "text/event-stream"}
+JSON = {"Content-Type": "application/json"}
+OPTIONS = WriteOptions(request=ModelRequest("claude", ()), created=1)
+THOUGHT = Reasoning("hm", scoped("messages", {"signature": "c2ln"}))
+CALL = ToolUse("toolu_01D7", "read", '{"path":"a"}')
+CALLING = ModelReply(
+    "msg_1", "claude", 1, (ReplyChoice((THOUGHT, Text("Reading."), CALL), "tool_calls"),), Usage(9, 4, 2)
+)
+TEXT = ModelReply("msg_1", "claude", 1, (ReplyChoice((Text("Hello."),), "stop", EMPTY),), Usage(9, 4))
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
+    """A Messages server; a contrary one streams what is not to be, and the other way round."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream", False) is not contrary:
+            return Answer([MESSAGES.writer(OPTIONS).feed(unfold(reply))], headers=SSE)
+        return Answer([MESSAGES.write_reply(reply, OPTIONS)], headers=JSON, framing="length")
+
+    return answer
+
+
+def behind(up: Upstream, mode: str = "native", **defaults: Any) -> GatewayConfig:
+    backend = {"kind": "anthropic_messages", "api_key": "k1"}
+    return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
+
+
+TOOL = {"name": "read", "input_schema": function("read", path="string")["function"]["parameters"]}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": USER, "tools": [function("read", path="string")], "temperature": 1.5, "stop": ["###"]},
+    RESPONSES: {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]},
+    PATH: {"max_tokens": 5, "messages": USER, "tools": [TOOL], "odd": 1, "thinking": {"type": "adaptive"}},
+}
+
+
+def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:
+    """Text, calls, thoughts, and tokens of an answer in whatever protocol."""
+    if path == PATH:
+        message = accumulate(answer.body) if stream else answer.json()
+        blocks = message["content"]
+        text = "".join(part.get("text", "") for part in blocks)
+        thoughts = "".join(part.get("thinking", "") for part in blocks)
+        usage = message["usage"]
+        read = usage["input_tokens"] + usage["cache_read_input_tokens"]
+        return text, [(p["name"], p["input"]) for p in blocks if p["type"] == "tool_use"], thoughts, read
+    if path == RESPONSES:
+        shown = answer.frames()[-1]["response"] if stream else answer.json()
+        items = shown["output"]
+        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
+        calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
+        thoughts = "".join(p["text"] for i in items if i["type"] == "reasoning" for p in i.get("content") or ())
+        return text, calls, thoughts, shown["usage"]["input_tokens"]
+    if not stream:
+        message, usage = answer.json()["choices"][0]["message"], answer.json()["usage"]
+        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]]
+        return message["content"], calls, message["reasoning_content"], usage["prompt_tokens"]
+    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    given = [call["function"] for delta in deltas for call in delta.get("tool_calls") or ()]
+    arguments = "".join(call["arguments"] for call in given)
+    texts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
+    content, thoughts = texts
+    return content, [(given[0]["name"], json.loads(arguments))], thoughts, chunks[-1]["usage"]["prompt_tokens"]
+
+
+@both
+@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_native_server_means_the_same_to_each_client(path: str, contrary: bool, stream: bool) -> None:
+    body = {**BODIES[path], "stream": stream}
+    if path == CHAT and stream:
+        body["stream_options"] = {"include_usage": True}
+    async with Upstream([speaking(CALLING, contrary=contrary)]) as up, serving(behind(up)) as server:
+        answer = await post(server, body, path=path)
+    (asked,) = up.requests
+    assert (asked.path, asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (PATH, "k1", "2023-06-01")
+    assert "authorization" not in asked.headers
+    sent = asked.json
+    assert (sent["messages"], sent["tools"][0]["name"]) == ([{"role": "user", "content": "hi"}], "read")
+    assert sent["max_tokens"] == body.get("max_tokens", 4096)
+    if path == CHAT:
+        assert (sent["temperature"], sent["stop_sequences"]) == (1, ["###"])
+    if path == PATH:
+        assert (sent["odd"], sent["thinking"]) == (1, {"type": "adaptive"})
+    assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "hm", 9)
+
+
+@both
+async def test_a_conversation_goes_on_with_its_thoughts(stream: bool) -> None:
+    """The server gets its signature back, and the ids that it gave."""
+    async with Upstream([speaking(CALLING), speaking(TEXT)]) as up, serving(behind(up)) as server:
+        first = await post(server, {**BODIES[PATH], "stream": stream}, path=PATH)
+        said = (accumulate(first.body) if stream else first.json())["content"]
+        assert said[0]["signature"] == "c2ln"
+        result = {"type": "tool_result", "tool_use_id": said[-1]["id"], "content": "b", "is_error": True}
+        messages = [*USER, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
+        await post(server, {**BODIES[PATH], "messages": messages, "stream": stream}, path=PATH)
+    asked = up.requests[1].json["messages"]
+    assert asked[1]["content"] == said
+    assert (said[-1]["id"], asked[2]["content"]) == ("toolu_01D7", [result])
+
+
+@both
+async def test_bytes_pass_where_nothing_is_to_be_done(stream: bool) -> None:
+    turn = speaking(TEXT)
+    body = {"max_tokens": 5, "messages": USER, "stream": stream, "odd": [1]}
+    async with Upstream([turn]) as up, serving(behind(up, "prompt")) as server:
+        answer = await post(server, body, path=PATH)
+    (asked,) = up.requests
+    assert asked.json == {"model": "m", **body}
+    assert [answer.body] == list(turn(asked).steps)
+
+
+async def test_a_healthy_stream_ends_where_it_says_so() -> None:
+    data = MESSAGES.writer(OPTIONS).feed(unfold(TEXT))
+    body = {"max_tokens": 5, "messages": USER, "stream": True}
+    for steps, cut in (([data, frame("late")], False), ([data[: data.index(b"event: message_stop")]], False)):
+        async with Upstream([Answer(steps, headers=SSE, cut=cut)]) as up, serving(behind(up)) as server:
+            answer = await post(server, body, path=PATH)
+        assert answer.body == data
+    begun = data[: data.index(b"event: content_block_stop")]
+    async with Upstream([Answer([begun], headers=SSE)]) as up, serving(behind(up)) as server:
+        answer = await post(server, body, path=PATH)
+    assert frames(answer.body)[-1]["error"]["type"] == "api_error"
+
+
+@both
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_server_without_tools_is_taught(path: str, stream: bool) -> None:
+    reply = ModelReply(
+        "msg_1", "claude", 1, (ReplyChoice((Text("Reading.\n" + block("read", {"path": "a"})),)),), Usage(9, 4)
+    )
+    body = {**BODIES[path], "stream": stream}
+    if path == CHAT and stream:
+        body["stream_options"] = {"include_usage": True}
+    async with Upstream([speaking(reply)]) as up, serving(behind(up, "prompt")) as server:
+        answer = await post(server, body, path=path)
+    sent = up.requests[0].json
+    assert "tools" not in sent
+    assert '"read"' in json.dumps(sent["system"]).replace("\\", "")
+    shown = answer.frames() if stream and path == CHAT else None
+    assert shown is None or shown[-1] == "[DONE]"
+    if path == PATH:
+        message = accumulate(answer.body) if stream else answer.json()
+        assert [part["type"] for part in message["content"]] == ["text", "tool_use"]
+        assert message["stop_reason"] == "tool_use"
+
+
+@both
+@pytest.mark.parametrize("path", BODIES)
+async def test_its_refusals_are_understood(path: str, stream: bool) -> None:
+    refusal = {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-nine"}}
+    async with Upstream([Refuse(404, body=json.dumps(refusal).encode())]) as up, serving(behind(up)) as server:
+        answer = await post(server, {**BODIES[path], "stream": stream}, path=path)
+    assert answer.status == 404
+    assert "claude-nine" in answer.json()["error"]["message"]
+
+
+@both
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_error_in_a_stream_is_an_error(path: str, stream: bool) -> None:
+    """Before anything was said it is a status."""
+    start = frame("message_start", message={"id": "msg_1", "usage": {"input_tokens": 1, "output_tokens": 0}})
+    data = start + frame("error", error={"type": "overloaded_error", "message": "Overloaded"})
+    async with Upstream([Answer([data], headers=SSE)]) as up, serving(behind(up)) as server:
+        answer = await post(server, {**BODIES[path], "stream": stream}, path=path)
+    assert (answer.status, "Overloaded" in answer.body.decode()) == (529 if path == PATH else 503, True)
+
+
+@pytest.mark.parametrize(
+    "path", captured_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
+)
+async def test_recorded_requests_are_served(path: Path | None) -> None:
+    """In front of a text model, streamed and not, as their clients do when a stream fails (SC-004)."""
+    if path is None:
+        pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
+    asked = recorded(path)
+    counting = "max_tokens" not in asked
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        for stream in (False, True):
+            target = f"{PATH}/count_tokens" if counting else f"{PATH}?beta=true"
+            body = asked if counting else {**asked, "stream": stream}
+            answer = await post(server, body, path=target)
+            if (asked.get("thread") or {}).get(
+                "type"
+            ) == "continue":  # its client sends it again, and all that was before
+                assert answer.status == 404
+                assert answer.json()["error"]["details"] == {"error_code": "thread_not_found"}
+                continue
+            assert answer.status == 200, answer.body
+            if not counting:
+                message = accumulate(answer.body) if stream else answer.json()
+                assert message["content"] == [{"type": "text", "text": "Hello."}]
+                texts = json.dumps(up.requests[-1].json["messages"])
+                for result in results_of(asked):
+                    assert json.dumps(result)[1:-1] in texts
+    assert not (counting and up.requests)
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(path.read_bytes())
+    return body
+
+
+def results_of(asked: dict[str, Any]) -> list[str]:
+    """The first line of each text that a tool gave back."""
+    found = []
+    for message in asked["messages"]:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if part["type"] == "tool_result":
+                content = part.get("content") or ""
+                blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+                found += [one["text"].split("\n")[0] for one in blocks if one["type"] == "text"]
+    return found
+
+
+@both
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_server_that_has_too_much_to_do(path: str, stream: bool) -> None:
+    """529 stays 529, and is 503 for OpenAI's clients; another try may do better (R24.2a)."""
+    refusal = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    body = {**BODIES[path], "stream": stream}
+    async with Upstream([Refuse(529, body=json.dumps(refusal).encode()), speaking(CALLING)]) as up:
+        async with serving(behind(up)) as server:
+            answer = await post(server, body, path=path)
+        assert answer.status == (529 if path == PATH else 503)
+        assert answer.json()["error"].get("code", "overloaded") == "overloaded"
+        up.script.insert(0, Refuse(529))
+        async with serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
+            answer = await post(server, body, path=path)
+        assert answer.status == 200
