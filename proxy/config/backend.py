@@ -45,7 +45,8 @@ class BackendConfig:
     """One model server. What is None here comes from the preset."""
 
     kind: str = doc(
-        "`openai_chat`, `openai_completions`, `openai_responses`, `mock`, or a plug-in's name.", default="openai_chat"
+        "`openai_chat`, `openai_completions`, `openai_responses`, `anthropic_messages`, `mock`, or a plug-in's name.",
+        default="openai_chat",
     )
     url: str | None = doc("Base URL, with or without `/v1`.", default=None)
     api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
