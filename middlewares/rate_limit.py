@@ -73,6 +73,7 @@ class Booking:
         self._admission = admission
         self._bounds = bounds
         self._model = exchange.received.model
+        self._protocol = exchange.protocol
         origin = exchange.received.origin
         self._prompt, self._expected = admission.estimate(exchange.received, len(origin.body) if origin else 0)
         self._at_end = exchange.at_end
@@ -82,7 +83,9 @@ class Booking:
 
     async def make(self) -> Mapping[str, str]:
         """Book; the headers of the answer. Raises the `GatewayError` of a refusal."""
-        return await self._admission.book(self._bounds, self._prompt + self._expected, self._lease, self._model)
+        return await self._admission.book(
+            self._bounds, self._prompt + self._expected, self._lease, self._model, self._protocol
+        )
 
     def follow(self, reply: Reply) -> None:
         """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at

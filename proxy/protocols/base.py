@@ -24,6 +24,7 @@ from ..config import ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
 from ..model import Message, ModelReply, ModelRequest, ToolUse
+from . import openai
 from .numbers import MAX_CHOICES
 from .turn import Turn
 
@@ -182,6 +183,16 @@ class Route:
     handler: str
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a client may still use in a minute, for the head of its answers: `left` of `most`, and all of it again in `reset_s` seconds."""
+
+    kind: Literal["requests", "tokens"]
+    most: int
+    left: int
+    reset_s: float
+
+
 class ClientSide(Protocol):
     """A protocol towards clients: requests in, answers out. What has a value here need not be said by who inherits."""
 
@@ -231,6 +242,10 @@ class ClientSide(Protocol):
     def status_of(self, error: GatewayError) -> int:
         """The HTTP status of an error answer."""
         return error.status
+
+    def write_limits(self, allowances: Sequence[Allowance], now: float) -> Mapping[str, str]:
+        """The headers that say them; at most one of each kind. `now` is Unix seconds."""
+        return openai.write_limits(allowances)
 
     def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """As `read_request`, for what was posted to `count_path`."""

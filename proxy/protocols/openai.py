@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from ..errors import GatewayError
 from .wire import dump
+
+if TYPE_CHECKING:
+    from .base import Allowance
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {
@@ -54,6 +58,30 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
         else:
             parsed = error
     return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
+
+
+def write_limits(allowances: Sequence[Allowance]) -> dict[str, str]:
+    """See `ClientSide.write_limits`."""
+    return {
+        f"x-ratelimit-{what}-{allowance.kind}": value
+        for allowance in allowances
+        for what, value in (
+            ("limit", str(allowance.most)),
+            ("remaining", str(allowance.left)),
+            ("reset", duration(allowance.reset_s)),
+        )
+    }
+
+
+def duration(seconds: float) -> str:
+    """A time as OpenAI writes it: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
+    ms = math.ceil(seconds * 1000 - 1e-6)
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
+    minutes, rest = divmod(ms, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
 
 
 def write_models(names: Sequence[str]) -> bytes:

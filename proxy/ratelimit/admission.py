@@ -1,15 +1,16 @@
 """Which limits concern an exchange, what it is booked with, and what the client is told.
 
-Source: R17.9; OpenAI's guide on rate limits for the headers and the form of their durations.
+Source: R17.9.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from aiohttp import web
 
@@ -18,11 +19,14 @@ from ..config import GatewayConfig, RateLimit, RouteConfig
 from ..errors import ClientFault, GatewayError, Unavailable, quote
 from ..ingress.auth import ApiKey
 from ..model import Image, ModelRequest, Part, ToolResult
+from ..protocols.base import Allowance, ClientSide
+from ..protocols.openai import duration
 from .base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together where no key is needed."""
 
+_SHOWN: Final[tuple[Literal["requests", "tokens"], ...]] = ("requests", "tokens")
 _KINDS: Final[Mapping[Kind, str]] = {
     "requests": "requests per min (RPM)",
     "tokens": "tokens per min (TPM)",
@@ -76,8 +80,10 @@ class Admission:
         expected = self._config.expected_output_tokens
         return prompt, expected if most is None else min(most, expected)
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str, model: str) -> Mapping[str, str]:
-        """Book an exchange; the headers that its answer carries. `model` is the name that was asked for.
+    async def book(
+        self, bounds: Sequence[Bound], tokens: int, lease: str, model: str, protocol: ClientSide
+    ) -> Mapping[str, str]:
+        """Book an exchange; the headers that its answer carries, in the words of `protocol`. `model` is the name that was asked for.
 
         Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
         """
@@ -85,13 +91,14 @@ class Admission:
             verdict = await self.ledger.book(bounds, tokens, lease)
         except LedgerUnavailable as error:
             raise Unavailable("The limits cannot be checked now.", code="store_unavailable") from error
+        told = protocol.write_limits(allowances(bounds, verdict), time.time())
         if verdict.granted:
-            return headers(bounds, verdict)
+            return told
         waits = [wait_s(bound, used, tokens) for bound, used in zip(bounds, verdict.used, strict=True)]
         index = max(range(len(waits)), key=waits.__getitem__)
         bound = bounds[index]
         self._refused(f"{bound.scope}_{bound.kind}")
-        raise _refusal(bound, verdict.used[index], tokens, waits[index], model, headers(bounds, verdict))
+        raise _refusal(bound, verdict.used[index], tokens, waits[index], model, told)
 
 
 ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
@@ -110,10 +117,10 @@ def effective_limit(key: ApiKey | None, default: RateLimit) -> RateLimit:
     return replace(default, **own)
 
 
-def headers(bounds: Sequence[Bound], verdict: Verdict) -> dict[str, str]:
-    """OpenAI's headers: for requests and for tokens the limit of which least is left."""
-    found: dict[str, str] = {}
-    for kind in ("requests", "tokens"):
+def allowances(bounds: Sequence[Bound], verdict: Verdict) -> list[Allowance]:
+    """For requests and for tokens the limit of which least is left."""
+    found = []
+    for kind in _SHOWN:
         rows = [
             (max(0, math.floor(bound.most - used + 1e-6)), bound.most, used)
             for bound, used in zip(bounds, verdict.used, strict=True)
@@ -121,21 +128,8 @@ def headers(bounds: Sequence[Bound], verdict: Verdict) -> dict[str, str]:
         ]
         if rows:
             left, most, used = min(rows)
-            found[f"x-ratelimit-limit-{kind}"] = str(most)
-            found[f"x-ratelimit-remaining-{kind}"] = str(left)
-            found[f"x-ratelimit-reset-{kind}"] = duration(used * WINDOW_S / most)
+            found.append(Allowance(kind, most, left, used * WINDOW_S / most))
     return found
-
-
-def duration(seconds: float) -> str:
-    """A time as OpenAI writes it: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
-    ms = math.ceil(seconds * 1000 - 1e-6)
-    if ms < 1000:
-        return f"{ms}ms" if ms > 0 else "0s"
-    minutes, rest = divmod(ms, 60_000)
-    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
 
 
 def _bounds(scope: Scope, account: str, limit: RateLimit) -> tuple[Bound, ...]:

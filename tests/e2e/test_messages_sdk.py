@@ -148,8 +148,10 @@ async def test_every_event_fits_the_published_schema(gateway: Gateway, name: str
         validator("RawMessageStreamEvent").validate(event)
     assert without_ids(accumulate(answer.body)) == without_ids(whole.json())
     assert whole.json()["usage"] == {
-        **{"input_tokens": 9, "output_tokens": 4},
-        **{"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0},
+        "input_tokens": 9,
+        "output_tokens": 4,
+        "cache_read_input_tokens": 0,
+        "cache_creation_input_tokens": 0,
     }
     for got in (whole, answer):
         assert got.headers["request-id"] == got.headers["X-Request-Id"]
@@ -170,7 +172,7 @@ async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
         await post(server, request, path=PATH)
     (asked,) = upstream.requests
     assert asked.path == "/v1/chat/completions"
-    assert not {"tools", "tool_choice", "system", "tool_choice"} & asked.json.keys()
+    assert not {"tools", "tool_choice", "system"} & asked.json.keys()
     assert asked.json["max_tokens"] == 8
     system, *rest = asked.json["messages"]
     assert system["content"].startswith("Be brief.")
@@ -315,10 +317,13 @@ async def test_errors_have_the_classes_that_the_sdk_knows(stream: bool) -> None:
 
 
 async def test_a_stream_that_breaks_off_is_an_error_for_the_sdk() -> None:
-    async with Upstream([Say("Hel", cut=True)]) as upstream, serving(upstream_config(upstream.url)) as server:
-        async with sdk(server) as client:
-            with pytest.raises(anthropic.APIStatusError, match="closed the connection"):
-                await streamed(client, messages=USER)
+    async with (
+        Upstream([Say("Hel", cut=True)]) as upstream,
+        serving(upstream_config(upstream.url)) as server,
+        sdk(server) as client,
+    ):
+        with pytest.raises(anthropic.APIStatusError, match="closed the connection"):
+            await streamed(client, messages=USER)
 
 
 @pytest.mark.parametrize(
@@ -434,3 +439,21 @@ async def test_too_many_at_once_is_overloaded_in_its_words() -> None:
             running.cancel()
             await asyncio.wait({running})
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_limits_are_told_in_its_headers(stream: bool) -> None:
+    limits = {"rate_limits": {"per_key": {"requests_per_min": 1, "tokens_per_min": 9000}}}
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, **limits})
+    body = {"max_tokens": 8, "messages": USER, "stream": stream}
+    async with serving(config) as server:
+        fine, refused = [await post(server, body, path=PATH) for _ in range(2)]
+    assert (fine.status, refused.status, refused.json()["error"]["type"]) == (200, 429, "rate_limit_error")
+    assert int(refused.headers["Retry-After"]) >= 1
+    for answer in (fine, refused):
+        assert answer.headers["anthropic-ratelimit-requests-limit"] == "1"
+        assert answer.headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+        assert answer.headers["anthropic-ratelimit-tokens-limit"] == "9000"
+        assert answer.headers["request-id"]
+        assert not [name for name in answer.headers if name.lower().startswith("x-ratelimit")]

@@ -12,9 +12,12 @@ from proxy.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, 
 from proxy.errors import GatewayError
 from proxy.ingress.auth import ApiKey, Keys
 from proxy.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
-from proxy.ratelimit.admission import Admission, duration, effective_limit, headers
+from proxy.protocols.openai import duration
+from proxy.ratelimit.admission import Admission, allowances, effective_limit
 from proxy.ratelimit.base import Bound, Verdict
 from proxy.ratelimit.memory import MemoryLedger
+from tests.protocols.messages_wires import MESSAGES
+from tests.protocols.wires import CHAT
 from tests.ratelimit.conftest import Clock
 
 ROUTE = RouteConfig(
@@ -88,7 +91,16 @@ def test_the_limits_of_an_exchange() -> None:
 
 def test_headers_tell_of_the_limit_of_which_least_is_left() -> None:
     bounds = [Bound("key", "requests", "k", 60), Bound("route", "requests", "r", 10), Bound("key", "tokens", "k", 1000)]
-    assert headers(bounds, Verdict(True, (1, 8.5, 1030))) == {
+    left = allowances(bounds, Verdict(True, (1, 8.5, 1030)))
+    assert MESSAGES.write_limits(left, 1795304349.0) == {
+        "anthropic-ratelimit-requests-limit": "10",
+        "anthropic-ratelimit-requests-remaining": "1",
+        "anthropic-ratelimit-requests-reset": "2026-11-21T23:40:00Z",
+        "anthropic-ratelimit-tokens-limit": "1000",
+        "anthropic-ratelimit-tokens-remaining": "0",
+        "anthropic-ratelimit-tokens-reset": "2026-11-21T23:40:11Z",
+    }
+    assert CHAT.write_limits(left, 0) == {
         "x-ratelimit-limit-requests": "10",
         "x-ratelimit-remaining-requests": "1",
         "x-ratelimit-reset-requests": "51s",
@@ -102,11 +114,11 @@ async def test_a_refusal_says_which_limit_what_was_used_and_when_to_come_back(cl
     limits, refused = admission(clock)
     bounds = limits.bounds(api_key(requests_per_min=2), RouteConfig())
     for left in ("1", "0"):
-        told = await limits.book(bounds, 5, "x", "small")
+        told = await limits.book(bounds, 5, "x", "small", CHAT)
         assert told["x-ratelimit-remaining-requests"] == left
     clock.now += 10.5
     with pytest.raises(GatewayError) as caught:
-        await limits.book(bounds, 5, "x", "small")
+        await limits.book(bounds, 5, "x", "small", CHAT)
     error = caught.value
     assert (error.status, error.type, error.code) == (429, "rate_limit_error", "rate_limit_exceeded")
     assert error.message == (
@@ -117,15 +129,15 @@ async def test_a_refusal_says_which_limit_what_was_used_and_when_to_come_back(cl
     assert error.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused == ["key_requests"]
     clock.now += 20
-    await limits.book(bounds, 5, "x", "small")
+    await limits.book(bounds, 5, "x", "small", CHAT)
 
 
 async def test_of_several_refusals_the_longest_wait_is_told() -> None:
     limits, refused = admission(per_key=RateLimit(requests_per_min=1, tokens_per_min=10, concurrent=1))
     bounds = limits.bounds(None, RouteConfig())
-    await limits.book(bounds, 2, "x", "m")
+    await limits.book(bounds, 2, "x", "m", CHAT)
     with pytest.raises(GatewayError, match=r"^Rate limit reached for clients without an API key on requests") as caught:
-        await limits.book(bounds, 10, "y", "m")
+        await limits.book(bounds, 10, "y", "m", CHAT)
     assert caught.value.headers["Retry-After"] == "60"
     assert refused == ["key_requests"]
 
@@ -140,9 +152,9 @@ async def test_of_several_refusals_the_longest_wait_is_told() -> None:
 async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
     limits, _ = admission()
     bounds = limits.bounds(api_key(), limit)
-    await limits.book(bounds, 2, "x", "small")
+    await limits.book(bounds, 2, "x", "small", CHAT)
     with pytest.raises(GatewayError) as caught:
-        await limits.book(bounds, 2, "y", "small")
+        await limits.book(bounds, 2, "y", "small", CHAT)
     assert caught.value.message == (
         f"Rate limit reached for {who} on concurrent requests: Limit 1, Used 1, Requested 1. "
         "Please try again when another one has ended."
@@ -153,9 +165,9 @@ async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
 async def test_too_many_in_flight_is_an_overload() -> None:
     limits, refused = admission(in_flight=1, per_key=RateLimit(requests_per_min=60))
     bounds = limits.bounds(None, RouteConfig())
-    await limits.book(bounds, 2, "x", "m")
+    await limits.book(bounds, 2, "x", "m", CHAT)
     with pytest.raises(GatewayError) as caught:
-        await limits.book(bounds, 2, "y", "m")
+        await limits.book(bounds, 2, "y", "m", CHAT)
     assert (caught.value.status, caught.value.code) == (503, "overloaded")
     assert caught.value.headers["Retry-After"] == "1"
     assert caught.value.headers["x-ratelimit-remaining-requests"] == "59"

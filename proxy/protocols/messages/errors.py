@@ -1,15 +1,18 @@
-"""Errors in Messages' words, both ways: types by status, the envelope, and what a server's error means.
+"""Errors and limits in Messages' words: types by status, the envelope, what a server's error means, and what of a limit is left.
 
 Source: R13.1 and the table of types in Anthropic's reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from .. import openai
+from ..base import Allowance
 from ..chat.reply import text_of
 from ..wire import dump, shorten
 
@@ -59,6 +62,19 @@ def error_object(error: GatewayError) -> dict[str, Any]:
 def write_error(error: GatewayError, request_id: str) -> bytes:
     """The envelope (R13.1)."""
     return dump({"type": "error", "error": error_object(error), "request_id": request_id})
+
+
+def write_limits(allowances: Sequence[Allowance], now: float) -> dict[str, str]:
+    """See `ClientSide.write_limits`."""
+    return {
+        f"anthropic-ratelimit-{allowance.kind}-{what}": value
+        for allowance in allowances
+        for what, value in (
+            ("limit", str(allowance.most)),
+            ("remaining", str(allowance.left)),
+            ("reset", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(now + allowance.reset_s)))),
+        )
+    }
 
 
 def read_error(value: Mapping[str, Any]) -> GatewayError | None:

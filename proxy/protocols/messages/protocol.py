@@ -16,12 +16,12 @@ from typing import Any, Final
 from ...errors import GatewayError
 from ...model import ModelReply, ModelRequest
 from .. import openai
-from ..base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..base import Allowance, ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
 from .blocks import PROTOCOL
-from .errors import read_refusal, status_of, write_error
+from .errors import read_refusal, status_of, write_error, write_limits
 from .reader import MessagesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
@@ -77,6 +77,10 @@ class MessagesProtocol(ClientSide, ServerSide):
     def status_of(self, error: GatewayError) -> int:
         """529 says `overloaded` here (R17.9)."""
         return status_of(error)
+
+    def write_limits(self, allowances: Sequence[Allowance], now: float) -> Mapping[str, str]:
+        """Anthropic's headers: when all is there again they say as a time of day."""
+        return write_limits(allowances, now)
 
     def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """Without a limit, which says nothing about what is counted."""
