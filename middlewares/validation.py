@@ -39,6 +39,7 @@ LOG: Final = logging.getLogger("toolwire.validation")
 MAX_CALL_ID_CHARS: Final = 256
 _CONTENT: Final = frozenset(
     {"input_file", "input_image", "input_audio", "input_video", "file", "audio_url", "video_url"}
+    | {"document", "image", "container_upload"}
 )
 """Content parts that hold something to read, which must not be left out in silence."""
 

@@ -76,15 +76,18 @@ def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[
         return text, calls, thoughts, shown["usage"]["input_tokens"]
     if not stream:
         message, usage = answer.json()["choices"][0]["message"], answer.json()["usage"]
-        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]]
-        return message["content"], calls, message["reasoning_content"], usage["prompt_tokens"]
+        made = message.get("tool_calls") or ()
+        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made]
+        return message["content"] or "", calls, message.get("reasoning_content") or "", usage["prompt_tokens"]
     chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    given = [call["function"] for delta in deltas for call in delta.get("tool_calls") or ()]
-    arguments = "".join(call["arguments"] for call in given)
-    texts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
-    content, thoughts = texts
-    return content, [(given[0]["name"], json.loads(arguments))], thoughts, chunks[-1]["usage"]["prompt_tokens"]
+    calls = []
+    for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
+        if call["index"] == len(calls):
+            calls.append([call["function"]["name"], ""])
+        calls[call["index"]][1] += call["function"]["arguments"]
+    content, thoughts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
+    return content, [(name, json.loads(given)) for name, given in calls], thoughts, chunks[-1]["usage"]["prompt_tokens"]
 
 
 @both
@@ -253,3 +256,55 @@ async def test_a_server_that_has_too_much_to_do(path: str, stream: bool) -> None
         async with serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
             answer = await post(server, body, path=path)
         assert answer.status == 200
+
+
+TEXTS = {
+    "prose": "Hello.\n\n- a\n- b",
+    "thoughts": "<think>hm</think>\n\nHello.",
+    "a call": block("read", {"path": "ü"}),
+    "text around calls": f"One. {block('read', {'path': 'a'})} Two.\n{block('read', {'path': 'b'})}\n",
+    "thoughts and calls": f"<think>{block('read', {'path': 'no'})}</think>{block('read', {'path': 'a'})}",
+    "a call in a form that nobody taught": '```json\n{"name": "read", "arguments": {"path": "a"}}\n```',
+    "no call": '<tool_call>{"name":"other","arguments":"{}"}</tool_call>',
+    "half a call": '<tool_call>{"name":"read","arguments":"{\\"pa',
+    "nothing but white space": " \n",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_one_text_means_the_same_to_each_client(name: str) -> None:
+    """Streamed and whole (R1.2, R1.3)."""
+    got = []
+    async with Upstream([Say(*TEXTS[name], usage=(9, 4))]) as up, serving(upstream_config(up.url)) as server:
+        for path, body in BODIES.items():
+            for stream in (False, True):
+                asked = {**body, "stream": stream}
+                if path == CHAT and stream:
+                    asked["stream_options"] = {"include_usage": True}
+                answer = await post(server, asked, path=path)
+                assert answer.status == 200, answer.body
+                text, *rest = meant(path, answer, stream)
+                got.append(["".join(text.split()), *rest])
+    assert got == [got[0]] * len(got)
+    assert got[0][3] in (9, 18)  # one that nearly called is asked again
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, "document"),
+        ({"type": "file", "file_id": "f"}, "image"),
+        (None, "container_upload"),
+    ],
+)
+async def test_what_holds_something_to_read_is_not_left_out_in_silence(source: Any, kind: str) -> None:
+    """A server that speaks Messages gets it, another client's server cannot (R5.9)."""
+    shown = {"type": kind, "source": source} if source else {"type": kind, "file_id": "f"}
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, shown]}]}
+    async with Upstream([Say("x")]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, body, path=PATH)
+    assert (answer.status, up.requests) == (400, [])
+    assert "messages[0].content[1]" in answer.json()["error"]["message"]
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
+        assert (await post(server, body, path=PATH)).status == 200
+    assert up.requests[0].json["messages"] == body["messages"]
