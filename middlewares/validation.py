@@ -291,8 +291,8 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths)
     moved = 0
     for index, message in enumerate(request.messages):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
-        for part in results:
-            _check_result(part, called, index, paths)
+        for number, part in enumerate(results):
+            _check_result(part, called, index, number, paths)
             if called[part.call_id] != asked:
                 moved += 1
                 if exchange.route.options.requests.validation == "strict":
@@ -329,7 +329,7 @@ def _note_calls(message: Message, index: int, called: dict[str, int], paths: Pat
         called[call.call_id] = index
 
 
-def _check_result(result: ToolResult, called: Mapping[str, int], index: int, paths: Paths) -> None:
+def _check_result(result: ToolResult, called: Mapping[str, int], index: int, number: int, paths: Paths) -> None:
     if not called:
         raise ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",
@@ -340,7 +340,7 @@ def _check_result(result: ToolResult, called: Mapping[str, int], index: int, pat
         raise ClientFault(
             f"No earlier call has the id {quote(result.call_id)}.",
             code="invalid_tool_call_id",
-            param=paths.result_id(index),
+            param=paths.result_id(index, number),
             hint="A result needs the id of the call that it answers.",
         )
 
@@ -404,6 +404,7 @@ class Paths:
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
         self._messages = "input" if "messages" not in body and "input" in body else "messages"
+        self._ahead = 1 if self._messages in body and body.get("system") else 0  # messages that stand elsewhere
 
     @property
     def choice(self) -> str:
@@ -417,6 +418,8 @@ class Paths:
             self._body.get("functions"), tool, "functions"
         )
         inner = tool.received.get(tool.kind)
+        if field == "parameters" and "input_schema" in tool.received:
+            field = "input_schema"
         if tool.received.get(field) is None and isinstance(inner, Mapping):
             return f"{path or f'tools[{index}]'}.{tool.kind}.{field}"
         return f"{path or f'tools[{index}]'}.{field}"
@@ -433,17 +436,23 @@ class Paths:
 
     def message(self, index: int) -> str:
         """Of a message."""
-        return f"{self._messages}[{index}]"
+        return f"{self._messages}[{index - self._ahead}]"
 
     def call_id(self, index: int, number: int) -> str:
         """Of the id of the `number`-th call of a message."""
         item = self._item(index)
         if item.get("tool_calls"):
             return f"{self.message(index)}.tool_calls[{number}].id"
+        place = self._block(item, "tool_use", number)
+        if place is not None:
+            return f"{self.message(index)}.{place}.id"
         return f"{self.message(index)}.call_id" if "call_id" in item else self.message(index)
 
-    def result_id(self, index: int) -> str:
-        """Of the id that a result refers to."""
+    def result_id(self, index: int, number: int = 0) -> str:
+        """Of the id that the `number`-th result of a message refers to."""
+        place = self._block(self._item(index), "tool_result", number)
+        if place is not None:
+            return f"{self.message(index)}.{place}.tool_use_id"
         field = "call_id" if "call_id" in self._item(index) else "tool_call_id"
         return f"{self.message(index)}.{field}"
 
@@ -474,5 +483,13 @@ class Paths:
 
     def _item(self, index: int) -> Mapping[str, Any]:
         items = self._body.get(self._messages)
-        item = items[index] if isinstance(items, list) and index < len(items) else None
+        index -= self._ahead
+        item = items[index] if isinstance(items, list) and 0 <= index < len(items) else None
         return item if isinstance(item, Mapping) else {}
+
+    def _block(self, item: Mapping[str, Any], kind: str, number: int) -> str | None:
+        """Where the `number`-th block of a type stands in a message's content; None if it has none."""
+        content = item.get("content")
+        blocks = content if isinstance(content, list) else []
+        places = [at for at, block in enumerate(blocks) if isinstance(block, Mapping) and block.get("type") == kind]
+        return f"content[{places[number]}]" if number < len(places) else None

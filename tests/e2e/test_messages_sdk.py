@@ -457,3 +457,30 @@ async def test_limits_are_told_in_its_headers(stream: bool) -> None:
         assert answer.headers["anthropic-ratelimit-tokens-limit"] == "9000"
         assert answer.headers["request-id"]
         assert not [name for name in answer.headers if name.lower().startswith("x-ratelimit")]
+
+
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_9", "content": "x"}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {}}
+SAID = {"role": "assistant", "content": [{"type": "text", "text": "a"}, USE]}
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "schema": ({"tools": [{**READ, "input_schema": {"type": "object", "properties": {"a": {"type": 3}}}}]}, "tools[0].input_schema"),
+    "name": ({"tools": [READ, {**READ, "name": "no good"}]}, "tools[1].name"),
+    "twice": ({"tools": [READ, READ]}, "tools[1].name"),
+    "choice": ({"tools": [READ], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
+    "result": ({"messages": [*USER, SAID, {"role": "user", "content": [{**RESULT, "tool_use_id": "toolu_1"}, RESULT]}]}, "messages[2].content[1].tool_use_id"),
+    "result of nothing": ({"messages": [{"role": "user", "content": [RESULT]}]}, "messages[0]"),
+    "an id twice": ({"messages": [*USER, SAID, {"role": "user", "content": [{**RESULT, "tool_use_id": "toolu_1"}]}, {**SAID, "content": [USE, USE]}]}, "messages[3].content[0].id"),
+    "image": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"type": "url", "url": "https://x"}}]}], "tools": [READ]}, "messages[0].content[1]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("system", [None, "Be brief."])
+@pytest.mark.parametrize("case", MISTAKES)
+async def test_mistakes_are_told_where_they_stand(gateway: Gateway, case: str, system: str | None) -> None:
+    """In the client's own words, whatever stands beside `messages` (R13.3)."""
+    fields, where = MISTAKES[case]
+    body = {"max_tokens": 8, "messages": USER, "system": system, **fields}
+    server = await gateway(read_config({"backends": {"mock": {"kind": "mock", "images": False}}}))
+    answer = await post(server, {key: value for key, value in body.items() if value is not None}, path=PATH)
+    assert answer.status == 400
+    assert where in answer.json()["error"]["message"]
