@@ -25,6 +25,7 @@ from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.messages.writer import MessagesWriter
 from proxy.protocols.responses.writer import ResponsesWriter
 from proxy.record import AccessRecord
 from proxy.testing import chunk, frame
@@ -54,7 +55,8 @@ FORMATS = {
         auto.FORMAT,
     )
 }
-_IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc)[-_]|"completed_at":)[0-9a-f]{8,}')
+WRITERS: dict[str, Any] = {"chat": ChatWriter, "responses": ResponsesWriter, "messages": MessagesWriter}
+_IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc|toolu)[-_]|"completed_at":)[0-9a-f]{8,}')
 
 
 def beginning(learned: str) -> Unopened | None:
@@ -83,7 +85,7 @@ def pair(
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
         write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
-        writer = ChatWriter(write) if client == "chat" else ResponsesWriter(write)
+        writer = WRITERS[client](write)
         return ChatReader(FRAME_BYTES), Chain([*stages, WatchStage(after.feed, None)]), writer, before, after
 
     reader, chain, writer, *seen = parts()
@@ -110,7 +112,7 @@ def masked(data: bytes) -> bytes:
     stream=reads(),
     options=st.sampled_from(list(OPTIONS)),
     style=st.sampled_from(["sentinel", *FORMATS]),
-    client=st.sampled_from(["chat", "responses"]),
+    client=st.sampled_from(list(WRITERS)),
     parallel=st.booleans(),
     scanned=st.sampled_from([True, True, True, False]),
     learned=st.sampled_from(["", "nothing", "thinking first"]),
@@ -160,7 +162,7 @@ def text_frames(*texts: str) -> bytes:
     return b"".join(frame(chunk({"content": text})) for text in texts)
 
 
-@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 def test_plain_text_passes_unread(client: str) -> None:
     """The law above would also hold for a gate that is always shut."""
     (plain, *_), (gated, *_) = pair("default", "sentinel", client)
