@@ -79,7 +79,7 @@ class Transformation(Middleware):
                 record.count,
                 label=record.label,
                 near=exchange.nearly,
-                incremental=options.calls.argument_streaming == "incremental" and exchange.received.stream,
+                incremental=exchange.received.stream and _comes_early(exchange),
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
@@ -98,6 +98,12 @@ class Transformation(Middleware):
                 reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
+
+
+def _comes_early(exchange: Exchange) -> bool:
+    """Whether arguments are given out while they come: the route or the client says so."""
+    asked = exchange.route.options.calls.argument_streaming == "incremental"
+    return asked or exchange.protocol.wants_arguments_early(exchange.received)
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:

@@ -265,6 +265,10 @@ class ClientSide(Protocol):
         """Whether a client gives calls back with the ids that they were given here, and not with the wire's own."""
         return True
 
+    def wants_arguments_early(self, request: ModelRequest) -> bool:
+        """Whether a client asks that arguments of calls are streamed while they come, whatever the route says (R6.13)."""
+        return False
+
     @property
     def show_result(self) -> Callable[[ToolUse, str], Event] | None:
         """Makes the event by which an answer shows the result, a text, of a call that the gateway ran; None if it has

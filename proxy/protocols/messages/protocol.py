@@ -95,6 +95,10 @@ class MessagesProtocol(ClientSide, ServerSide):
         """One entry of that list."""
         return dump(_model(name))
 
+    def wants_arguments_early(self, request: ModelRequest) -> bool:
+        """One of the tools says so."""
+        return any(tool.received.get("eager_input_streaming") is True for tool in request.tools)
+
     def keeps_call_ids(self, options: WriteOptions) -> bool:
         """They have this protocol's form on the wire, and keep it."""
         return False
