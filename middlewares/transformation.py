@@ -12,7 +12,8 @@ An answer that closes thinking which nothing opened began inside of it: see `pro
 wherever a scanner is declared, but for `mode: native`.
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
-answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared.
+answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. And the client's stop sequences are
+applied where nobody else would say which one matched (`proxy.pipeline.stopping`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
+from proxy.pipeline.stopping import StopStage
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
 from proxy.record import AccessField, CounterSpec
@@ -65,6 +67,16 @@ class Transformation(Middleware):
         ),
     )
 
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """See `Middleware.on_request`. Stop sequences of which the client wants to know which one matched are not for a
+        server that would not say (R24.5)."""
+        wire = exchange.route.pool.protocol
+        says = not exchange.protocol.tells_stop or (wire is not None and wire.name == exchange.protocol.name)
+        if says or not request.sampling.stop:
+            return request
+        exchange.state[Transformation] = request.sampling.stop
+        return replace(request, sampling=replace(request.sampling, stop=()))
+
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
         route, record = exchange.route, exchange.record
@@ -98,6 +110,9 @@ class Transformation(Middleware):
                 reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
+        if (stop := exchange.state.get(Transformation)) is not None:
+            origin = exchange.received.origin
+            reply.map(StopStage(stop, 0 if origin is None else len(origin.body)))
 
 
 def _comes_early(exchange: Exchange) -> bool:

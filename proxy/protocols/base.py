@@ -212,6 +212,8 @@ class ClientSide(Protocol):
     """Longest name of a tool (R3.2)."""
     inline_thinking: bool = False
     """Its clients know thoughts in the middle of text, as models write them."""
+    tells_stop: bool = False
+    """Its answers say which stop sequence ended them."""
     client_header: str | None = None
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None

@@ -497,3 +497,40 @@ async def test_input_comes_while_it_is_written_if_that_is_asked_for(gateway: Gat
     assert (call["name"], call["input"]) == ("write_file", given)
     deltas = [event for event in frames(answer.body) if event["type"] == "content_block_delta"]
     assert (len(deltas) > 5) is (eager is True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
+    """The server would not say, so it is not told, and what it goes on to say is nobody's business (R24.5)."""
+    never = asyncio.Event()
+    said = ["I look.\nObs", "ervation: it says ### no", "\n"]
+    turn = Say(*said, never, "late") if stream else Say(*said)
+    body = {
+        "max_tokens": 8,
+        "messages": USER,
+        "tools": TOOLS,
+        "stop_sequences": ["###", "\nObservation:"],
+        "stream": stream,
+    }
+    async with (
+        Upstream([turn]) as upstream,
+        serving(upstream_config(upstream.url, defaults={"mode": mode})) as server,
+    ):
+        answer = await post(server, body, path=PATH)
+        upstream.script[:] = [Say("x")]
+        await post(server, {"messages": USER, "stop": ["###"]})
+    message = accumulate(answer.body) if stream else answer.json()
+    assert message["content"] == [{"type": "text", "text": "I look."}]
+    assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", "\nObservation:")
+    assert message["usage"]["output_tokens"] > 0
+    assert "stop" not in upstream.requests[0].json
+    assert upstream.requests[1].json["stop"] in ("###", ["###"])  # a client that is not told
+
+
+async def test_a_stop_sequence_in_a_call_is_no_end(gateway: Gateway) -> None:
+    server = await gateway(script=[{"text": f"So.\n{A}", "chunk": 3}])
+    async with sdk(server) as client:
+        for way in WAYS.values():
+            got = await way(client, messages=USER, tools=TOOLS, stop_sequences=["a.txt", "!"])
+            assert got == Got("So.", (CALL_A,), "tool_use")

@@ -47,6 +47,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         "tools": [{"name": "look", "description": "Looks.", "input_schema": openai.PARAMETERS}],
         "stream": True,
     }
+    tells_stop = True
     client_header = "anthropic-version"
     id_header = "request-id"
     count_path = "/messages/count_tokens"

@@ -1,0 +1,86 @@
+"""Stop sequences, however a text is cut: what goes on, what is named."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.errors import BackendFault
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, unfold
+from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from proxy.pipeline.stopping import StopStage
+from tests.strategies import cuts
+
+
+def naive(text: str, sequences: list[str]) -> tuple[str, str | None]:
+    """The text up to the sequence that is complete first, of several the longest."""
+    for end in range(len(text) + 1):
+        ended = [sequence for sequence in sequences if text[:end].endswith(sequence)]
+        if ended:
+            longest = max(ended, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+def answer(pieces: list[str]) -> list[list[Event]]:
+    """As it comes, read by read."""
+    body = [[Delta(0, piece)] for piece in pieces]
+    end: list[Event] = [Close(0), Finish("stop", Usage(9, 4))]
+    return [[Start("r", "m", 1), Open(0, BlockKind.TEXT)], *body, end]
+
+
+def through(stage: StopStage, reads: list[list[Event]]) -> list[Event]:
+    return [event for events in reads for event in stage.feed(events)]
+
+
+small = st.text("ab#", max_size=12)
+
+
+@given(st.data(), small, st.lists(st.text("ab#", min_size=1, max_size=4), min_size=1, max_size=3))
+@example(None, "aab", ["ab", "aab"])
+@example(None, "a#ab", ["#b", "ab"])
+def test_the_sequence_that_is_complete_first_ends_it(
+    data: st.DataObject | None, text: str, sequences: list[str]
+) -> None:
+    pieces = [*text] if data is None else data.draw(cuts(text))
+    out = through(StopStage(sequences, 40), answer(pieces))
+    check(out)
+    reply = fold(out)
+    assert (reply.text, reply.choices[0].stop_sequence) == naive(text, sequences)
+    whole = through(StopStage(sequences, 40), [unfold(fold([e for read in answer(pieces) for e in read]))])
+    assert (fold(whole).text, fold(whole).choices[0].stop_sequence) == naive(text, sequences)
+    untouched = fold([e for read in answer(pieces) for e in read])
+    assert StopStage(sequences, 40).leaves(untouched) is (naive(text, sequences)[1] is None)
+
+
+def test_nothing_is_held_but_what_may_become_one() -> None:
+    stage = StopStage(["\n\nUser:"], 40)
+    stage.feed([Start("r", "m", 1), Open(0, BlockKind.TEXT)])
+    plain = Delta(0, "Hello.")
+    assert stage.feed([plain]) == [plain]
+    assert stage.feed([Delta(0, " A\n")]) == [Delta(0, " A")]
+    assert stage.feed([Delta(0, "\nUs")]) == []
+    assert stage.feed([Delta(0, "ed.")]) == [Delta(0, "\n\nUsed.")]
+    assert stage.feed([Delta(0, "\n\nUser: x"), Delta(0, "y")]) == [
+        Close(0),
+        Finish("stop", Usage(10, 6, estimated=True), choices=({"stop_sequence": "\n\nUser:"},)),
+    ]
+    assert stage.feed([Delta(0, "late"), Close(0), Finish()]) == []
+
+
+def test_only_text_is_looked_at() -> None:
+    parts = (Reasoning("a # b"), ToolUse("c", "f", '{"a":"#"}'), Text("x # y"))
+    events = unfold(ModelReply("r", "m", 1, (ReplyChoice(parts, "tool_calls"),), Usage(3, 2)))
+    reply = fold(StopStage(["#"], 1).feed(events))
+    assert reply.choices[0].parts == (*parts[:2], Text("x "))
+    assert reply.usage == Usage(3, 2)  # the server has counted by then
+
+
+def test_what_is_held_when_it_breaks_off_is_shown() -> None:
+    stage = StopStage(["##"], 1)
+    fault = Fault(BackendFault("gone"))
+    assert stage.feed([Start("", "", 0), Open(0, BlockKind.TEXT), Delta(0, "a#"), fault])[2:] == [
+        Delta(0, "a"),
+        Delta(0, "#"),
+        fault,
+    ]
