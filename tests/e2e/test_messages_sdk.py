@@ -517,7 +517,8 @@ async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
         Upstream([turn]) as upstream,
         serving(upstream_config(upstream.url, defaults={"mode": mode})) as server,
     ):
-        answer = await post(server, body, path=PATH)
+        async with asyncio.timeout(60):
+            answer = await post(server, body, path=PATH)
         upstream.script[:] = [Say("x")]
         await post(server, {"messages": USER, "stop": ["###"]})
     message = accumulate(answer.body) if stream else answer.json()
