@@ -59,10 +59,10 @@ class RateLimit(Middleware):
         except BaseException:
             booking.abandon()
             raise
-        if isinstance(response, Reply):
+        if isinstance(response, Reply) and not exchange.only_counted:
             booking.follow(response)
         else:
-            await booking.end(0)  # another middleware answered
+            await booking.end(0)  # another middleware answered, or nobody was asked
         return response
 
 

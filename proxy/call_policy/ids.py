@@ -29,7 +29,8 @@ def new_call_id() -> str:
 
 
 def is_given(call_id: str) -> bool:
-    """Whether an id has the form of `new_call_id`, or what a client with another prefix got to see of it (docs/adr/0030)."""
+    """Whether an id has the form of `new_call_id`, or what a client with another prefix got to see of it
+    (docs/adr/0030)."""
     return _GIVEN.fullmatch(call_id) is not None
 
 

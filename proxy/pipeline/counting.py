@@ -2,8 +2,8 @@
 
 Rules:
 
-1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that notes it and answers
-   nothing. So tools are counted as they are taught, and what is refused is refused here too.
+1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that
+   notes it and answers nothing. So tools are counted as they are taught, and what is refused is refused here too.
 2. No server is asked, none is kept busy, and of a limit on tokens nothing is used.
 3. The answer says who has counted, and with what.
 """
@@ -18,11 +18,13 @@ from aiohttp import web
 
 from ..backends.base import Backend, Capabilities, WireSource
 from ..backends.usage import Estimator
-from ..events import Event, unfold
+from ..endpoints.attempts import Attempts
+from ..endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
+from ..events import Event
+from ..folding import unfold
 from ..model import ModelReply, ModelRequest, ReplyChoice, Usage
 from ..protocols.base import ServerSide, WriteOptions
 from ..record import AccessRecord, BackendObserver
-from ..targets.targets import Member, Target, Targets
 from .delivery import Delivery
 from .exchange import EXCHANGE, Exchange
 from .heads import USAGE_SOURCE
@@ -46,6 +48,7 @@ class Counting(Delivery):
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
         exchange = await super()._exchange(request, record, ident)
         exchange.route = self._counted(exchange.route)
+        exchange.only_counted = True
         return exchange
 
     def _counted(self, route: Route) -> Route:
@@ -57,30 +60,29 @@ class Counting(Delivery):
             response = await chain(request)
             if not isinstance(response, Reply):
                 return response  # another middleware's own
-            await response.audited(_NOTHING)
             return await self._answered(request[EXCHANGE], response)
 
-        return replace(route, targets=NotingTargets(route.targets), chains={name: answer})
+        return replace(route, pool=NotingPool(route.pool), chains={name: answer})
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
-        encoding = exchange.route.options.encoding
+        encoding = exchange.route.options.usage.encoding
         estimator = self._estimators.setdefault(encoding, Estimator(encoding))
-        asked: tuple[str, ModelRequest] | None = getattr(reply.source, "asked", None)
+        asked: tuple[str, ModelRequest] | None = reply.source.asked if isinstance(reply.source, Attempts) else None
         tokens = await estimator.count_request(exchange.request if asked is None else asked[1])
         headers = {USAGE_SOURCE: "estimate", TOKENIZER: encoding if estimator.exact else "bytes"}
         body = self._protocol.write_count(tokens)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
 
-class NotingTargets(Targets):
+class NotingPool(EndpointPool):
     """The servers of a route as far as anybody wants to know of them, and one that is asked in their place."""
 
-    def __init__(self, real: Targets) -> None:
+    def __init__(self, real: EndpointPool) -> None:
         vars(self).update(vars(real))
         first = real.members[0]
-        target = Target(first.name, NotingBackend(first.target.backend, real.capabilities), first.target.config)
-        target.identity, target.rename = first.target.identity, first.target.rename
-        self.members = self.every = (Member(target, upstream_model=first.upstream_model),)
+        endpoint = Endpoint(first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config)
+        endpoint.identity, endpoint.rename = first.endpoint.identity, first.endpoint.rename
+        self.members = self.every = (WeightedEndpoint(endpoint, upstream_model=first.upstream_model),)
         self.fallback = ()
         self.sole = self.members[0]
 

@@ -65,7 +65,7 @@ class Exchange:
     `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
-    `failure` is the error with which a stream ended.
+    `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
     """
 
     id: str
@@ -85,6 +85,7 @@ class Exchange:
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
+    only_counted: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
 

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. The sequence that is complete first ends the answer, however the text was cut. It is no part of the answer, and named at its end.
+1. The sequence that is complete first ends the answer, however the text was cut. It is no part of the answer, and named
+   at its end.
 2. Only text is looked at: thoughts, refusals and arguments of calls are not.
 3. Held back is only what may still become a sequence.
 4. What the model would have said behind it is not waited for. Then nobody has counted, and the counts are by bytes.
@@ -16,9 +17,10 @@ from functools import lru_cache
 from ..backends.usage import BYTES_PER_TOKEN
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import FinishReason, ModelReply, Text, Usage
+from .stages import Stage
 
 
-class StopStage:
+class StopStage(Stage):
     """Ends an answer at the first of `sequences`, none of which is empty. `size` is that of the request, in bytes."""
 
     def __init__(self, sequences: Sequence[str], size: int) -> None:
@@ -71,7 +73,8 @@ class StopStage:
         return out
 
     def _text(self, block: int, text: str, event: Delta, last: Event) -> list[Event]:
-        """What of more text goes on; the end of the answer if a sequence is complete. `last` is the last event that is known."""
+        """What of more text goes on; the end of the answer if a sequence is complete. `last` is the last event that is
+        known."""
         held = self._held[block]
         matchers = self._matchers[block]
         ends = [(end, -len(one.sequence), one.sequence) for one in matchers if (end := one.feed(text)) >= 0]
@@ -98,7 +101,8 @@ class StopStage:
 
 
 class _Matcher:
-    """Finds one sequence in a text that comes in pieces, in one pass. `matched`: so much of it stands at the end of what has come."""
+    """Finds one sequence in a text that comes in pieces, in one pass. `matched`: so much of it stands at the end of
+    what has come."""
 
     __slots__ = ("_back", "matched", "sequence")
 

@@ -185,7 +185,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a client may still use in a minute, for the head of its answers: `left` of `most`, and all of it again in `reset_s` seconds."""
+    """What a client may still use in a minute, for the head of its answers: `left` of `most`, and all of it again in
+    `reset_s` seconds."""
 
     kind: Literal["requests", "tokens"]
     most: int
@@ -268,7 +269,8 @@ class ClientSide(Protocol):
         return True
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """Whether a client asks that arguments of calls are streamed while they come, whatever the route says (R6.13)."""
+        """Whether a client asks that arguments of calls are streamed while they come, whatever the route says
+        (R6.13)."""
         return False
 
     @property

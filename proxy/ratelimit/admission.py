@@ -83,7 +83,8 @@ class Admission:
     async def book(
         self, bounds: Sequence[Bound], tokens: int, lease: str, model: str, protocol: ClientSide
     ) -> Mapping[str, str]:
-        """Book an exchange; the headers that its answer carries, in the words of `protocol`. `model` is the name that was asked for.
+        """Book an exchange; the headers that its answer carries, in the words of `protocol`. `model` is the name that
+        was asked for.
 
         Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
         """

@@ -1,6 +1,7 @@
 """Claude Code, a coding agent that speaks only Messages: whole tasks by `claude -p`, with files at the end.
 
-It runs in a home of its own, and what it would fetch from elsewhere is turned off or sent to a port where nobody listens.
+It runs in a home of its own, and what it would fetch from elsewhere is turned off or sent to a port where nobody
+listens.
 """
 
 from __future__ import annotations

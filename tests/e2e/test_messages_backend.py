@@ -1,4 +1,5 @@
-"""Servers that speak Messages, behind clients of each protocol: native, taught, and with bytes that pass; and what clients have recorded."""
+"""Servers that speak Messages, behind clients of each protocol: native, taught, and with bytes that pass; and what
+clients have recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.config import GatewayConfig
-from proxy.events import unfold
+from proxy.folding import unfold
 from proxy.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from proxy.protocols.base import WriteOptions
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer

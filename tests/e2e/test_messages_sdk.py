@@ -1,7 +1,7 @@
 """The real `anthropic` package against the gateway: whole tool loops, every choice, errors, and the bytes under them.
 
-Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The same request goes
-once more without the SDK, so that every event can be held against the published schema.
+Each way of asking is tried with `create`, with `create(stream=True)` and with `.stream()`; the three must agree. The
+same request goes once more without the SDK, so that every event can be held against the published schema.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ async def test_an_error_of_a_tool_is_told_to_the_model(gateway: Gateway) -> None
 
 
 async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
-    """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it cannot."""
+    """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it
+    cannot."""
 
     @anthropic.beta_async_tool
     async def read_file(path: str) -> str:

@@ -1,4 +1,5 @@
-"""Requests: what goes where, what is refused and in which words, and that nothing is lost between reading and writing."""
+"""Requests: what goes where, what is refused and in which words, and that nothing is lost between reading and
+writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Answers of Messages: exact bytes, the published schema, streams that equal whole answers, all splits, and reading what was written."""
+"""Answers of Messages: exact bytes, the published schema, streams that equal whole answers, all splits, and reading
+what was written."""
 
 from __future__ import annotations
 
@@ -12,25 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
-from proxy.events import (
-    BlockKind,
-    Close,
-    Delta,
-    Event,
-    Fault,
-    Finish,
-    Opaque,
-    Open,
-    Start,
-    check,
-    fold,
-    normalise,
-    unfold,
-)
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
 from proxy.protocols.base import TextWriter, WriteOptions
 from proxy.protocols.messages.ids import signature_of, wire_id
 from proxy.protocols.wire import dump
+from proxy.stream_grammar import check, normalise
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,

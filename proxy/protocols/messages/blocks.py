@@ -1,14 +1,17 @@
-"""Content blocks of Messages and parts of the model, both ways: in requests, in whole answers, at the edges of streamed blocks.
+"""Content blocks of Messages and parts of the model, both ways: in requests, in whole answers, at the edges of streamed
+blocks.
 
 Rules:
 
-1. Total: a block that this table does not name is `Opaque`. A client's blocks had their shape checked; of a server's anything may be missing.
+1. Total: a block that this table does not name is `Opaque`. A client's blocks had their shape checked; of a server's
+   anything may be missing.
 2. What a block says beside is its part's `extra` under `messages`, and written back. Null is absent.
 3. Text that is empty and of which nothing is said is no part: servers refuse such a block.
 4. A document that is plain text is text for everybody; its block is put together again for this protocol.
 5. A thought that the gateway signed, or nobody, is shown to no server.
 
-What cannot be expressed: `Image.detail`, `ToolUse.item_id` and `namespace`, fields and parts of other protocols (in a result the latter are their JSON text).
+What cannot be expressed: `Image.detail`, `ToolUse.item_id` and `namespace`, fields and parts of other protocols (in a
+result the latter are their JSON text).
 """
 
 from __future__ import annotations
@@ -212,7 +215,8 @@ def _write_image(image: Image) -> Mapping[str, Any]:
 
 
 def input_of(use: ToolUse) -> Any:
-    """The arguments of a call as the object that they have to be. What is none stands under `input`, as free text does where it is taught."""
+    """The arguments of a call as the object that they have to be. What is none stands under `input`, as free text does
+    where it is taught."""
     if use.kind == "custom":
         return {"input": whole(use.arguments)}
     if not use.arguments.strip(SPACE):

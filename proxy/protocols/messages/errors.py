@@ -1,4 +1,5 @@
-"""Errors and limits in Messages' words: types by status, the envelope, what a server's error means, and what of a limit is left.
+"""Errors and limits in Messages' words: types by status, the envelope, what a server's error means, and what of a limit
+is left.
 
 Source: R13.1 and the table of types in Anthropic's reference.
 """

@@ -3,7 +3,8 @@
 Rules:
 
 1. `wire_id` is injective: two calls never get one id. Its image has only letters that Anthropic's servers take.
-2. What a Messages server gave out stays as it is, and so does what a client gives back: there is no way back to look up.
+2. What a Messages server gave out stays as it is, and so does what a client gives back: there is no way back to look
+   up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _OURS_ON_WIRE: Final = re.compile(r"toolu_[0-9a-f]{32}")
 _SAFE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _PREFIX: Final = "toolu_"
 _MARK: Final = "toolu_-"
-"""No server gives out an id that begins so. Behind it stands a safe id as it is, or `-e` and the bytes of any, or `-d` and a digest."""
+"""No server gives out an id that begins so. Behind it stands a safe id as it is, or `-e` and the bytes of any, or `-d`
+and a digest."""
 
 _SIGNED: Final = b64encode(b"toolwire\x01").decode()
 """The beginning of the gateway's own signatures: nine bytes, so that it ends where a letter does."""

@@ -1,11 +1,12 @@
 """Anthropic Messages, read and written, towards clients and towards backends.
 
-`MessagesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small state machine of a module
-beside this one, usable without the server (R4.6).
+`MessagesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
+state machine of a module beside this one, usable without the server (R4.6).
 
-`blocks.py` content blocks · `request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py` streams in ·
-`writer.py` streams out, with `streamed.py` for the blocks in them · `errors.py` errors · `ids.py` ids and signatures. What the protocol cannot express stands in
-their docstrings; what goes where, in docs/adr/0030.
+`blocks.py` content blocks · `request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and
+shared words · `reader.py` streams in · `writer.py` streams out, with `streamed.py` for the blocks in them · `errors.py`
+errors · `ids.py` ids and signatures. What the protocol cannot express stands in their docstrings; what goes where, in
+docs/adr/0030.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Total: an event of a kind that is not known becomes `Opaque`, with itself under `frame`; a block that is not modelled is one `Opaque` when it is whole. An event
-   that is no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+1. Total: an event of a kind that is not known becomes `Opaque`, with itself under `frame`; a block that is not modelled
+   is one `Opaque` when it is whole. An event that is no JSON object ends the stream with a `Fault`. Bytes may be cut
+   anywhere.
 2. A block opens and closes where its server says so; one that was left open is closed by the end.
 3. Counts are running totals: what comes later counts, and what is not said again stays.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).

@@ -3,7 +3,8 @@
 Rules:
 
 1. `stop_reason` is computed from what was really emitted, in `stop_fields` and nowhere else.
-2. Neighbouring texts are one block; text that is only whitespace is none, unless there is nothing else: servers refuse to get such a block again.
+2. Neighbouring texts are one block; text that is only whitespace is none, unless there is nothing else: servers refuse
+   to get such a block again.
 3. A call that a limit cut off is none: its input would be half an object.
 4. Arguments that are an object stand in the body as they were written: numbers keep their text.
 5. What a server says beside is written back, every field of it: of the body, of blocks, of the counts.
@@ -20,7 +21,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import BackendFault
-from ...events import add_part
+from ...folding import add_part
 from ...model import (
     EMPTY,
     Extra,

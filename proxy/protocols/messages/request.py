@@ -2,11 +2,12 @@
 
 Rules:
 
-1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is left to
-   `middlewares.validation`.
+1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
+   left to `middlewares.validation`.
 2. `null` for an optional field means absent.
-3. What is read is written back, every field of it (`tests/protocols/test_messages_request.py`), but in one of several forms that say the same: a
-   single bare text as a string, system messages at the beginning as `system`, a format in `output_config`; what is the default is left out.
+3. What is read is written back, every field of it (`tests/protocols/test_messages_request.py`), but in one of several
+   forms that say the same: a single bare text as a string, system messages at the beginning as `system`, a format in
+   `output_config`; what is the default is left out.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
 
 
 def _refuse_lost_turns(body: Mapping[str, Any]) -> None:
-    """Turns are not kept here: a request that leaves out the earlier ones must not be answered as if they had not been (R12.2)."""
+    """Turns are not kept here: a request that leaves out the earlier ones must not be answered as if they had not been
+    (R12.2)."""
     thread = body.get("thread")
     if thread is not None and thread["type"] == "continue":
         raise ClientFault(

@@ -1,10 +1,11 @@
 """`ModelRequest` to the JSON of a Messages request, for a server that speaks it (R24.2a).
 
-Rules: those of `request.py`, which is the other way. A server demands `max_tokens`, a user message first, results right after their calls and before anything
-else, an object as every schema, and takes neither empty texts nor thoughts that it has not signed.
+Rules: those of `request.py`, which is the other way. A server demands `max_tokens`, a user message first, results right
+after their calls and before anything else, an object as every schema, and takes neither empty texts nor thoughts that
+it has not signed.
 
-What cannot be expressed: `seed`, penalties, `n`, a format that is no schema, a message's `name`, `constraint`; of `ToolChoice.allowed` the other tools
-are left out.
+What cannot be expressed: `seed`, penalties, `n`, a format that is no schema, a message's `name`, `constraint`; of
+`ToolChoice.allowed` the other tools are left out.
 """
 
 from __future__ import annotations

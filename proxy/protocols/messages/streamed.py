@@ -271,7 +271,8 @@ class ThoughtBlock(Content):
 
 
 class CallBlock(Content):
-    """A call. Begun at once. Arguments that do not begin as an object are held until all are there to be put into one."""
+    """A call. Begun at once. Arguments that do not begin as an object are held until all are there to be put into
+    one."""
 
     __slots__ = ("_custom", "_held", "_is_object")
 

@@ -2,15 +2,17 @@
 
 Rules:
 
-1. This class owns the indices of blocks. Two are never open: one that opens while another is open waits until that has closed.
-2. A text is begun when it says something and ended when something else begins or the answer ends, so neighbouring texts are one block. All others end
-   with their block.
+1. This class owns the indices of blocks. Two are never open: one that opens while another is open waits until that has
+   closed.
+2. A text is begun when it says something and ended when something else begins or the answer ends, so neighbouring texts
+   are one block. All others end with their block.
 3. What a stream adds up to is what `write_reply` writes for the same events.
 4. There is exactly one end: `message_stop`, or `error`. Nothing comes behind it.
 5. Per delta the work is: look up the block, escape the text, join it with bytes made when the block was begun.
 
-What this protocol cannot say in a stream, besides the losses of `reply`: fields of a block that come at its end, other than citations and signatures, and
-`Delta.extra`. A call that was cut off has begun by then: it has the beginning of its input.
+What this protocol cannot say in a stream, besides the losses of `reply`: fields of a block that come at its end, other
+than citations and signatures, and `Delta.extra`. A call that was cut off has begun by then: it has the beginning of its
+input.
 """
 
 from __future__ import annotations
