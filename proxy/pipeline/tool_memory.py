@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
@@ -99,7 +99,8 @@ async def restored(
     """The messages with everything that was kept in its place; the same object if nothing was."""
     found: dict[int, Turn | None] = {}
     if conversations.keeps:
-        marked = [(index, ident) for index, message in enumerate(messages) if (ident := _marked(message)) is not None]
+        given = exchange.protocol.given_id
+        marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
         for index, ident in marked[-MAX_LOOKUPS:]:
             found[index] = await _get(exchange, conversations, ident)
     if not any(found.values()):
@@ -117,9 +118,9 @@ async def restored(
     return tuple(out)
 
 
-def _marked(message: Message) -> str | None:
-    """The id under which something may be kept for a message."""
-    ids = (part.call_id for part in message.parts if isinstance(part, ToolUse))
+def _marked(message: Message, given: Callable[[str], str]) -> str | None:
+    """The id under which something may be kept for a message; `given` makes it of the client's."""
+    ids = (given(part.call_id) for part in message.parts if isinstance(part, ToolUse))
     return next((ident for ident in ids if is_marked(ident)), None)
 
 

@@ -265,8 +265,12 @@ class ClientSide(Protocol):
         """The body of one model."""
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
-        """Whether a client gives calls back with the ids that they were given here, and not with the wire's own."""
+        """Whether what a client gives a call back with leads to the id that it was given here (`given_id`)."""
         return True
+
+    def given_id(self, call_id: str) -> str:
+        """The id that a call was given here, if the gateway named it, of the one that a client gives it back with."""
+        return call_id
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
         """Whether a client asks that arguments of calls are streamed while they come, whatever the route says

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -536,3 +537,33 @@ async def test_a_stop_sequence_in_a_call_is_no_end(gateway: Gateway) -> None:
         for way in WAYS.values():
             got = await way(client, messages=USER, tools=TOOLS, stop_sequences=["a.txt", "!"])
             assert got == Got("So.", (CALL_A,), "tool_use")
+
+
+TOOLS_MODULE = """
+TOOLS = [{"type": "function", "function": {"name": "now", "description": "Tells the time.", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def handle_tool_call(tool_name, tool_input):
+    return "It is noon."
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: bool) -> None:
+    """The client sees its own call only; what the gateway learned before it is there when it comes back (R15.9)."""
+    (tmp_path / "clock.py").write_text(TOOLS_MODULE)
+    turns = [Say(f"Let me see. {block('now', {})}"), Say(f"It is noon, so: {A}"), Say("Done.")]
+    async with (
+        Upstream(turns) as upstream,
+        serving(upstream_config(upstream.url, tools={"folder": str(tmp_path)})) as server,
+    ):
+        body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": stream}
+        first = await post(server, body, path=PATH)
+        message = accumulate(first.body) if stream else first.json()
+        assert [part.get("name") for part in message["content"]] == [None, "read_file"]
+        results = [{"type": "tool_result", "tool_use_id": message["content"][1]["id"], "content": "x"}]
+        said = [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": results}]
+        last = await post(server, {**body, "messages": [*USER, *said]}, path=PATH)
+    assert last.status == 200
+    transcript = json.dumps(upstream.requests[2].json["messages"])
+    assert transcript.index("It is noon.") < transcript.index(message["content"][1]["id"])

@@ -11,6 +11,7 @@ from proxy.judging.ids import is_given, new_call_id
 
 from proxy.protocols.messages.ids import (
     Signing,
+    given_id,
     is_own_signature,
     message_id,
     server_id,
@@ -51,6 +52,13 @@ def test_two_calls_never_get_one_id(calls: list[str]) -> None:
 )
 def test_what_clients_see(call_id: str, shown: str) -> None:
     assert wire_id(call_id) == shown
+
+
+def test_the_gateways_own_ids_are_found_again() -> None:
+    own = new_call_id()
+    assert given_id(wire_id(own)) == own
+    for other in ("toolu_01D7FLrfh4GYq7yT1ULFeyMV", wire_id("call_abc"), "x"):
+        assert given_id(other) == other
 
 
 def test_servers_get_what_they_take_as_it_is() -> None:

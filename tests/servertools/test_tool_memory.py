@@ -18,6 +18,7 @@ from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep,
 from proxy.protocols.turn import Turn
 from proxy.record import AccessRecord
 from proxy.store.base import StoreUnavailable
+from tests.protocols.wires import CHAT
 
 
 class Kept:
@@ -44,7 +45,7 @@ class Kept:
 
 
 def exchange(owner: str = "ann") -> Exchange:
-    return cast(Exchange, SimpleNamespace(id="req_1", owner=owner, record=AccessRecord()))
+    return cast(Exchange, SimpleNamespace(id="req_1", owner=owner, record=AccessRecord(), protocol=CHAT))
 
 
 def conversations(kept: Kept) -> Conversations:

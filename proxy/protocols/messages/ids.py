@@ -19,7 +19,7 @@ MOST_CHARS: Final = 200
 """Ids that would become longer are digested: clients have to be able to give them back (R2.7)."""
 
 _OURS: Final = re.compile(r"call_([0-9a-f]{32})")
-_OURS_ON_WIRE: Final = re.compile(r"toolu_[0-9a-f]{32}")
+_OURS_ON_WIRE: Final = re.compile(r"toolu_([0-9a-f]{32})")
 _SAFE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _PREFIX: Final = "toolu_"
 _MARK: Final = "toolu_-"
@@ -48,6 +48,12 @@ def wire_id(call_id: str) -> str:
     if foreign and not call_id.startswith(_MARK) and _OURS_ON_WIRE.fullmatch(call_id) is None and _fits(call_id):
         return call_id
     return _written_out(call_id)
+
+
+def given_id(call_id: str) -> str:
+    """The gateway's own id of a call, if a client's is what became of one."""
+    shown = _OURS_ON_WIRE.fullmatch(call_id)
+    return call_id if shown is None else f"call_{shown[1]}"
 
 
 def server_id(call_id: str) -> str:

@@ -23,6 +23,7 @@ from ..request_schema import RequestSchema
 from ..wire import dump, load
 from .blocks import PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
+from .ids import given_id
 from .reader import MessagesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
@@ -101,9 +102,9 @@ class MessagesProtocol(ClientSide, ServerSide):
         """One of the tools says so."""
         return any(tool.received.get("eager_input_streaming") is True for tool in request.tools)
 
-    def keeps_call_ids(self, options: WriteOptions) -> bool:
-        """They have this protocol's form on the wire, and keep it."""
-        return False
+    def given_id(self, call_id: str) -> str:
+        """The gateway's own ids have this protocol's form on the wire, and keep it."""
+        return given_id(call_id)
 
     # --- towards servers --------------------------------------------------------------------------------------------
 
