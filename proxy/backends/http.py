@@ -25,7 +25,7 @@ from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, ClientFault, GatewayError
 from ..events import Event, Fault, Finish
 from ..folding import unfold
-from ..model import ModelReply, ModelRequest
+from ..model import ModelReply, ModelRequest, fields_of
 from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.wire import dump, dump_in_pieces
@@ -70,7 +70,12 @@ class HttpBackend:
         """What no client may see."""
         self._headers = {"Accept-Encoding": "identity", "User-Agent": f"toolwire/{__version__}"}
         self._headers.update(protocol.headers(config.api_key))
-        self._headers.update(config.headers)
+        given = {name: value for name, value in config.headers.items() if name.lower() not in protocol.field_headers}
+        self._headers.update(given)
+        self._field_headers = {
+            name: ",".join(value for key, value in config.headers.items() if key.lower() == name)
+            for name in protocol.field_headers
+        }
         self._client: Client | None = None
         self._prober: SessionClient | None = None
         self._questions: Asking | None = None
@@ -125,6 +130,8 @@ class HttpBackend:
                 body = dump(self.wire.write_request(request))
         hops = HOPS.get()
         further = {HEADER: f"{hops}, {self._headers[HEADER]}"} if hops and HEADER in self._headers else None
+        if self._field_headers:
+            further = {**self._said(request), **(further or {})}
         if observer is None:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         else:
@@ -167,6 +174,14 @@ class HttpBackend:
 
     def _not_started(self) -> RuntimeError:
         return RuntimeError(f"backend {self.name!r} is not started")
+
+    def _said(self, request: ModelRequest) -> dict[str, str]:
+        """The fields of a request that are headers; what the configuration says of one goes before."""
+        fields = fields_of(request.protocol_fields, self.wire.name)
+        values = {
+            name: ",".join(filter(None, (always, fields.get(name)))) for name, always in self._field_headers.items()
+        }
+        return {name: value for name, value in values.items() if value}
 
     async def _refusal(self, answer: Answer) -> GatewayError:
         body = bytearray()

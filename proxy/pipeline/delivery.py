@@ -15,6 +15,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
@@ -28,6 +29,7 @@ from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import Inflated, read_body, release
+from ..model import ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
@@ -256,6 +258,8 @@ class Delivery:
             route.require(model)
         read = self._read
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        if self._protocol.field_headers:
+            received = _with_headers(received, self._protocol, request)
         record.stream = received.stream
         record.note("route", route.config.model)
         record.note("backend", route.pool.name)
@@ -270,6 +274,15 @@ class Delivery:
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange
+
+
+def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Request) -> ModelRequest:
+    """The request with what its headers say to a server."""
+    given = {name: ",".join(request.headers.getall(name, ())) for name in protocol.field_headers}
+    said = {name: value for name, value in given.items() if value and value.isascii() and value.isprintable()}
+    if not said:
+        return received
+    return replace(received, protocol_fields=merged(received.protocol_fields, {protocol.name: said}))
 
 
 def _of_http(raised: web.HTTPException) -> GatewayError:

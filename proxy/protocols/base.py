@@ -219,6 +219,9 @@ class ClientSide(Protocol):
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None
     """A further header in which its clients look for the request id."""
+    field_headers: tuple[str, ...] = ()
+    """Headers of a request that say something to its server, in small letters: each is a field of `protocol_fields`
+    under its name."""
     routes: tuple[Route, ...] = ()
     """Further paths that it serves."""
     count_path: str | None = None
@@ -299,6 +302,8 @@ class ServerSide(Protocol):
     """A request has a place for images."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
+    field_headers: tuple[str, ...] = ()
+    """See `ClientSide.field_headers`: the other way, these fields are headers."""
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """What every request carries; the key among it, if there is one."""

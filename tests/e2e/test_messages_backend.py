@@ -45,8 +45,8 @@ def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], 
     return answer
 
 
-def behind(up: Upstream, mode: str = "native", **defaults: Any) -> GatewayConfig:
-    backend = {"kind": "anthropic_messages", "api_key": "k1"}
+def behind(up: Upstream, mode: str = "native", headers: dict[str, str] | None = None, **defaults: Any) -> GatewayConfig:
+    backend = {"kind": "anthropic_messages", "api_key": "k1", "headers": headers or {}}
     return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
 
 
@@ -111,6 +111,44 @@ async def test_a_native_server_means_the_same_to_each_client(path: str, contrary
     if path == PATH:
         assert (sent["odd"], sent["thinking"]) == (1, {"type": "adaptive"})
     assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "hm", 9)
+
+
+@both
+@pytest.mark.parametrize("tools", [True, False], ids=["with tools", "bytes that pass"])
+async def test_betas_reach_a_server_that_knows_them(tools: bool, stream: bool) -> None:
+    """They switch on what the body asks for: without its header a field of a beta is refused."""
+    body = {key: value for key, value in BODIES[PATH].items() if tools or key != "tools"}
+    own = {"Anthropic-Beta": "own-1"}
+    async with Upstream([speaking(TEXT)] * 2) as up, serving(behind(up, headers=own)) as server:
+        headers = {"anthropic-beta": "context-management-2025-06-27,some-2"}
+        await post(server, {**body, "stream": stream}, path=PATH, headers=headers)
+        await post(server, {**body, "stream": stream}, path=PATH)
+    assert up.requests[0].headers["anthropic-beta"] == "own-1,context-management-2025-06-27,some-2"
+    assert up.requests[1].headers["anthropic-beta"] == "own-1"
+    assert "anthropic-beta" not in up.requests[0].json
+
+
+async def test_betas_are_nothing_to_other_servers() -> None:
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        await post(server, BODIES[PATH], path=PATH, headers={"anthropic-beta": "some-2"})
+    assert "anthropic-beta" not in up.requests[0].headers
+    assert b"some-2" not in up.requests[0].body
+
+
+async def test_long_ids_fit_a_chat_server() -> None:
+    """OpenAI takes 40 characters (R24.2a); two ids stay two, and a result keeps its call."""
+    ids = ["toolu_" + "a" * 40, "toolu_" + "a" * 39 + "b", "toolu_01D7"]
+    uses = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in ids]
+    results = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in ids]
+    messages = [*USER, {"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url, defaults={"mode": "native"})) as server:
+        await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
+    _, said, *given = up.requests[0].json["messages"]
+    sent = [call["id"] for call in said["tool_calls"]]
+    assert sent == [result["tool_call_id"] for result in given]
+    assert len(set(sent)) == 3
+    assert max(map(len, sent)) <= 40
+    assert sent[2] == "toolu_01D7"
 
 
 @both

@@ -488,17 +488,20 @@ async def test_mistakes_are_told_where_they_stand(gateway: Gateway, case: str, s
     assert where in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("eager", [None, False, True])
-async def test_input_comes_while_it_is_written_if_that_is_asked_for(gateway: Gateway, eager: bool | None) -> None:
+@pytest.mark.parametrize("eager", [None, False, True, "beta"])
+async def test_input_comes_while_it_is_written_if_that_is_asked_for(gateway: Gateway, eager: bool | str | None) -> None:
     """Fine-grained: the call begins, and its input goes out, before it is whole (R6.13)."""
     given = {"path": "b.txt", "content": "a line\n" * 20}
     server = await gateway(script=[{"text": block("write_file", given), "chunk": 5}])
-    tools: list[Any] = [READ, {**WRITE, "eager_input_streaming": eager}]
-    answer = await post(server, {"max_tokens": 64, "messages": USER, "tools": tools, "stream": True}, path=PATH)
+    beta = eager == "beta"
+    tools: list[Any] = [READ, WRITE if beta else {**WRITE, "eager_input_streaming": eager}]
+    headers = {"anthropic-beta": "files-api,fine-grained-tool-streaming-2025-05-14" if beta else "files-api"}
+    body = {"max_tokens": 64, "messages": USER, "tools": tools, "stream": True}
+    answer = await post(server, body, path=PATH, headers=headers)
     (call,) = accumulate(answer.body)["content"]
     assert (call["name"], call["input"]) == ("write_file", given)
     deltas = [event for event in frames(answer.body) if event["type"] == "content_block_delta"]
-    assert (len(deltas) > 5) is (eager is True)
+    assert (len(deltas) > 5) is bool(eager)
 
 
 @pytest.mark.parametrize("stream", [False, True])

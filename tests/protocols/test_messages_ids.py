@@ -7,8 +7,8 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from proxy.call_policy.ids import is_given, new_call_id
 
+from proxy.call_policy.ids import is_given, new_call_id
 from proxy.protocols.messages.ids import (
     Signing,
     given_id,

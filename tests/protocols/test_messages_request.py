@@ -428,6 +428,16 @@ def test_results_of_one_turn_are_one_message_and_come_first() -> None:
     assert said["content"][1]["input"] == {}
 
 
+def test_calls_stand_behind_what_is_said() -> None:
+    """Servers want results right behind the calls."""
+    use = ToolUse("toolu_a", "f", "{}")
+    foreign = Opaque("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
+    said = Message("assistant", (use, Text("Both."), foreign, Text("See."), ToolUse("toolu_b", "f", "{}")))
+    blocks = written(Message("user", (Text("hi"),)), said)["messages"][1]["content"]
+    assert [block["type"] for block in blocks] == ["text", "server_tool_use", "text", "tool_use", "tool_use"]
+    assert [block["id"] for block in blocks[3:]] == ["toolu_a", "toolu_b"]
+
+
 def test_thoughts_that_no_server_signed_are_shown_to_none() -> None:
     own = Reasoning("ours", {"messages": {"signature": signature_of("ours")}})
     theirs = Reasoning("theirs", {"messages": {"signature": "c2ln"}})

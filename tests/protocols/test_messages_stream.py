@@ -17,7 +17,8 @@ from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, 
 from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
 from proxy.protocols.base import TextWriter, WriteOptions
-from proxy.protocols.messages.ids import signature_of, wire_id
+from proxy.protocols.messages.blocks import PROTOCOL
+from proxy.protocols.messages.ids import is_own_signature, signature_of, wire_id
 from proxy.protocols.wire import dump
 from proxy.stream_grammar import check, normalise
 from tests.protocols.messages_wires import (
@@ -194,6 +195,20 @@ def test_thoughts(field: str, budget: int | None, kinds: list[str]) -> None:
         assert written["content"][0] == {"type": "thinking", "thinking": "hm", "signature": signature_of("hm")}
     elif field == "inline":
         assert written["content"][0]["text"] == "<think>hm</think>Yes."
+
+
+def test_thoughts_may_be_omitted() -> None:
+    """Then their blocks are signed and silent."""
+    reply = ModelReply("", "m", 0, (ReplyChoice((Reasoning("hm"), Text("Yes."))),))
+    shown = options()
+    wish = {PROTOCOL: {"thinking": {"type": "adaptive", "display": "omitted"}}}
+    opts = replace(shown, request=replace(shown.request, protocol_fields=wish))
+    streamed, written = accumulate(write(unfold(reply), opts)), whole(reply, opts)
+    assert same(streamed)["content"] == written["content"]
+    thought = written["content"][0]
+    assert (thought["type"], thought["thinking"]) == ("thinking", "")
+    assert is_own_signature(thought["signature"])
+    assert b"hm" not in write(unfold(reply), opts)
 
 
 def test_a_servers_signature_and_citations_come_late() -> None:

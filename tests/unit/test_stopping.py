@@ -6,9 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, check, fold, unfold
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.folding import fold, unfold
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.stopping import StopStage
+from proxy.stream_grammar import check
 from tests.strategies import cuts
 
 

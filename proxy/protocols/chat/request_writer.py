@@ -11,7 +11,7 @@ Hosted tools and unknown parts are written back from what was received.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ...model import (
     EMPTY,
@@ -30,9 +30,13 @@ from ...model import (
     fields_of,
 )
 from ...scan._grammar import SPACE
+from ..call_ids import at_most
 from ..wire import dump, whole
 from .request import SPEAKERS, TOOL_FIELDS
 from .unmodelled import PROTOCOL, nest, rest_of
+
+ID_CHARS: Final = 40
+"""Longest id of a call that OpenAI takes."""
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
@@ -97,7 +101,7 @@ def _can_be_said(part: Part) -> bool:
 
 
 def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
-    written: dict[str, Any] = {"role": "tool", "tool_call_id": result.call_id}
+    written: dict[str, Any] = {"role": "tool", "tool_call_id": at_most(ID_CHARS, result.call_id)}
     written["content"] = _write_content(result.parts, json_text=True)
     if message.role == "tool" and message.name is not None:
         written["name"] = message.name
@@ -109,7 +113,7 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
     if plain and type(text := parts[0]) is Text and not text.extra:
         return {"role": message.role, "content": text.text}  # most messages
     written: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
-    calls = [write_call(part) for part in parts if isinstance(part, ToolUse)]
+    calls = [{**write_call(part), "id": at_most(ID_CHARS, part.call_id)} for part in parts if isinstance(part, ToolUse)]
     thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
     refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
     content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import GatewayError
-from ...model import ModelReply, ModelRequest
+from ...model import ModelReply, ModelRequest, fields_of
 from .. import openai
 from ..base import Allowance, ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
@@ -26,11 +26,13 @@ from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .reader import MessagesReader
 from .reply import read_reply, write_reply
-from .request import code_of, read_request
+from .request import BETA, code_of, read_request
 from .request_writer import write_request
 from .streamed import frame
 from .writer import MessagesWriter
 
+EARLY: Final = "fine-grained-tool-streaming"
+"""The beta that asks for input while it comes: what its name begins with."""
 VERSION: Final = "2023-06-01"
 """Of the wire form that is written here."""
 
@@ -52,6 +54,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     tells_stop = True
     client_header = "anthropic-version"
     id_header = "request-id"
+    field_headers = (BETA,)
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     bare_reasoning = True
@@ -99,8 +102,10 @@ class MessagesProtocol(ClientSide, ServerSide):
         return dump(_model(name))
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """One of the tools says so."""
-        return any(tool.received.get("eager_input_streaming") is True for tool in request.tools)
+        """One of the tools says so, or a beta."""
+        return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or any(
+            tool.received.get("eager_input_streaming") is True for tool in request.tools
+        )
 
     def given_id(self, call_id: str) -> str:
         """The gateway's own ids have this protocol's form on the wire, and keep it."""

@@ -205,19 +205,25 @@ def _shown(part: Part, reason: str, options: WriteOptions) -> Part | None:
     own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
     if isinstance(part, Reasoning):
         how = thoughts(options)
-        if how == "inline" and part.text:
-            return Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
-        return replace(part, extra=own) if how == "block" and (part.text or own) else None
+        if how == "inline":
+            return Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}") if part.text else None
+        if how == "drop" or not (part.text or own):
+            return None
+        return replace(part, extra=own, text=part.text if how == "block" else "")
     if isinstance(part, Text | Refusal):
         return replace(part, extra=own) if part.text or own else None
     return None
 
 
 def thoughts(options: WriteOptions) -> str:
-    """Where thoughts go: `block`, `inline` or `drop` (R7.8). A client that switched thinking off gets none."""
+    """Where thoughts go: `block`, `inline` or `drop` (R7.8). A client that switched thinking off gets none; one that
+    wants it to be `omitted` gets `sealed` blocks, a signature without a text."""
     if options.request.sampling.reasoning_budget == 0 or options.reasoning_field == "drop":
         return "drop"
-    return "inline" if options.reasoning_field == "inline" else "block"
+    if options.reasoning_field == "inline":
+        return "inline"
+    thinking = fields_of(options.request.protocol_fields, PROTOCOL).get("thinking", EMPTY)
+    return "sealed" if thinking.get("display") == "omitted" else "block"
 
 
 # --- read -----------------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ KNOWN: Final = MODELLED | {
     "metadata", "output_config", "service_tier", "speed", "thinking", "thread", "user_profile_id", "workspace_id",
 }  # fmt: skip
 """Top-level fields of the protocol; others go to `extra`, for the model's server."""
+BETA: Final = "anthropic-beta"
+"""A header that switches fields on. It is a field of the protocol, which no body has."""
 GATEWAYS_OWN: Final = frozenset({"thread"})
 """Fields that the gateway sees to itself."""
 

@@ -1,8 +1,8 @@
 """`ModelRequest` to the JSON of a Messages request, for a server that speaks it (R24.2a).
 
 Rules: those of `request.py`, which is the other way. A server demands `max_tokens`, a user message first, results right
-after their calls and before anything else, an object as every schema, and takes neither empty texts nor thoughts that
-it has not signed.
+after their calls and before anything else, calls behind what is said, an object as every schema, and takes neither
+empty texts nor thoughts that it has not signed.
 
 What cannot be expressed: `seed`, penalties, `n`, a format that is no schema, a message's `name`, `constraint`; of
 `ToolChoice.allowed` the other tools are left out.
@@ -13,13 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model import EMPTY, Message, ModelRequest, Sampling, ToolChoice, ToolResult, ToolSpec, fields_of
+from ...model import (
+    EMPTY,
+    Message,
+    ModelRequest,
+    Part,
+    Refusal,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    fields_of,
+)
 from .blocks import PROTOCOL, request_blocks, rest_of, write_content
-from .request import FORMAT_NAME, KNOWN, TOOL_FIELDS
+from .request import BETA, FORMAT_NAME, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096
 """What is asked for where the client sets no limit: no model of the protocol gives less."""
 
+_HEADERS: Final = frozenset({BETA})
 _BEGIN: Final = "Continue."
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
@@ -37,7 +51,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["tools"] = [write_tool(tool) for tool in tools]
         if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
             body["tool_choice"] = choice
-    own = fields_of(request.protocol_fields, PROTOCOL)
+    own = rest_of(fields_of(request.protocol_fields, PROTOCOL), _HEADERS)
     fields = {
         **own,
         "temperature": None if sampling.temperature is None else min(sampling.temperature, 1),
@@ -89,7 +103,7 @@ def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]]
     out: list[dict[str, Any]] = []
     results: list[Mapping[str, Any]] | None = None  # of the last message, while more of the same turn may follow
     for message in messages:
-        blocks = list(request_blocks(_results_first(message)))
+        blocks = list(request_blocks(_in_order(message)))
         if message.role in ("system", "developer") and not out:
             system += blocks
             continue
@@ -107,10 +121,17 @@ def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]]
     return system, out or [{"role": "user", "content": _BEGIN}]
 
 
-def _results_first(message: Message) -> Iterable[Any]:
-    if message.role == "assistant":
-        return message.parts
-    return sorted(message.parts, key=lambda part: not isinstance(part, ToolResult))
+def _in_order(message: Message) -> Iterable[Part]:
+    """The parts as a server takes them: results before anything else, and no text behind a call."""
+    if message.role != "assistant":
+        return sorted(message.parts, key=lambda part: not isinstance(part, ToolResult))
+    parts = message.parts
+    last = max((at for at, part in enumerate(parts) if isinstance(part, Text | Refusal)), default=-1)
+    early = [part for part in parts[: last + 1] if isinstance(part, ToolUse)]
+    if not early:
+        return parts
+    rest = [part for part in parts[: last + 1] if not isinstance(part, ToolUse)]
+    return [*rest, *early, *parts[last + 1 :]]
 
 
 def write_tool(tool: ToolSpec) -> dict[str, Any]:

@@ -238,17 +238,28 @@ class RefusalBlock(Content):
 
 
 class ThoughtBlock(Content):
-    """A thought, with its server's signature or the gateway's; or one of which only its server knows what it says."""
+    """A thought, with its server's signature or the gateway's; or one of which only its server knows what it says.
+    `shown`: its text is."""
 
-    __slots__ = ("_redacted", "_signing")
+    __slots__ = ("_redacted", "_shown", "_signing")
 
     delta = ("thinking_delta", "thinking")
     speaks = False
 
-    def __init__(self, stream: Stream, extra: Extra) -> None:
+    def __init__(self, stream: Stream, extra: Extra, *, shown: bool) -> None:
         super().__init__(stream, extra)
+        self._shown = shown
         self._signing = Signing()
         self._redacted = False
+
+    def put(self, text: str) -> None:
+        if self._shown:
+            self.show(text)
+        elif not self.begun:
+            self.begin(self.first())
+
+    def text_frame(self) -> TextFrame | None:
+        return super().text_frame() if self._shown else None
 
     def wrote(self, text: str) -> None:
         self._signing.take(text)

@@ -173,7 +173,7 @@ class MessagesWriter:
                         return InlineThought(self._text_for(EMPTY), self._options.reasoning_tags)
                     case "drop":
                         return Sink()
-                return ThoughtBlock(self, opened.extra)
+                return ThoughtBlock(self, opened.extra, shown=self._thoughts == "block")
             case BlockKind.TEXT:
                 return self._text_for(opened.extra)
 
