@@ -25,10 +25,10 @@ def install(name: str, shared: Path) -> Path:
     """The folder in which the packages of `name/package.json` are installed, with `node_modules` in it."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
-        raise _missing(f"node {OLDEST_NODE} or newer, with npm")
+        raise missing(f"node {OLDEST_NODE} or newer, with npm")
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     if int(version.lstrip("v").split(".")[0]) < OLDEST_NODE:
-        raise _missing(f"node {OLDEST_NODE} or newer, not {version.strip()}")
+        raise missing(f"node {OLDEST_NODE} or newer, not {version.strip()}")
     wanted = (HERE / name / "package.json").read_bytes()
     root = Path(os.environ.get("TOOLWIRE_CLIENTS") or shared / "toolwire-clients")
     folder = root / f"{name}-{hashlib.sha256(wanted + version.encode()).hexdigest()[:16]}"
@@ -36,12 +36,17 @@ def install(name: str, shared: Path) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as scratch:
             _npm_install(npm, Path(scratch, name), wanted)
-            try:
-                Path(scratch, name).rename(folder)
-            except OSError:
-                if not folder.exists():  # else another run was faster
-                    raise
+            keep(Path(scratch, name), folder)
     return folder
+
+
+def keep(made: Path, folder: Path) -> None:
+    """Put what is whole in its place."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another run was faster
+            raise
 
 
 def _npm_install(npm: str, folder: Path, wanted: bytes) -> None:
@@ -51,12 +56,12 @@ def _npm_install(npm: str, folder: Path, wanted: bytes) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise _missing(f"npm install of {folder.name}: not done after {TIMEOUT_S} s") from None
+        raise missing(f"npm install of {folder.name}: not done after {TIMEOUT_S} s") from None
     if done.returncode:
-        raise _missing(f"npm install of {folder.name}: {' '.join(done.stderr.split())[:200]}")
+        raise missing(f"npm install of {folder.name}: {' '.join(done.stderr.split())[:200]}")
 
 
-def _missing(what: str) -> BaseException:
+def missing(what: str) -> BaseException:
     """What to raise: a skip, or a failure where the clients must be there."""
     if os.environ.get("TOOLWIRE_REQUIRE_CLIENTS"):
         return pytest.fail.Exception(f"needs {what}")

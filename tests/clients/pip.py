@@ -1,0 +1,51 @@
+"""Clients in Python that bear no other beside them, each in a folder of its own, kept for the next run.
+
+Each folder with a `requirements.txt` here names packages with exact versions. Where they go, and what happens where
+they cannot be had, see `npm`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.clients.conftest import execute
+from tests.clients.npm import HERE, TIMEOUT_S, keep, missing
+
+
+async def run(script: str, argument: str, shared: Path, **environment: str) -> tuple[int, str, str]:
+    """Run `folder/script.py` with what its folder's `requirements.txt` names, and nothing else of this environment:
+    status, standard output, standard error."""
+    path = HERE / script
+    packages = install(path.parent.name, shared)
+    env: dict[str, Any] = {**os.environ, "PYTHONPATH": str(packages), **environment}
+    return await execute(sys.executable, "-S", str(path), argument, cwd=path.parent, env=env)
+
+
+def install(name: str, shared: Path) -> Path:
+    """The folder in which the packages of `name/requirements.txt` are installed."""
+    wanted = HERE / name / "requirements.txt"
+    digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    root = Path(os.environ.get("TOOLWIRE_CLIENTS") or shared / "toolwire-clients")
+    folder = root / f"{name}-{digest}"
+    if not folder.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as scratch:
+            _pip_install(Path(scratch, name), wanted)
+            keep(Path(scratch, name), folder)
+    return folder
+
+
+def _pip_install(folder: Path, wanted: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=1", "--target", str(folder)]
+    try:
+        done = subprocess.run([*command, "-r", str(wanted)], capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise missing(f"pip install of {folder.name}: not done after {TIMEOUT_S} s") from None
+    if done.returncode:
+        raise missing(f"pip install of {folder.name}: {' '.join(done.stderr.split())[-200:]}")
