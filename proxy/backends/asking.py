@@ -1,4 +1,5 @@
-"""What the gateway itself asks a model server: whether it is up, which models it has, and what it is (docs/adr/0021).
+"""What the gateway itself asks a model server: whether it is up, which models it has, what it is (docs/adr/0021), and
+how many tokens a prompt has.
 
 Rules:
 
@@ -20,7 +21,11 @@ import orjson
 from yarl import URL
 
 from ..config import BackendConfig
-from ..errors import BackendFault
+from ..errors import BackendFault, GatewayError
+from ..model import EMPTY, ModelRequest
+from ..protocols.base import ServerSide
+from ..protocols.wire import dump
+from . import tokenizing
 from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
@@ -33,6 +38,9 @@ PROBE_S: Final = 2.0
 
 PROBE_BYTES: Final = 1024 * 1024
 """So much a server may say about itself at one path."""
+
+COUNT_S: Final = 10.0
+"""Limit for the count of a prompt's tokens."""
 
 API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 """The segment of a path that is the version of an API."""
@@ -94,6 +102,34 @@ class Asking:
             raise fault
         return self._without_secrets(said)
 
+    async def count(
+        self, wire: ServerSide, engine: str | None, request: ModelRequest, headers: Mapping[str, str]
+    ) -> int | None:
+        """The tokens of a prompt, by the path that the server's protocol has for that, asked with these further
+        `headers`, else by the engine's own; None: it cannot say."""
+        try:
+            async with asyncio.timeout(COUNT_S):
+                if wire.count_path is None:
+                    return await tokenizing.count(engine, wire.write_request(request), self._ask_engine)
+                url = self._base.joinpath(wire.count_path.lstrip("/"))
+                return wire.read_count(await self._post(url, wire.write_counted(request), headers))
+        except (aiohttp.ClientError, OSError, ValueError, GatewayError):
+            return None
+
+    async def _ask_engine(self, path: str, body: Mapping[str, Any]) -> Any:
+        return await self._post(engine_url(self._base).joinpath(path), body)
+
+    async def _post(self, url: URL, body: Mapping[str, Any], further: Mapping[str, str] = EMPTY) -> Any:
+        """The parsed answer; None for any other status than 200, and for more bytes than a list may have."""
+        headers = {**further, **(self._hop_header() or {}), "Content-Type": "application/json"}
+        received = bytearray()
+        async with self._client.session.post(url, data=dump(body), allow_redirects=False, headers=headers) as response:
+            async for data in response.content.iter_any():
+                received += data
+                if len(received) > self._list_bytes:
+                    return None
+            return orjson.loads(received) if response.status == 200 else None
+
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
         """What the engine's own paths say beyond the list."""
         probes = probes_for(listed)
@@ -142,9 +178,11 @@ class Asking:
             return response.status, bytes(body)
 
     def _get(self, url: URL) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._client.session.get(url, allow_redirects=False, headers=self._hop_header())
+
+    def _hop_header(self) -> dict[str, str] | None:
         hops = HOPS.get()
-        headers = {HEADER: f"{hops}, {self._hop}"} if hops and self._hop else None
-        return self._client.session.get(url, allow_redirects=False, headers=headers)
+        return {HEADER: f"{hops}, {self._hop}"} if hops and self._hop else None
 
     def _without_secrets(self, said: Identity) -> Identity:
         version = said.version if said.version is not None and self._may_be_shown(said.version) else None

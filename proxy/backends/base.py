@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..events import Event
 from ..folding import Folding
@@ -139,6 +139,15 @@ class Backend(Protocol):
         """The model names that it knows; empty if it has no such list. For `/v1/models`, and at the start. Raises
         `GatewayError` if it cannot be asked; must answer within two seconds."""
         return []
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A backend that can say how many tokens a prompt has."""
+
+    async def count(self, request: ModelRequest) -> int | None:
+        """The tokens of the prompt that `request`, as it would be sent, amounts to; None: it cannot say (R11.6). Does
+        not raise `GatewayError`."""
 
 
 async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:

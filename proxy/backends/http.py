@@ -37,7 +37,7 @@ from .connections import Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
 from .identity import Identity
 from .observed import ObservedAnswer
-from .presets import capabilities
+from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from .private import private_of
 from .session_client import SessionClient
 from .upstream_errors import cleaned, read_refusal
@@ -76,6 +76,8 @@ class HttpBackend:
             name: ",".join(value for key, value in config.headers.items() if key.lower() == name)
             for name in protocol.field_headers
         }
+        self._engine: str | None = None
+        self._counts: bool | None = None
         self._client: Client | None = None
         self._prober: SessionClient | None = None
         self._questions: Asking | None = None
@@ -160,9 +162,22 @@ class HttpBackend:
         """What the server says it is; see `Asking.identify`."""
         return await self._asking.identify()
 
+    async def count(self, request: ModelRequest) -> int | None:
+        """See `TokenCounter`."""
+        preset = self._config.preset
+        engine = self._engine if preset in (AUTO, GENERIC) else preset
+        by_engine = self.wire.count_path is None
+        if by_engine and (self._counts is False or self.base.host == OPENAI_HOST):
+            return None
+        tokens = await self._asking.count(self.wire, engine, request, self._said(request))
+        if by_engine and engine is None:
+            self._counts = tokens is not None  # a server of no known kind is asked once
+        return tokens
+
     def learn(self, said: Identity | None) -> None:
         """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps
         them."""
+        self._engine, self._counts = None if said is None else said.engine, None
         if self.capabilities is self._by_config:
             self.capabilities = self._by_config = capabilities(self._config, said, images=self.wire.images)
 

@@ -20,6 +20,9 @@ from .identity import Identity
 AUTO: Final = "auto"
 """No preset is named: the server is asked."""
 
+GENERIC: Final = "generic"
+"""Nothing is known of the server."""
+
 OPENAI_HOST: Final = "api.openai.com"
 """Whoever is there need not be asked."""
 
@@ -58,7 +61,7 @@ _ENGINE: Final = _names(
 
 PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
     {
-        "generic": Capabilities(),
+        GENERIC: Capabilities(),
         "openai": Capabilities(
             developer_role=True,
             images=True,
@@ -136,7 +139,7 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
     if said is not None and said.engine is not None and said.engine in PRESETS:
         return said.engine
     host = urlsplit(config.url or "").hostname
-    return "openai" if host == OPENAI_HOST else "generic"
+    return "openai" if host == OPENAI_HOST else GENERIC
 
 
 def capabilities(config: BackendConfig, said: Identity | None = None, *, images: bool = True) -> Capabilities:

@@ -202,6 +202,11 @@ class UsageConfig:
 
     source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
     encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
+    count: Literal["auto", "backend_tokenize", "estimate"] = doc(
+        "Who counts a prompt. `auto`: the server, where a client asks for a count and it can; `backend_tokenize`: also where it has "
+        "given no usage; `estimate`: the gateway.",
+        default="auto",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,20 @@ Rules:
 
 1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that
    notes it and answers nothing. So tools are counted as they are taught, and what is refused is refused here too.
-2. No server is asked, none is kept busy, and of a limit on tokens nothing is used.
+2. A server is asked for a count only, where it has a way to say one (R11.6); no model is kept busy, and of a limit on
+   tokens nothing is used.
 3. The answer says who has counted, and with what.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
 
-from ..backends.base import Backend, Capabilities, WireSource
+from ..backends.base import Backend, Capabilities, TokenCounter, WireSource
 from ..backends.usage import Estimator
 from ..endpoints.attempts import Attempts
 from ..endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
@@ -32,7 +33,10 @@ from .reply import Reply
 from .routing import Route
 
 TOKENIZER: Final = "x-usage-tokenizer"
-"""Says with what the gateway has counted: the name of an encoding, or `bytes`."""
+"""Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
+
+_Counted = tuple[int, Mapping[str, str]]
+"""Tokens, and the headers that say whose count it is."""
 
 _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 
@@ -65,13 +69,25 @@ class Counting(Delivery):
         return replace(route, pool=NotingPool(route.pool), chains={name: answer})
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
-        encoding = exchange.route.options.usage.encoding
-        estimator = self._estimators.setdefault(encoding, Estimator(encoding))
         asked: tuple[str, ModelRequest] | None = reply.source.asked if isinstance(reply.source, Attempts) else None
-        tokens = await estimator.count_request(exchange.request if asked is None else asked[1])
-        headers = {USAGE_SOURCE: "estimate", TOKENIZER: encoding if estimator.exact else "bytes"}
+        request = exchange.request if asked is None else asked[1]
+        tokens, headers = await self._by_server(exchange.route, request) or await self._by_estimate(
+            exchange.route.options.usage.encoding, request
+        )
         body = self._protocol.write_count(tokens)
         return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _by_server(self, route: Route, request: ModelRequest) -> _Counted | None:
+        pool = route.pool
+        if route.options.usage.count == "estimate" or not isinstance(pool, NotingPool) or pool.counter is None:
+            return None
+        tokens = await pool.counter.count(request)
+        return None if tokens is None else (tokens, {USAGE_SOURCE: "backend", TOKENIZER: "backend"})
+
+    async def _by_estimate(self, encoding: str, request: ModelRequest) -> _Counted:
+        estimator = self._estimators.setdefault(encoding, Estimator(encoding))
+        tokens = await estimator.count_request(request)
+        return tokens, {USAGE_SOURCE: "estimate", TOKENIZER: encoding if estimator.exact else "bytes"}
 
 
 class NotingPool(EndpointPool):
@@ -85,6 +101,9 @@ class NotingPool(EndpointPool):
         self.members = self.every = (WeightedEndpoint(endpoint, upstream_model=first.upstream_model),)
         self.fallback = ()
         self.sole = self.members[0]
+        backend = first.endpoint.backend
+        self.counter = backend if isinstance(backend, TokenCounter) and first.endpoint.available else None
+        """Who can count for it."""
 
 
 class NotingBackend(Backend):

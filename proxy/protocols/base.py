@@ -304,6 +304,8 @@ class ServerSide(Protocol):
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()
     """See `ClientSide.field_headers`: the other way, these fields are headers."""
+    count_path: str | None = None
+    """Where a server counts tokens, below its base URL."""
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """What every request carries; the key among it, if there is one."""
@@ -311,6 +313,15 @@ class ServerSide(Protocol):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object that asks for the same. `extra` fields are included as they are. Raises `ClientFault` for
         what it cannot say and must not leave out."""
+
+    def write_counted(self, request: ModelRequest) -> dict[str, Any]:
+        """The JSON object that asks at `count_path` what the prompt of `request` has."""
+        return self.write_request(request)
+
+    def read_count(self, answer: Any) -> int | None:
+        """The number of tokens in the parsed answer to that; None if it says none."""
+        said = answer.get("input_tokens") if isinstance(answer, dict) else None
+        return said if isinstance(said, int) and said > 0 else None
 
     def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many

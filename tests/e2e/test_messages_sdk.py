@@ -395,7 +395,7 @@ async def test_tokens_are_counted_as_they_would_be_sent() -> None:
     """With the taught tools, of which the server's own count of a real request is made as well."""
     request: dict[str, Any] = {"messages": USER, "system": "Be brief.", "tools": TOOLS}
     async with Upstream([Say("x")]) as upstream:
-        config = upstream_config(upstream.url, defaults={"usage_source": "estimate"})
+        config = upstream_config(upstream.url, defaults={"usage": {"source": "estimate", "count": "estimate"}})
         async with serving(config) as server, sdk(server) as client:
             counted = await client.messages.count_tokens(model="m", **request)
             assert upstream.requests == []

@@ -26,8 +26,8 @@ from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .reader import MessagesReader
 from .reply import read_reply, write_reply
-from .request import BETA, code_of, read_request
-from .request_writer import write_request
+from .request import BETA, HEADERS, code_of, read_request
+from .request_writer import COUNTED, write_request
 from .streamed import frame
 from .writer import MessagesWriter
 
@@ -54,7 +54,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     tells_stop = True
     client_header = "anthropic-version"
     id_header = "request-id"
-    field_headers = (BETA,)
+    field_headers = HEADERS
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     bare_reasoning = True
@@ -120,6 +120,10 @@ class MessagesProtocol(ClientSide, ServerSide):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a Messages backend."""
         return write_request(request)
+
+    def write_counted(self, request: ModelRequest) -> dict[str, Any]:
+        """What makes up the prompt: a server refuses anything beyond."""
+        return {key: value for key, value in write_request(request).items() if key in COUNTED}
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""

@@ -45,7 +45,9 @@ KNOWN: Final = MODELLED | {
 }  # fmt: skip
 """Top-level fields of the protocol; others go to `extra`, for the model's server."""
 BETA: Final = "anthropic-beta"
-"""A header that switches fields on. It is a field of the protocol, which no body has."""
+"""A header that switches fields on."""
+HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")
+"""Fields of the protocol that no body has."""
 GATEWAYS_OWN: Final = frozenset({"thread"})
 """Fields that the gateway sees to itself."""
 

@@ -28,12 +28,18 @@ from ...model import (
     fields_of,
 )
 from .blocks import PROTOCOL, request_blocks, rest_of, write_content
-from .request import BETA, FORMAT_NAME, KNOWN, TOOL_FIELDS
+from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096
 """What is asked for where the client sets no limit: no model of the protocol gives less."""
 
-_HEADERS: Final = frozenset({BETA})
+COUNTED: Final = frozenset(
+    {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format"}
+    | {"cache_control", "context_management", "mcp_servers", "speed"}
+)
+"""Fields that a server takes which counts tokens."""
+
+_HEADERS: Final = frozenset(HEADERS)
 _BEGIN: Final = "Continue."
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 

@@ -1,0 +1,100 @@
+"""Tokens of a prompt, by the server that would get it: each engine's own way, and what is done where there is none
+(R11.6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.testing import Answer, Asked, Upstream
+from tests.e2e.conftest import USER, function, post, serving, upstream_config
+
+PATH = "/v1/messages/count_tokens"
+TOOL = {"name": "read", "input_schema": function("read", path="string")["function"]["parameters"]}
+BODY: dict[str, Any] = {"messages": USER, "tools": [TOOL]}
+
+
+def answering(paths: dict[str, Any]) -> Callable[[Asked], Answer]:
+    """A server that has these paths: what it answers there, a body or a status."""
+
+    def answer(asked: Asked) -> Answer:
+        said = paths.get(asked.path, 404)
+        status, body = (said, b"{}") if isinstance(said, int) else (200, json.dumps(said).encode())
+        return Answer([body], status=status, headers={"Content-Type": "application/json"}, framing="length")
+
+    return answer
+
+
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "vllm": ({"preset": "vllm"}, {"/tokenize": {"count": 7, "max_model_len": 9, "tokens": [1] * 7}}),
+    "sglang": ({"preset": "sglang"}, {"/tokenize": {"tokens": [1] * 7, "count": 7}}),
+    "llamacpp": ({"preset": "llamacpp"}, {"/apply-template": {"prompt": "hi"}, "/tokenize": {"tokens": [1] * 7}}),
+    "unknown": ({}, {"/tokenize": {"count": 7}}),
+    "messages": ({"kind": "anthropic_messages"}, {"/v1/messages/count_tokens": {"input_tokens": 7}}),
+}
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> None:
+    backend, paths = WAYS[way]
+    async with Upstream([answering(paths)] * 9) as up:
+        config = upstream_config(up.url, backend=backend, defaults={"mode": mode})
+        async with serving(config) as server:
+            answer = await post(server, BODY, path=PATH, headers={"anthropic-beta": "b-1"})
+    assert (answer.status, answer.json()) == (200, {"input_tokens": 7})
+    assert (answer.headers["x-usage-source"], answer.headers["x-usage-tokenizer"]) == ("backend", "backend")
+    asked = next(asked for asked in up.requests if asked.path in paths)
+    sent = asked.json
+    assert "read" in json.dumps(sent)  # the tool, taught or given
+    assert ("tools" in sent) is (mode == "native")
+    assert not {"max_tokens", "stream"} & sent.keys()
+    if way == "messages":
+        assert (asked.headers["anthropic-beta"], asked.headers["anthropic-version"]) == ("b-1", "2023-06-01")
+    if way == "llamacpp":
+        text = next(asked.json for asked in up.requests if asked.path == "/tokenize")
+        assert text == {"content": "hi", "add_special": True, "parse_special": True}
+
+
+NONSENSE: dict[str, Any] = {
+    "not found": 404,
+    "broken": 500,
+    "no object": [7],
+    "no number": {"count": "7"},
+    "nothing": {"count": 0},
+    "true": {"count": True},
+    "not JSON": 200,
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+@pytest.mark.parametrize("preset", ["vllm", "auto"])
+async def test_nonsense_is_no_count(preset: str, case: str) -> None:
+    async with (
+        Upstream([answering({"/tokenize": NONSENSE[case]})] * 9) as up,
+        serving(upstream_config(up.url, backend={"preset": preset})) as server,
+    ):
+        answers = [await post(server, BODY, path=PATH) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].json()["input_tokens"] > 7
+    assert answers[0].headers["x-usage-source"] == "estimate"
+    asked = [asked for asked in up.requests if asked.path == "/tokenize"]
+    assert len(asked) == (1 if preset == "auto" else 2)  # one of which nothing is known is not asked for ever
+
+
+async def test_nobody_is_asked_who_shall_not_be() -> None:
+    async with Upstream([answering(WAYS["vllm"][1])] * 9) as up:
+        config = upstream_config(up.url, backend={"preset": "vllm"}, defaults={"usage": {"count": "estimate"}})
+        async with serving(config) as server:
+            answer = await post(server, BODY, path=PATH)
+    assert answer.headers["x-usage-source"] == "estimate"
+    assert "/tokenize" not in {asked.path for asked in up.requests}
+
+
+async def test_a_server_that_is_gone() -> None:
+    async with serving(upstream_config("http://127.0.0.1:9", backend={"preset": "vllm"})) as server:
+        answer = await post(server, BODY, path=PATH)
+    assert (answer.status, answer.headers["x-usage-source"]) == (200, "estimate")
