@@ -112,7 +112,9 @@ class Forwarding(Middleware):
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         forward = exchange.route.options.requests.forward_unknown
         try:
-            return adapt(sent, takes, forward_unknown=forward, wire=backend.protocol)
+            wire, client = backend.protocol, exchange.protocol
+            anywhere = client.instructs_anywhere or (wire is not None and wire.name == client.name)
+            return adapt(sent, takes, forward_unknown=forward, wire=wire, late_system=anywhere)
         except ClientFault:
             fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
             raise

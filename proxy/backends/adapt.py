@@ -50,9 +50,10 @@ def adapt(
     *,
     forward_unknown: Literal["drop", "list", "all"] = "list",
     wire: ServerSide | None = None,
+    late_system: bool = True,
 ) -> ModelRequest:
     """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
-    is.
+    is. `late_system`: whether it takes system messages behind others, where nobody knows.
 
     Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
     """
@@ -60,7 +61,7 @@ def adapt(
     if request.tools or not all(map(is_plain, messages)):
         request = fit_tools(request, takes)
         messages = fit_parts(fit_images(request.messages, takes), wire)
-    messages = fit_roles(messages, takes)
+    messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
     messages = keep_part_fields(messages, known, None if wire is None else wire.name)

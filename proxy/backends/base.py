@@ -30,6 +30,8 @@ class Capabilities:
 
     system_role: bool = True
     developer_role: bool = False
+    late_system: bool | None = None
+    """It takes system messages behind others; None: nobody knows."""
     images: bool = False
     drop_images: bool = False
     images_unknown: bool = False

@@ -124,26 +124,44 @@ def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
     return not isinstance(part, Reasoning) or bool(part.text) or (wire is not None and wire.bare_reasoning)
 
 
-def fit_roles(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
-    """`developer` becomes `system` (C13); without a system role such a message goes to the head of the next user
-    message, or becomes one itself when none follows (R5.1)."""
+def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system: bool = True) -> tuple[Message, ...]:
+    """`developer` becomes `system` (C13). Without a system role such a message goes to the head of the next user
+    message, or behind the last one when an answer follows or nothing (R5.1); and so does one behind other messages
+    where the server refuses it there. `late_system`: whether it takes it, where nobody knows."""
     if not takes.developer_role and any(m.role == "developer" for m in messages):
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
-    if takes.system_role or not any(_instructs(m.role) for m in messages):
+    head = 0
+    if takes.system_role:
+        head = next((at for at, message in enumerate(messages) if not _instructs(message.role)), len(messages))
+    stay = takes.system_role and (late_system if takes.late_system is None else takes.late_system)
+    if stay or not any(_instructs(m.role) for m in messages[head:]):
         return messages
-    out: list[Message] = []
+    out: list[Message] = list(messages[:head])
     held: list[Message] = []
-    for message in messages:
+    for message in messages[head:]:
         if _instructs(message.role):
             held.append(message)
-        elif message.role == "user" and held:
-            out.append(replace(message, parts=_joined([*(m.parts for m in held), message.parts])))
+            continue
+        if message.role == "user" and held:
+            message = replace(message, parts=_joined([*(m.parts for m in held), message.parts]))
             held = []
-        else:
-            out.append(message)
-    if held:
-        out.append(Message("user", _joined([m.parts for m in held])))
+        elif message.role == "assistant":
+            _let_go(held, out)
+        out.append(message)
+    _let_go(held, out)
     return tuple(out)
+
+
+def _let_go(held: list[Message], out: list[Message]) -> None:
+    """Put what no user message follows behind the one before, or in one of its own."""
+    if not held:
+        return
+    parts = _joined([message.parts for message in held])
+    held.clear()
+    if out and out[-1].role == "user":
+        out[-1] = replace(out[-1], parts=_joined([out[-1].parts, parts]))
+    else:
+        out.append(Message("user", parts))
 
 
 def _instructs(role: Role) -> bool:

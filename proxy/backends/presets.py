@@ -7,6 +7,7 @@ says it is (`proxy.backends.identity`, docs/adr/0021).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -25,6 +26,9 @@ GENERIC: Final = "generic"
 
 OPENAI_HOST: Final = "api.openai.com"
 """Whoever is there need not be asked."""
+
+_OBJECTS: Final = re.compile(r"raise_exception\(\s*['\"][^'\"]*(?i:system|only user)")
+"""A chat template that refuses system messages, or their place."""
 
 GRAMMAR_CONSTRAINTS: Final = frozenset({"gbnf", "guided", "ebnf"})
 """Features that take a grammar of the whole answer, so any format of calls can be enforced."""
@@ -64,6 +68,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         GENERIC: Capabilities(),
         "openai": Capabilities(
             developer_role=True,
+            late_system=True,
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
@@ -167,6 +172,8 @@ def capabilities(config: BackendConfig, said: Identity | None = None, *, images:
     else:
         own["images"] = config.images == "true"
         own["drop_images"] = config.images == "drop"
+    if config.late_system is None and said is not None and _OBJECTS.search(said.template or ""):
+        own["late_system"] = False
     if config.extra_parameters is not None:
         own["extra_parameters"] = frozenset(config.extra_parameters)
     return replace(preset, **own)

@@ -62,6 +62,11 @@ class BackendConfig:
         default=30.0,
     )
     system_role: bool | None = doc("Takes `system` messages; else they move to the first user message.", default=None)
+    late_system: bool | None = doc(
+        "Takes `system` messages behind others, which many chat templates refuse; else they go to the user message that follows. Where "
+        "neither this, the preset nor the server's template says, those of OpenAI's clients stay and those of Anthropic's go.",
+        default=None,
+    )
     developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
     images: Literal["true", "false", "drop"] | None = doc(
         "Takes images: `true`, `false` (400), `drop` (replaced by a note). Where neither this nor the preset says, those of requests without"

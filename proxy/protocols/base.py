@@ -213,6 +213,8 @@ class ClientSide(Protocol):
     """Longest name of a tool (R3.2)."""
     inline_thinking: bool = False
     """Its clients know thoughts in the middle of text, as models write them."""
+    instructs_anywhere: bool = True
+    """Its clients know that servers take system messages behind others, as OpenAI's do."""
     tells_stop: bool = False
     """Its answers say which stop sequence ended them."""
     client_header: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -11,6 +12,7 @@ from proxy.backends.adapt import adapt
 from proxy.backends.base import Capabilities
 from proxy.backends.constraints import call_schema
 from proxy.backends.fit_messages import CONTINUE, IMAGE_OMITTED
+from proxy.backends.identity import Identity
 from proxy.backends.presets import PRESETS, capabilities
 from proxy.config import BackendConfig
 from proxy.errors import ClientFault
@@ -62,8 +64,52 @@ def test_without_system_role_it_heads_the_next_user_message() -> None:
     request = ask(
         say("system", "s"), say("developer", "d"), say("user", "u"), say("system", "late"), say("assistant", "a")
     )
-    assert shape(adapt(request, takes)) == [("user", "s\n\nd\n\nu"), ("assistant", "a"), ("user", "late")]
+    assert shape(adapt(request, takes)) == [("user", "s\n\nd\n\nu\n\nlate"), ("assistant", "a"), ("user", "Continue.")]
     assert shape(adapt(ask(say("system", "only")), takes)) == [("user", "only")]
+
+
+@pytest.mark.parametrize(("known", "anywhere"), [(False, True), (None, False)])
+def test_late_system_messages_go_where_every_template_takes_them(known: bool | None, anywhere: bool) -> None:
+    """Into the user message that follows, else behind the one before; never between a call and its result."""
+    takes = Capabilities(late_system=known)
+    call = Message("assistant", (ToolUse("c", "f", "{}"),))
+    result = Message("tool", (ToolResult("c", (Text("42"),)),))
+    early, late = say("system", "s"), say("system", "late")
+
+    def fitted(*messages: Message) -> list[tuple[str, str]]:
+        return shape(adapt(ask(early, *messages), takes, late_system=anywhere))
+
+    assert fitted(say("user", "a"), late, say("assistant", "b"), say("user", "c")) == [
+        ("system", "s"), ("user", "a\n\nlate"), ("assistant", "b"), ("user", "c"),
+    ]  # fmt: skip
+    assert fitted(say("user", "a"), say("assistant", "b"), late, say("user", "c"))[-1] == ("user", "late\n\nc")
+    assert [role for role, _ in fitted(say("user", "a"), call, late, result)] == [
+        "system", "user", "assistant", "tool", "user",
+    ]  # fmt: skip
+
+
+def test_late_system_messages_stay_where_they_are_taken() -> None:
+    request = ask(say("user", "a"), say("system", "late"), say("user", "b"))
+    for known, anywhere in ((True, False), (None, True)):
+        assert adapt(request, Capabilities(late_system=known), late_system=anywhere) is request
+
+
+TEMPLATES = {
+    "{{ raise_exception('System message must be at the beginning.') }}": False,
+    '{{ raise_exception("System role not supported") }}': False,
+    "{{ raise_exception('Only user and assistant roles are supported!') }}": False,
+    "{{ raise_exception('No user query found in messages.') }}": None,
+    "{{ message['content'] }}": None,
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_says_that_it_refuses_them(template: str) -> None:
+    said = Identity(engine="llamacpp", template=template)
+    config = BackendConfig(url="http://x")
+    assert capabilities(config, said).late_system is TEMPLATES[template]
+    assert capabilities(replace(config, late_system=True), said).late_system is True
+    assert capabilities(replace(config, preset="openai")).late_system is True
 
 
 def test_system_text_before_an_image_stays_a_part_of_its_own() -> None:

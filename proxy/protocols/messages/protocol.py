@@ -51,6 +51,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         "tools": [{"name": "look", "description": "Looks.", "input_schema": openai.PARAMETERS}],
         "stream": True,
     }
+    instructs_anywhere = False
     tells_stop = True
     client_header = "anthropic-version"
     id_header = "request-id"
