@@ -14,6 +14,7 @@ from ..errors import ClientFault
 from ..model import Image, Message, Opaque, Part, Reasoning, Role, Text, ToolResult, merged
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
+from ..support.legible import legible
 from .base import Capabilities
 
 CONTINUE: Final = "Continue."
@@ -63,7 +64,7 @@ def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
     """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
     Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
-    result they are text."""
+    result they are text: their JSON, without what is no text (a PDF, say)."""
     fitted = [_fit_parts(message, wire) for message in messages]
     if all(map(is_, fitted, messages)):
         return messages
@@ -89,7 +90,7 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     parts: list[Part] = []
     for part in result.parts:
         foreign = isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
-        _add(parts, Text(dump(part.payload).decode()) if foreign and isinstance(part, Opaque) else part)
+        _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, Opaque) else part)
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
 

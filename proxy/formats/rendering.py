@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..model import Opaque as OpaquePart
+from ..support.legible import legible
 from .escaping import Escaping, Markup, Pieces
 from .longjson import compact
 from .toolset import note, note_of
@@ -163,7 +164,7 @@ def result_text(result: ToolResult) -> str:
             case Image():
                 texts.append("[image]")
             case OpaquePart():
-                texts.append(compact(part.payload))
+                texts.append(compact(legible(part.payload)))
             case _:
                 pass
     return "".join(texts)

@@ -88,6 +88,23 @@ def test_late_system_messages_go_where_every_template_takes_them(known: bool | N
     ]  # fmt: skip
 
 
+def test_a_file_in_a_result_is_a_note() -> None:
+    """No model reads base64, and a megabyte of it leaves no room for anything else."""
+    data = "JVBERi0xLjcK" * 1000
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    pdf = Opaque("messages", {"type": "document", "title": "a b", "source": source, "more": ["x" * 5000, " y" * 3000]})
+    result = Message("tool", (ToolResult("c", (Text("See:"), pdf)),))
+    call = Message("assistant", (ToolUse("c", "f", "{}"),))
+    part = adapt(ask(say("user", "a"), call, result), Capabilities(), wire=ChatProtocol()).messages[-1].parts[0]
+    assert isinstance(part, ToolResult)
+    (text,) = part.parts
+    assert isinstance(text, Text)
+    assert text.text.startswith('See:{"type":"document","title":"a b",')
+    assert "[9000 bytes omitted]" in text.text
+    assert "JVBER" not in text.text
+    assert " y" * 3000 in text.text
+
+
 def test_late_system_messages_stay_where_they_are_taken() -> None:
     request = ask(say("user", "a"), say("system", "late"), say("user", "b"))
     for known, anywhere in ((True, False), (None, True)):

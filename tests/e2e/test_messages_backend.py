@@ -151,6 +151,22 @@ async def test_long_ids_fit_a_chat_server() -> None:
     assert sent[2] == "toolu_01D7"
 
 
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_a_document_in_a_result_is_a_note_to_a_model_of_text(mode: str) -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjcK" * 1000}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    given = [{"type": "text", "text": "Page 1:"}, {"type": "document", "title": "a.pdf", "source": source}]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": given}
+    messages = [*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    async with Upstream([Say("ok")]) as up, serving(upstream_config(up.url, defaults={"mode": mode})) as server:
+        await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
+    shown = up.requests[0].json["messages"][-1]["content"]
+    assert "Page 1:" in shown
+    assert "a.pdf" in shown
+    assert "[9000 bytes omitted]" in shown
+    assert "JVBER" not in shown
+
+
 @both
 async def test_a_conversation_goes_on_with_its_thoughts(stream: bool) -> None:
     """The server gets its signature back, and the ids that it gave."""
