@@ -1,7 +1,8 @@
 """To the backend: the innermost middleware.
 
-Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), else
-the current request, made fit for the backend. Which backend that is, and which is asked when it fails, is decided by
+Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), or its
+body if that protocol has something to say to it (`ServerSide.own_body`), else the current request, made fit for the
+backend. Which backend that is, and which is asked when it fails, is decided by
 `proxy.endpoints.attempts` and `proxy.endpoints.pool` (R10.5, R10.6). Declares an estimate of the token counts where the
 backend may give none (R11.3).
 """
@@ -145,8 +146,12 @@ def _passes(exchange: Exchange) -> bool:
 
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
+    wire = exchange.route.pool.protocol
+    assert wire is not None  # `_passes`
+    body = wire.own_body(exchange.body)
     if sent is not exchange.received:
-        body = {**exchange.body, "model": sent.model}
+        body = {**body, "model": sent.model}
+    if body is not exchange.body:
         return dump_in_pieces(body) if is_large(sent) else orjson.dumps(body)
     assert exchange.received.origin is not None
     return exchange.received.origin.body

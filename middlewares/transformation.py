@@ -68,11 +68,12 @@ class Transformation(Middleware):
     )
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Stop sequences of which the client wants to know which one matched are not for a
-        server that would not say (R24.5)."""
+        """See `Middleware.on_request`. Stop sequences are not for a server whose protocol has none, nor, if the client
+        wants to know which one matched, for one that would not say (R24.5)."""
         wire = exchange.route.pool.protocol
+        takes = wire is None or wire.stops != 0
         says = not exchange.protocol.tells_stop or (wire is not None and wire.name == exchange.protocol.name)
-        if says or not request.sampling.stop:
+        if (takes and says) or not request.sampling.stop:
             return request
         exchange.state[Transformation] = request.sampling.stop
         return replace(request, sampling=replace(request.sampling, stop=()))

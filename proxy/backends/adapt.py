@@ -59,12 +59,12 @@ def adapt(
     """
     messages = request.messages
     if request.tools or not all(map(is_plain, messages)):
-        request = fit_tools(request, takes)
+        request = fit_tools(request, takes, wire)
         messages = fit_parts(fit_images(request.messages, takes), wire)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
-    messages = keep_part_fields(messages, known, None if wire is None else wire.name)
+    messages = keep_part_fields(messages, known, wire)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling = request.sampling
@@ -150,15 +150,16 @@ def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", 
     return takes.extra_parameters if forward_unknown == "list" else ()
 
 
-def _kept(extra: Extra, known: Container[str], wire: str | None) -> Extra:
+def _kept(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
     """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object
     if that is all."""
     if wire is None or not extra:
         return extra
-    fields = fields_of(extra, wire)
-    if len(extra) == 1 and fields and all(name in known for name in fields):
-        return extra
-    return scoped(wire, {name: value for name, value in fields.items() if name in known})
+    fields = fields_of(extra, wire.name)
+    kept = fields
+    if not all(name in known for name in fields):
+        kept = {**wire.known_fields(fields), **{name: value for name, value in fields.items() if name in known}}
+    return extra if len(extra) == 1 and kept == fields else scoped(wire.name, kept)
 
 
 def _without_stream_options(extra: Extra) -> Extra:
@@ -171,7 +172,9 @@ def _without_stream_options(extra: Extra) -> Extra:
     return {name: fields for name, fields in kept.items() if fields} or EMPTY
 
 
-def keep_part_fields(messages: tuple[Message, ...], known: Container[str], wire: str | None) -> tuple[Message, ...]:
+def keep_part_fields(
+    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None
+) -> tuple[Message, ...]:
     """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
     own server made them, and wants to see them again."""
     if not any(map(_has_fields, messages)):
@@ -210,21 +213,23 @@ def _has_fields(message: Message) -> bool:
     return False
 
 
-def fit_tools(request: ModelRequest, takes: Capabilities) -> ModelRequest:
+def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | None = None) -> ModelRequest:
     """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
-    one is left out, one in a group gets a name of its own (R8.16). Earlier calls follow.
+    one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16).
+    Earlier calls follow.
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
-    kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes))
+    kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
     tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
-    choice = request.tool_choice if fitting else _fit_choice(request, takes)
+    choice = request.tool_choice if fitting else _fit_choice(request, takes, wire)
     return replace(request, tools=tools, tool_choice=choice, messages=_fit_calls(request.messages, takes))
 
 
-def _is_known(tool: ToolSpec, takes: Capabilities) -> bool:
-    return tool.received.get("type", tool.kind) in takes.tool_types
+def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
+    own = wire is not None and wire.name in tool.extra
+    return own or tool.received.get("type", tool.kind) in takes.tool_types
 
 
 def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
@@ -233,13 +238,13 @@ def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
     return tool if tool.namespace is None else replace(tool, name=prompt_name(tool), namespace=None)
 
 
-def _fit_choice(request: ModelRequest, takes: Capabilities) -> ToolChoice:
+def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> ToolChoice:
     """The same demand in the names that the server knows; none if nothing that it names is left."""
     choice = request.tool_choice
     wanted = (choice.name,) if choice.mode == "named" else choice.allowed
     if wanted is None:
         return choice
-    kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes)]
+    kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire)]
     names = tuple(prompt_name(tool) for tool in kept if tool.name in wanted)
     if choice.mode == "named":
         return replace(choice, name=names[0]) if names else ToolChoice()

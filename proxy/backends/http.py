@@ -32,7 +32,7 @@ from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import is_large, offload
 from .asking import API_VERSION, PROBE_S, Asking
-from .base import WireSource, fold_batches
+from .base import Capabilities, WireSource, fold_batches
 from .connections import Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
 from .identity import Identity
@@ -61,7 +61,7 @@ class HttpBackend:
         self.wire = protocol
         self.protocol: ServerSide | None = protocol
         self.name = name
-        self.capabilities = self._by_config = capabilities(config, images=protocol.images)
+        self.capabilities = self._by_config = _capabilities(config, None, protocol)
         self.base = base_url(config.url, self.wire.path)
         self.url = self.base.joinpath(self.wire.path.lstrip("/"))
         self.limits = limits
@@ -179,7 +179,7 @@ class HttpBackend:
         them."""
         self._engine, self._counts = None if said is None else said.engine, None
         if self.capabilities is self._by_config:
-            self.capabilities = self._by_config = capabilities(self._config, said, images=self.wire.images)
+            self.capabilities = self._by_config = _capabilities(self._config, said, self.wire)
 
     @property
     def _asking(self) -> Asking:
@@ -301,6 +301,10 @@ class HttpSource(WireSource):
         if isinstance(last, Fault):
             events[-1] = Fault(cleaned(last.error, private=self._backend.private))
         self._ended = isinstance(last, Fault | Finish)
+
+
+def _capabilities(config: BackendConfig, said: Identity | None, wire: ServerSide) -> Capabilities:
+    return capabilities(config, said, images=wire.images, effort=wire.reasoning_effort)
 
 
 def fast_client(url: URL, headers: Mapping[str, str], config: BackendConfig) -> Client | None:

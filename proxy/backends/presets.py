@@ -147,9 +147,12 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
     return "openai" if host == OPENAI_HOST else GENERIC
 
 
-def capabilities(config: BackendConfig, said: Identity | None = None, *, images: bool = True) -> Capabilities:
+def capabilities(
+    config: BackendConfig, said: Identity | None = None, *, images: bool = True, effort: bool = False
+) -> Capabilities:
     """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it
-    is, which counts where the configuration names no preset. `images`: its protocol has a place for them.
+    is, which counts where the configuration names no preset. `images`: its protocol has a place for them; `effort`: it
+    is the protocol that says how much effort reasoning takes.
 
     Raises `ValueError` for an unknown preset or constraint.
     """
@@ -176,4 +179,4 @@ def capabilities(config: BackendConfig, said: Identity | None = None, *, images:
         own["late_system"] = False
     if config.extra_parameters is not None:
         own["extra_parameters"] = frozenset(config.extra_parameters)
-    return replace(preset, **own)
+    return replace(preset, reasoning_effort=preset.reasoning_effort or effort, **own)

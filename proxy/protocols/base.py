@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from ..config import ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
-from ..model import Message, ModelReply, ModelRequest, ToolUse
+from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse
 from . import openai
 from .numbers import MAX_CHOICES
 from .turn import Turn
@@ -302,12 +302,17 @@ class ServerSide(Protocol):
     `is_end`."""
     images: bool = True
     """A request has a place for images."""
+    stops: int | None = None
+    """A request has room for so many stop sequences, as it is published: a server may take more; None: for any number,
+    0: for none."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()
     """See `ClientSide.field_headers`: the other way, these fields are headers."""
     count_path: str | None = None
     """Where a server counts tokens, below its base URL."""
+    reasoning_effort: bool = False
+    """Every server knows how much effort reasoning is to take."""
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """What every request carries; the key among it, if there is one."""
@@ -324,6 +329,16 @@ class ServerSide(Protocol):
         """The number of tokens in the parsed answer to that; None if it says none."""
         said = answer.get("input_tokens") if isinstance(answer, dict) else None
         return said if isinstance(said, int) and said > 0 else None
+
+    def own_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The JSON object of a client of the same protocol, which nobody has changed, as the server gets it; the same
+        object if nothing is to be done: then its bytes go there."""
+        return body
+
+    def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of the fields that a part has beside in this protocol (`Extra`), those that all its servers know: they are
+        sent whatever is listed (C4)."""
+        return EMPTY
 
     def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
         """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many

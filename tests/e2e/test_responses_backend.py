@@ -74,7 +74,7 @@ async def test_a_healthy_stream_passes_as_it_is(name: str, pieces: int) -> None:
 async def test_a_healthy_stream_that_is_kept_ends_well() -> None:
     answer, up = await ask(speaking(REPLY), {"input": "hi", "stream": True}, mode="native")
     assert types(answer.body)[-1] == "response.completed"
-    assert up.requests[0].json == {"model": "m", "input": "hi", "stream": True}
+    assert up.requests[0].json == {"model": "m", "input": "hi", "stream": True, "store": False}
 
 
 async def test_a_stream_without_its_end_was_broken_off() -> None:

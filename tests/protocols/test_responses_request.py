@@ -529,6 +529,14 @@ def in_a_group(tool: ToolSpec, about: str | None) -> ToolSpec:
     return replace(tool, namespace_description=told or None)
 
 
+def not_strict(tool: ToolSpec) -> ToolSpec:
+    """What a tool of another protocol means that says nothing of it."""
+    if tool.kind != "function":
+        return tool
+    parameters = {"type": "object", "properties": {}} if tool.parameters is None else tool.parameters
+    return replace(tool, strict=tool.strict is True, parameters=parameters)
+
+
 specs = st.builds(in_a_group, st.one_of(
     st.builds(ToolSpec, names, st.none() | some_text, st.none() | json_objects, st.sampled_from([None, True, False]), namespace=spaces),
     st.builds(ToolSpec, names, st.none() | some_text, kind=st.just("custom"), namespace=spaces),
@@ -538,7 +546,7 @@ requests = st.builds(
     st.just("m"),
     st.lists(turns, min_size=1, max_size=5).map(conversation),
     tools=st.lists(specs, max_size=3).map(tuple),
-    sampling=st.builds(Sampling, st.none() | st.floats(0, 2), st.none() | st.just(0.5), st.none() | st.integers(1, 99),
+    sampling=st.builds(Sampling, st.none() | st.floats(0, 2), st.none() | st.just(0.5), st.none() | st.integers(16, 99),
                        reasoning_effort=st.none() | st.just("low")),
     response_format=st.sampled_from(
         [None, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}]
@@ -568,9 +576,10 @@ def test_read_write_is_identity(asked: ModelRequest, flag: bool, data: st.DataOb
     )
     wire = RESPONSES.write_request(asked)
     again = request(json.loads(json.dumps(wire)))
-    assert comparable(again) == comparable(asked)
+    assert comparable(again) == comparable(replace(asked, tools=tuple(map(not_strict, asked.tools))))
     assert wire["store"] is False
-    assert write_items(again.messages) == wire["input"]
+    own = again.messages[1:] if "instructions" in wire else again.messages
+    assert write_items(own) == wire["input"]
 
 
 def test_foreign_parts() -> None:

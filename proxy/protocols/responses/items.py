@@ -55,6 +55,8 @@ _IMAGE_FIELDS: Final = frozenset({"type", "image_url", "detail"})
 _CALL_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "name", "arguments", "input", "namespace"})
 _RESULT_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "output"})
 _THOUGHT_FIELDS: Final = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
+_KNOWN_FIELDS: Final = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint", "caller", "name", "namespace", "phase"})
+"""Fields of items and of their parts that are not modelled, and that the published interface has."""
 _EMPTY_LISTS: Final = frozenset({"annotations", "logprobs"})
 """Fields of a text that say nothing when they are empty."""
 _BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audio"})
@@ -261,6 +263,14 @@ def text_extra(part: Mapping[str, Any]) -> Extra:
     if rest and not _EMPTY_LISTS.isdisjoint(rest):
         rest = {key: value for key, value in rest.items() if value or key not in _EMPTY_LISTS}
     return scoped(PROTOCOL, rest)
+
+
+def known_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What every server knows of the fields that stand beside a part; the mark of an item is no field."""
+    known = {key: value for key, value in fields.items() if key in _KNOWN_FIELDS}
+    if "item" in fields:
+        known["item"] = known_fields(fields["item"])
+    return known
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -3,7 +3,7 @@
 `ResponsesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
 state machine of a module beside this one, usable without the server (R4.6).
 
-`request.py` requests · `items.py` items of a conversation · `resource.py` the response
+`request.py` requests in · `request_writer.py` requests out · `items.py` items of a conversation · `resource.py` the response
 object · `reply.py` whole answers and their items · `reader.py` streams in · `writer.py`
 streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers. What the protocol cannot express stands in their docstrings.
@@ -22,10 +22,11 @@ from ..base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, Wr
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
-from .items import PROTOCOL
+from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
-from .request import code_of, read_request, write_request
+from .request import code_of, read_request
+from .request_writer import own_body, write_request
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
 
@@ -52,6 +53,8 @@ class ResponsesProtocol(ClientSide, ServerSide):
     turns = ResponsesTurns()
     end_marks = tuple(end.encode() for end in ENDS)
     bare_reasoning = True
+    reasoning_effort = True
+    stops = 0
 
     def __init__(self) -> None:
         self._shape = RequestSchema("responses_request", code_of)
@@ -100,6 +103,14 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a Responses backend."""
         return write_request(request)
+
+    def own_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The server keeps nothing: the gateway does."""
+        return own_body(body)
+
+    def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those that the published interface has."""
+        return known_fields(fields)
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""

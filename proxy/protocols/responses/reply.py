@@ -290,6 +290,8 @@ def read_reply(body: bytes) -> ModelReply:
         raise unreadable("The model server's answer has no output", answer)
     if len(output) > MAX_PARTS:
         raise too_many("items", MAX_PARTS)
+    if not output and answer.get("status") in ("queued", "in_progress"):
+        raise unreadable("The model server's response is not finished; its status is", answer["status"])
     parts: list[Part] = []
     for item in output:
         for part in read_output_item(item) if isinstance(item, dict) else ():

@@ -1,4 +1,4 @@
-"""Responses requests: the client's JSON to `ModelRequest`, and `ModelRequest` to the JSON for a Responses backend.
+"""Responses requests: the client's JSON to `ModelRequest` (`request_writer.py` is the other way).
 
 Rules:
 
@@ -11,17 +11,11 @@ Rules:
 
 A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all
 others; `text.format` and Chat's `response_format` say the same in two forms.
-
-What `write_request` cannot express, besides what `items` lists: `Sampling.stop`, `seed`, `n` and `reasoning_budget`,
-`include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a
-description, a hosted tool inside one, further fields of a namespace, and the group of a tool that `tool_choice` names.
-System messages are written as items. `store` is always false: the gateway keeps the conversation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
@@ -36,11 +30,10 @@ from ...model import (
     Text,
     ToolChoice,
     ToolSpec,
-    fields_of,
     scoped,
 )
 from ..request_schema import RequestSchema
-from .items import PROTOCOL, own_items, read_items, write_items
+from .items import PROTOCOL, own_items, read_items
 
 KNOWN: Final = frozenset(
     {
@@ -58,7 +51,7 @@ _MODELLED: Final = GATEWAYS_OWN | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
 }
-_TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict", "function", "custom"})
+TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict", "function", "custom"})
 
 
 def code_of(param: str, general: str) -> str:
@@ -261,100 +254,3 @@ def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         fields = {key: value for key, value in form.items() if key != "type" and value is not None}
         return {"type": "json_schema", "json_schema": fields}
     return form
-
-
-# --- write ----------------------------------------------------------------------------------------------------------
-
-
-def write_request(request: ModelRequest) -> dict[str, Any]:
-    """The JSON object that asks a Responses backend for the same."""
-    body: dict[str, Any] = {"model": request.model, "input": write_items(request.messages), "store": False}
-    if request.tools:
-        body["tools"] = write_tools(request.tools)
-        if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
-            body["tool_choice"] = write_choice(request.tool_choice, request.tools)
-        if not request.parallel_tool_calls:
-            body["parallel_tool_calls"] = False
-    sampling = request.sampling
-    form = request.response_format
-    own = fields_of(request.protocol_fields, PROTOCOL)
-    effort = {} if sampling.reasoning_effort is None else {"effort": sampling.reasoning_effort}
-    shape = {} if form is None else {"format": _write_format(form)}
-    fields = {
-        **own,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_output_tokens": sampling.max_tokens,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "top_k": sampling.top_k,
-        "reasoning": {**own.get("reasoning", EMPTY), **effort} or None,
-        "text": {**own.get("text", EMPTY), **shape} or None,
-        "stream": True if request.stream else None,
-    }
-    body.update((key, value) for key, value in fields.items() if value is not None)
-    # What another protocol calls by a name of this one is something else.
-    body.update((key, value) for key, value in request.extra.items() if key not in KNOWN)
-    return body
-
-
-def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
-    schema = form.get("json_schema")
-    return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
-
-
-def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """The tools, neighbours of one namespace in one group."""
-    written: list[dict[str, Any]] = []
-    for (namespace, about), members in groupby(tools, key=lambda tool: (tool.namespace, tool.namespace_description)):
-        shown = [_write_tool(tool) for tool in members]
-        if namespace is None:
-            written += shown
-        else:
-            written.append({"type": "namespace", "name": namespace, "description": about or namespace, "tools": shown})
-    return written
-
-
-def _write_tool(tool: ToolSpec) -> dict[str, Any]:
-    if tool.kind == "hosted":
-        return dict(tool.received) or {"type": tool.name}
-    received = fields_of(tool.extra, PROTOCOL)
-    inner = tool.received.get(tool.kind)
-    inner = inner if isinstance(inner, Mapping) else EMPTY
-    fields: dict[str, Any]
-    if tool.kind == "custom":
-        form = tool.received.get("format") or inner.get("format")
-        fields = {"name": tool.name, "description": tool.description, "format": form}
-    else:
-        fields = {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "strict": tool.strict,
-        }
-    rest = {**inner, **received} if received else EMPTY
-    return {
-        **{key: value for key, value in rest.items() if key not in _TOOL_FIELDS and value is not None},
-        "type": tool.kind,
-        **{key: value for key, value in fields.items() if value is not None},
-    }
-
-
-def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
-    """The wire form of `tool_choice`. `tools` tells functions from custom and hosted tools."""
-    known = {tool.name: tool for tool in tools}
-
-    def named(name: str) -> dict[str, Any]:
-        tool = known.get(name)
-        if tool is not None and tool.kind == "hosted":
-            kind = str(tool.received.get("type") or name)
-            label = tool.received.get("server_label")
-            return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
-        return {"type": "function" if tool is None else tool.kind, "name": name}
-
-    rest = fields_of(choice.extra, PROTOCOL)
-    if choice.mode == "named" and choice.name is not None:
-        return {**rest, **named(choice.name)}
-    if choice.allowed is not None and choice.mode != "none":
-        return {**rest, "type": "allowed_tools", "mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
-    return choice.mode

@@ -1,0 +1,214 @@
+"""`ModelRequest` to the JSON of a Responses request, for a server that speaks it (R24.2a, docs/adr/0031).
+
+Rules: those of `request.py`, which is the other way, and of `items.py`. The gateway keeps the conversation, and a server
+nothing: `store` is always false, no item is a reference, and an id that only a server that keeps items could know is
+left out. A server takes ids of calls of at most 64 characters, and limits of at least 16 tokens.
+
+A system message before others that is one bare text is `instructions`. A tool that came in another protocol is not
+strict unless it says so there: here the default is the other one.
+
+What cannot be expressed, besides what `items` lists: `Sampling.stop` (`ServerSide.stops`), `seed`, `n` and
+`reasoning_budget`, `include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a
+namespace without a description, a hosted tool inside one, further fields of a namespace, the group of a tool that
+`tool_choice` names, and those of Chat's own parameters that are in `_FOREIGN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
+from ..call_ids import at_most
+from .items import PROTOCOL, own_items, write_items
+from .request import KNOWN, TOOL_FIELDS
+
+LEAST_TOKENS: Final = 16
+"""Less is refused."""
+CALL_ID_CHARS: Final = 64
+"""Longest id of a call."""
+
+_SHARED: Final = frozenset(
+    {
+        "metadata", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+        "top_logprobs",
+    }
+)  # fmt: skip
+"""Parameters that mean the same in Chat."""
+_FOREIGN: Final = frozenset({"logprobs", "verbosity", "modalities", "audio", "prediction", "web_search_options"})
+"""Parameters of Chat that have another place here, or none."""
+_LOGPROBS: Final = "message.output_text.logprobs"
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+_CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_call": "ctc"}
+
+
+# --- a client's own body --------------------------------------------------------------------------------------------
+
+
+def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A Responses client's body as a server gets it that is to keep nothing; the same object if the client says that
+    itself."""
+    if body.get("store") is False:
+        return body
+    given = own_items(body)
+    fitted = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
+    return {**body, **fitted, "store": False}
+
+
+def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Items without what only a server that had kept them could make sense of."""
+    for item in items:
+        kind = item.get("type")
+        if kind == "item_reference":
+            continue
+        ident = item.get("id")
+        if kind == "reasoning" and not item.get("encrypted_content"):
+            if not (item.get("summary") or item.get("content")):
+                continue
+            drop = "id" in item
+        else:
+            drop = "id" in item and not (isinstance(ident, str) and ident.startswith(_CALL_PREFIXES.get(kind or "", "")))
+        yield {key: value for key, value in item.items() if key != "id"} if drop else item
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def write_request(request: ModelRequest) -> dict[str, Any]:
+    """The JSON object that asks a Responses server for the same."""
+    instructions, messages = _instructions(request.messages)
+    items = [_with_server_id(item) for item in _kept_by_nobody(write_items(messages))]
+    body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
+    if request.tools:
+        body["tools"] = write_tools(request.tools)
+        if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
+            body["tool_choice"] = write_choice(request.tool_choice, request.tools)
+        if not request.parallel_tool_calls:
+            body["parallel_tool_calls"] = False
+    sampling, extra = request.sampling, request.extra
+    own = fields_of(request.protocol_fields, PROTOCOL)
+    most = sampling.max_tokens
+    fields = {
+        "instructions": instructions,
+        **{key: value for key, value in extra.items() if key in _SHARED},
+        **own,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_output_tokens": None if most is None else max(most, LEAST_TOKENS),
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "top_k": sampling.top_k,
+        "reasoning": _reasoning(own.get("reasoning", EMPTY), request) or None,
+        "text": _text(own.get("text", EMPTY), request) or None,
+        "include": _included(own.get("include"), extra),
+        "stream": True if request.stream else None,
+    }
+    body.update((key, value) for key, value in fields.items() if value is not None)
+    # What another protocol calls by a name of this one is something else.
+    body.update((key, value) for key, value in extra.items() if key not in KNOWN and key not in _FOREIGN)
+    return body
+
+
+def _instructions(messages: tuple[Message, ...]) -> tuple[str | None, tuple[Message, ...]]:
+    """The text of a first message that only instructs, and the rest, of which there must be some."""
+    match messages:
+        case (Message(role="system", parts=(Text(text, extra),), name=None) as first, _, *_) if text:
+            if not fields_of(extra, PROTOCOL) and not fields_of(first.extra, PROTOCOL):
+                return text, messages[1:]
+    return None, messages
+
+
+def _with_server_id(item: dict[str, Any]) -> dict[str, Any]:
+    call_id = item.get("call_id")
+    if isinstance(call_id, str) and (fitting := at_most(CALL_ID_CHARS, call_id)) is not call_id:
+        return {**item, "call_id": fitting}
+    return item
+
+
+def _reasoning(own: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
+    effort = request.sampling.reasoning_effort
+    return own if effort is None else {**own, "effort": effort}
+
+
+def _text(own: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
+    form, verbosity = request.response_format, request.extra.get("verbosity")
+    shape = {} if form is None else {"format": _write_format(form)}
+    told = {} if verbosity is None else {"verbosity": verbosity}
+    return {**told, **own, **shape}
+
+
+def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
+    schema = form.get("json_schema")
+    return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
+
+
+def _included(own: Any, extra: Mapping[str, Any]) -> Any:
+    """With the probabilities that Chat asks for elsewhere."""
+    if extra.get("logprobs") is not True:
+        return own
+    included = own if isinstance(own, list) else []
+    return included if _LOGPROBS in included else [*included, _LOGPROBS]
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """The tools, neighbours of one namespace in one group."""
+    written: list[dict[str, Any]] = []
+    for (namespace, about), members in groupby(tools, key=lambda tool: (tool.namespace, tool.namespace_description)):
+        shown = [_write_tool(tool) for tool in members]
+        if namespace is None:
+            written += shown
+        else:
+            written.append({"type": "namespace", "name": namespace, "description": about or namespace, "tools": shown})
+    return written
+
+
+def _write_tool(tool: ToolSpec) -> dict[str, Any]:
+    if tool.kind == "hosted":
+        return dict(tool.received) or {"type": tool.name}
+    received = fields_of(tool.extra, PROTOCOL)
+    inner = tool.received.get(tool.kind)
+    inner = inner if isinstance(inner, Mapping) else EMPTY
+    fields: dict[str, Any]
+    if tool.kind == "custom":
+        form = tool.received.get("format") or inner.get("format")
+        fields = {"name": tool.name, "description": tool.description, "format": form}
+    else:
+        fields = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "strict": tool.strict,
+        }
+        if not received:
+            fields["parameters"] = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+            fields["strict"] = tool.strict is True
+    rest = {**inner, **received} if received else EMPTY
+    return {
+        **{key: value for key, value in rest.items() if key not in TOOL_FIELDS and value is not None},
+        "type": tool.kind,
+        **{key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
+    """The wire form of `tool_choice`. `tools` tells functions from custom and hosted tools."""
+    known = {tool.name: tool for tool in tools}
+
+    def named(name: str) -> dict[str, Any]:
+        tool = known.get(name)
+        if tool is not None and tool.kind == "hosted":
+            kind = str(tool.received.get("type") or name)
+            label = tool.received.get("server_label")
+            return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
+        return {"type": "function" if tool is None else tool.kind, "name": name}
+
+    rest = fields_of(choice.extra, PROTOCOL)
+    if choice.mode == "named" and choice.name is not None:
+        return {**rest, **named(choice.name)}
+    if choice.allowed is not None and choice.mode != "none":
+        return {**rest, "type": "allowed_tools", "mode": choice.mode, "tools": [named(name) for name in choice.allowed]}
+    return choice.mode
