@@ -22,7 +22,7 @@ from ..config import LimitsConfig, RouteOptions
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..fastparse import CallScanner
 from ..formats.rendering import prompt_name
-from ..model import Message, ModelReply, Text
+from ..model import EMPTY, Extra, Message, ModelReply, Text, merged
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
 from .beginnings import Beginnings, reason_of
@@ -70,6 +70,8 @@ class ScanStage(Stage):
         self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
         self._called: dict[int, bool] = {}  # where the server itself has made a call: whether out of a thought
         self._calls: set[int] = set()
+        self._beside: dict[int, Extra] = {}  # what is said of a block of text
+        self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
         self._choice_of: dict[int, int] = {}
         self._over = False
         self._beginnings: Beginnings | None = None
@@ -122,6 +124,8 @@ class ScanStage(Stage):
                     out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
+                    if event.extra:
+                        self._beside[event.block] = event.extra
                     self._open(event.choice)
                 case Open(kind=BlockKind.REASONING):
                     if beginnings is not None:
@@ -134,7 +138,7 @@ class ScanStage(Stage):
                         beginnings.calls(event.choice)
                     out.append(event)
                 case Close() if event.block in self._choice_of:
-                    pass  # the text may go on in another block; only the end of the answer ends the scan
+                    out += self._closed(event)
                 case Finish():
                     for choice in (*self._scanners, *self._heads):
                         truncated = reason_of(event, choice) == "length"
@@ -168,6 +172,21 @@ class ScanStage(Stage):
                     return [*found[: index + 1], Finish("tool_calls")]
         return found
 
+    def _closed(self, closed: Close) -> list[Event]:
+        """Text may go on in another block: only the end of the answer ends the scan. But where a server that makes
+        calls itself has more to say of a text (what it cites, whose item it is), that one is whole."""
+        choice = self._choice_of[closed.block]
+        extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
+        if not extra or self._waiting is None:
+            return []
+        found = self._finish(choice, truncated=closed.status == "truncated")
+        self._numbered[choice] = self._scanners.pop(choice).next_block
+        for index in range(len(found) - 1, -1, -1):
+            if isinstance(last := found[index], Close):
+                found[index] = Close(last.block, last.status, extra)
+                break
+        return found
+
     def _ended(self, last: Event) -> list[Event]:
         if self._over:
             return []
@@ -179,6 +198,7 @@ class ScanStage(Stage):
         if choice in self._called:
             return []
         scanner = self._scanners.pop(choice, None)
+        self._numbered.pop(choice, None)
         self._called[choice] = scanner is not None and scanner.state == "reasoning"
         if scanner is None:
             return []
@@ -242,6 +262,8 @@ class ScanStage(Stage):
 
     def _make(self, choice: int, *, trim: bool, first_block: int | None = None) -> CallScanner:
         called, counters = self._called.get(choice), self._counters
+        if first_block is None and choice in self._numbered:
+            first_block, trim = self._numbered[choice], False  # it goes on in the middle
         if called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near)
         self._scanners[choice], self._policies[choice] = self._factory.make(

@@ -32,6 +32,7 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
 
 
@@ -249,6 +250,38 @@ def test_unknown_fields_of_parts(policy: Any, listed: str, kept: dict[str, Any])
     assert user.parts == (*texts, Image("u", extra=said))
     assert assistant.parts == (Reasoning("hm", extra), ToolUse("c", "f", "{}", extra=said))
     assert tool.parts == (ToolResult("c", (Text("ok", said),), extra=said),)
+
+
+CITED = {"annotations": [{"type": "url_citation"}]}
+
+
+@pytest.mark.parametrize("policy", ["drop", "list", "all"])
+@pytest.mark.parametrize(
+    ("wire", "known", "wild"),
+    [
+        (ResponsesProtocol(), {**CITED, "item": {"phase": "commentary"}}, {**CITED, "item": {"phase": "commentary", "x": 1}, "x": 1}),
+        (ResponsesProtocol(), {"item": {}}, {"item": {"x": 1}}),
+        (MessagesProtocol(), {"cache_control": {"type": "ephemeral"}}, {"cache_control": {"type": "ephemeral"}, "x": 1}),
+        (MessagesProtocol(), {"document": {"type": "document"}}, {"document": {"type": "document"}, "x": 1}),
+    ],
+    ids=["responses", "an item", "messages", "a document"],
+)  # fmt: skip
+def test_fields_that_the_protocol_itself_knows_are_not_unknown(policy: Any, wire: Any, known: Any, wild: Any) -> None:
+    """Whatever is listed (C4)."""
+    asked = ask(Message("user", (Text("a", {wire.name: wild, "chat": {"y": 1}}), Text("b", {wire.name: known}))))
+    (user,) = adapt(asked, Capabilities(), forward_unknown=policy, wire=wire).messages
+    first, second = user.parts
+    assert first == Text("a", {wire.name: wild if policy == "all" else known})
+    assert second == Text("b", {wire.name: known})
+
+
+@pytest.mark.parametrize(("wire", "kept"), [(ChatProtocol(), ["f"]), (ResponsesProtocol(), ["web_search", "f"])])
+def test_hosted_tools_are_for_servers_of_the_protocol_that_they_came_in(wire: Any, kept: list[str]) -> None:
+    hosted = ToolSpec("web_search", kind="hosted", extra={"responses": {"type": "web_search"}})
+    choice = ToolChoice("named", "web_search")
+    fitted = adapt(ask(say("user", "u"), tools=(hosted, ToolSpec("f")), tool_choice=choice), Capabilities(), wire=wire)
+    assert [tool.name for tool in fitted.tools] == kept
+    assert fitted.tool_choice == (choice if "web_search" in kept else ToolChoice())
 
 
 def test_what_a_part_says_in_this_protocol_alone_is_kept_as_it_is() -> None:

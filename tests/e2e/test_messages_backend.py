@@ -14,14 +14,14 @@ from proxy.config import GatewayConfig
 from proxy.folding import unfold
 from proxy.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from proxy.protocols.base import WriteOptions
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.meaning import MESSAGES as PATH
+from tests.e2e.meaning import RESPONSES, meant
 from tests.protocols.messages_wires import MESSAGES, accumulate, captured_requests, frame, frames
 from tests.protocols.published import SHARED
 
-PATH = "/v1/messages"
-RESPONSES = "/v1/responses"
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}
 OPTIONS = WriteOptions(request=ModelRequest("claude", ()), created=1)
@@ -56,39 +56,6 @@ BODIES: dict[str, dict[str, Any]] = {
     RESPONSES: {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]},
     PATH: {"max_tokens": 5, "messages": USER, "tools": [TOOL], "odd": 1, "thinking": {"type": "adaptive"}},
 }
-
-
-def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:
-    """Text, calls, thoughts, and tokens of an answer in whatever protocol."""
-    if path == PATH:
-        message = accumulate(answer.body) if stream else answer.json()
-        blocks = message["content"]
-        text = "".join(part.get("text", "") for part in blocks)
-        thoughts = "".join(part.get("thinking", "") for part in blocks)
-        usage = message["usage"]
-        read = usage["input_tokens"] + usage["cache_read_input_tokens"]
-        return text, [(p["name"], p["input"]) for p in blocks if p["type"] == "tool_use"], thoughts, read
-    if path == RESPONSES:
-        shown = answer.frames()[-1]["response"] if stream else answer.json()
-        items = shown["output"]
-        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
-        calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
-        thoughts = "".join(p["text"] for i in items if i["type"] == "reasoning" for p in i.get("content") or ())
-        return text, calls, thoughts, shown["usage"]["input_tokens"]
-    if not stream:
-        message, usage = answer.json()["choices"][0]["message"], answer.json()["usage"]
-        made = message.get("tool_calls") or ()
-        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made]
-        return message["content"] or "", calls, message.get("reasoning_content") or "", usage["prompt_tokens"]
-    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    calls = []
-    for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
-        if call["index"] == len(calls):
-            calls.append([call["function"]["name"], ""])
-        calls[call["index"]][1] += call["function"]["arguments"]
-    content, thoughts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
-    return content, [(name, json.loads(given)) for name, given in calls], thoughts, chunks[-1]["usage"]["prompt_tokens"]
 
 
 @both

@@ -14,7 +14,7 @@ from proxy.errors import BackendFault
 from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
 from proxy.folding import fold
 from proxy.formats import sentinel
-from proxy.model import Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
+from proxy.model import EMPTY, Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
 from proxy.scan._grammar import Grammar
@@ -98,6 +98,46 @@ def test_text_that_waits_is_the_same_at_every_cut(data: st.DataObject) -> None:
     bench = Bench()
     parts = bench.parts([START, *text(*data.draw(cuts(said))), Finish()])
     assert [part.text if isinstance(part, Text) else "f" for part in parts] == ["I look.", "f", "\nand", "f", " so"]
+
+
+CITED = {"responses": {"annotations": [{"type": "url_citation"}]}}
+ITEM = {"responses": {"item": {"phase": "commentary"}}}
+
+
+def beside(events: list[Event], opened: Any = EMPTY, closed: Any = EMPTY) -> list[Event]:
+    """The block of text of which this is said."""
+    first, last = events[0], events[-1]
+    assert isinstance(first, Open)
+    assert isinstance(last, Close)
+    first.extra, last.extra = opened, closed
+    return events
+
+
+@given(st.data())
+def test_what_a_server_says_of_its_texts_stays_with_them(data: st.DataObject) -> None:
+    """They may be parts of one sentence, and a call in one of them counts."""
+    call = data.draw(st.sampled_from(["", CALL]))
+    events = [
+        START,
+        *beside(text(*data.draw(cuts("As a says, "))), closed=CITED),
+        *beside(text(*data.draw(cuts("b c")), block=1), opened=ITEM, closed=CITED),
+        *text(*data.draw(cuts(f" is. {call}")), block=2),
+        Finish(),
+    ]
+    parts = Bench().parts(events)
+    both = {"responses": {**CITED["responses"], **ITEM["responses"]}}
+    assert parts[:2] == [Text("As a says, ", CITED), Text("b c", both)]
+    assert isinstance(parts[2], Text)
+    assert parts[2].text.rstrip() == " is."
+    assert names(parts) == ([("f", "{}")] if call else [])
+
+
+def test_a_server_that_calls_behind_a_text_of_which_more_is_said() -> None:
+    events = [START, *beside(text("a "), closed=CITED), *OWN.events(), *beside(text("b", block=1), closed=CITED)]
+    events += [*text(CALL, block=2), Finish()]
+    first, call, second, third = Bench().parts(events)
+    assert (first, second, third) == (Text("a ", CITED), Text("b", CITED), Text(CALL))
+    assert isinstance(call, ToolUse)
 
 
 def test_text_comes_before_the_call_behind_it() -> None:

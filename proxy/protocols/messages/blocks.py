@@ -49,6 +49,8 @@ REDACTED: Final = frozenset({"type"})
 CALL: Final = frozenset({"type", "id", "name", "input"})
 _RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error"})
 _PLAIN: Final = frozenset({"type", "media_type", "data"})
+PART_FIELDS: Final = frozenset({"cache_control", "citations", "caller", "document", "source", "title", "context"})
+"""What a part may have beside that every server knows."""
 _DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 

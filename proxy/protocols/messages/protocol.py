@@ -21,7 +21,7 @@ from ..base import Allowance, ClientSide, ServerSide, StreamReader, StreamWriter
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
-from .blocks import PROTOCOL
+from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .reader import MessagesReader
@@ -125,6 +125,10 @@ class MessagesProtocol(ClientSide, ServerSide):
     def write_counted(self, request: ModelRequest) -> dict[str, Any]:
         """What makes up the prompt: a server refuses anything beyond."""
         return {key: value for key, value in write_request(request).items() if key in COUNTED}
+
+    def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those that the published interface has."""
+        return {key: value for key, value in fields.items() if key in PART_FIELDS}
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""

@@ -55,7 +55,9 @@ _IMAGE_FIELDS: Final = frozenset({"type", "image_url", "detail"})
 _CALL_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "name", "arguments", "input", "namespace"})
 _RESULT_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "output"})
 _THOUGHT_FIELDS: Final = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
-_KNOWN_FIELDS: Final = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint", "caller", "name", "namespace", "phase"})
+_KNOWN_FIELDS: Final = frozenset(
+    {"annotations", "logprobs", "prompt_cache_breakpoint", "caller", "name", "namespace", "phase"}
+)
 """Fields of items and of their parts that are not modelled, and that the published interface has."""
 _EMPTY_LISTS: Final = frozenset({"annotations", "logprobs"})
 """Fields of a text that say nothing when they are empty."""

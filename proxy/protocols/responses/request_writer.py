@@ -1,8 +1,8 @@
 """`ModelRequest` to the JSON of a Responses request, for a server that speaks it (R24.2a, docs/adr/0031).
 
-Rules: those of `request.py`, which is the other way, and of `items.py`. The gateway keeps the conversation, and a server
-nothing: `store` is always false, no item is a reference, and an id that only a server that keeps items could know is
-left out. A server takes ids of calls of at most 64 characters, and limits of at least 16 tokens.
+Rules: those of `request.py`, which is the other way, and of `items.py`. The gateway keeps the conversation, and a
+server nothing: `store` is always false, no item is a reference, and an id that only a server that keeps items could
+know is left out. A server takes ids of calls of at most 64 characters, and limits of at least 16 tokens.
 
 A system message before others that is one bare text is `instructions`. A tool that came in another protocol is not
 strict unless it says so there: here the default is the other one.
@@ -68,7 +68,9 @@ def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
                 continue
             drop = "id" in item
         else:
-            drop = "id" in item and not (isinstance(ident, str) and ident.startswith(_CALL_PREFIXES.get(kind or "", "")))
+            drop = "id" in item and not (
+                isinstance(ident, str) and ident.startswith(_CALL_PREFIXES.get(kind or "", ""))
+            )
         yield {key: value for key, value in item.items() if key != "id"} if drop else item
 
 
@@ -119,7 +121,7 @@ def _instructions(messages: tuple[Message, ...]) -> tuple[str | None, tuple[Mess
     return None, messages
 
 
-def _with_server_id(item: dict[str, Any]) -> dict[str, Any]:
+def _with_server_id(item: Mapping[str, Any]) -> Mapping[str, Any]:
     call_id = item.get("call_id")
     if isinstance(call_id, str) and (fitting := at_most(CALL_ID_CHARS, call_id)) is not call_id:
         return {**item, "call_id": fitting}

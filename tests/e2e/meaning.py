@@ -1,0 +1,84 @@
+"""What an answer means, whichever of the three protocols its client speaks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from proxy.testing import WireAnswer
+from tests.e2e.conftest import CHAT
+from tests.protocols.messages_wires import accumulate
+
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+CLIENTS = (CHAT, RESPONSES, MESSAGES)
+
+
+def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:
+    """Text, calls, thoughts, and tokens read of a good answer."""
+    if path == MESSAGES:
+        message = accumulate(answer.body) if stream else answer.json()
+        blocks = message["content"]
+        text = "".join(part.get("text", "") for part in blocks)
+        thoughts = "".join(part.get("thinking", "") for part in blocks)
+        usage = message["usage"]
+        read = usage["input_tokens"] + usage["cache_read_input_tokens"]
+        return text, [(p["name"], p["input"]) for p in blocks if p["type"] == "tool_use"], thoughts, read
+    if path == RESPONSES:
+        shown = answer.frames()[-1]["response"] if stream else answer.json()
+        items = shown["output"]
+        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
+        calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
+        thoughts = "".join(p["text"] for i in items if i["type"] == "reasoning" for p in i.get("content") or ())
+        return text, calls, thoughts, shown["usage"]["input_tokens"]
+    if not stream:
+        message, usage = answer.json()["choices"][0]["message"], answer.json()["usage"]
+        made = message.get("tool_calls") or ()
+        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made]
+        return message["content"] or "", calls, message.get("reasoning_content") or "", usage["prompt_tokens"]
+    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    calls = []
+    for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
+        if call["index"] == len(calls):
+            calls.append([call["function"]["name"], ""])
+        calls[call["index"]][1] += call["function"]["arguments"]
+    content, thoughts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
+    return content, [(name, json.loads(given)) for name, given in calls], thoughts, chunks[-1]["usage"]["prompt_tokens"]
+
+
+def ended(path: str, answer: WireAnswer, stream: bool) -> str:
+    """Why a good answer ended, in Chat's words."""
+    if path == MESSAGES:
+        reason = (accumulate(answer.body) if stream else answer.json())["stop_reason"]
+        return {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}[
+            reason
+        ]
+    if path == RESPONSES:
+        shown = answer.frames()[-1]["response"] if stream else answer.json()
+        if shown["status"] == "incomplete":
+            reason = shown["incomplete_details"]["reason"]
+            return {"max_output_tokens": "length"}.get(reason, reason)
+        assert shown["status"] == "completed", shown
+        called = any(item["type"] in ("function_call", "custom_tool_call") for item in shown["output"])
+        return "tool_calls" if called else "stop"
+    if not stream:
+        return str(answer.json()["choices"][0]["finish_reason"])
+    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+    return next(str(c["finish_reason"]) for chunk in chunks for c in chunk["choices"] if c.get("finish_reason"))
+
+
+def failed(path: str, answer: WireAnswer, stream: bool) -> str:
+    """The message of the one error of an answer, wherever it stands."""
+    if answer.status != 200:
+        return str(answer.json()["error"]["message"])
+    assert stream
+    if path == CHAT:
+        errors = [frame["error"] for frame in answer.frames() if frame != "[DONE]" and "error" in frame]
+        assert answer.frames()[-1] == "[DONE]"
+    else:
+        errors = [frame["error"] for frame in answer.frames() if frame["type"] == "error"]
+        last = answer.frames()[-1]["type"]
+        assert last == ("response.failed" if path == RESPONSES else "error")
+    (error,) = errors
+    return str(error["message"])

@@ -1,0 +1,507 @@
+"""A server that speaks Responses, behind clients of each protocol: what it is asked, to the byte, and what its answers
+mean, whatever it leaves out. How bytes pass stands in `test_responses_backend`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.config import GatewayConfig
+from proxy.folding import unfold
+from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
+from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, ended, failed, meant
+from tests.protocols.published import SHARED, captured_responses_requests
+from tests.protocols.responses_wires import RESPONSES as WIRE
+from tests.protocols.responses_wires import frame, options, write
+
+SSE = {"Content-Type": "text/event-stream"}
+JSON = {"Content-Type": "application/json"}
+THOUGHT = Reasoning("hm", scoped("responses", {"encrypted_content": "c2VjcmV0", "id": "rs_up"}))
+CALL = ToolUse("call_up", "read", '{"path":"a"}')
+USAGE = Usage(9, 4, 2, reasoning_tokens=1)
+CALLING = ModelReply(
+    "resp_up", "up", 1, (ReplyChoice((THOUGHT, Text("Reading."), CALL), "tool_calls"),), USAGE, {"completed_at": 2}
+)
+TEXT = ModelReply("resp_up", "up", 1, (ReplyChoice((Text("Hello."),), "stop"),), USAGE, {"completed_at": 2})
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+each = pytest.mark.parametrize("path", CLIENTS, ids=["chat", "responses", "messages"])
+
+
+def whole(resource: Any) -> Answer:
+    return Answer([resource if isinstance(resource, bytes) else orjson.dumps(resource)], headers=JSON, framing="length")
+
+
+def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
+    """A Responses server; a contrary one streams what is not to be, and the other way round."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream", False) is not contrary:
+            return Answer([write(unfold(reply))], headers=SSE)
+        return whole(WIRE.write_reply(reply, options()))
+
+    return answer
+
+
+def saying(*items: dict[str, Any], events: bytes | None = None, **fields: Any) -> Callable[[Asked], Answer]:
+    """A server that answers with these items; streamed it gives `events`, or no more than its last event."""
+    resource = {
+        "id": "resp_up",
+        "object": "response",
+        "status": "completed",
+        "model": "up",
+        "output": [*items],
+        **fields,
+    }
+    end = frame({"type": f"response.{resource['status']}", "response": resource})
+
+    def answer(asked: Asked) -> Answer:
+        return Answer([(events or b"") + end], headers=SSE) if asked.json.get("stream") else whole(resource)
+
+    return answer
+
+
+def behind(
+    up: Upstream, mode: str = "native", *, backend: dict[str, Any] | None = None, **defaults: Any
+) -> GatewayConfig:
+    told = {"kind": "openai_responses", "api_key": "k1", **(backend or {})}
+    return upstream_config(up.url, backend=told, defaults={"mode": mode, **defaults})
+
+
+READ = function("read", path="string")["function"]
+TOOLS: dict[str, Any] = {
+    CHAT: [{"type": "function", "function": READ}],
+    RESPONSES: [{"type": "function", **READ}],
+    MESSAGES: [{"name": "read", "description": "Does read.", "input_schema": READ["parameters"]}],
+}
+
+
+def body(path: str, text: str = "hi", *, stream: bool = False, **fields: Any) -> dict[str, Any]:
+    """A request of one text, with the tool `read`."""
+    if path == RESPONSES:
+        asked: dict[str, Any] = {"input": text}
+    else:
+        asked = {"messages": [{"role": "user", "content": text}]}
+        if path == MESSAGES:
+            asked["max_tokens"] = 64
+        elif stream:
+            asked["stream_options"] = {"include_usage": True}
+    return {**asked, "tools": TOOLS[path], "stream": stream, **fields}
+
+
+async def ask(
+    answer: Any, asked: dict[str, Any], *, path: str, mode: str = "native", backend: Any = None, **defaults: Any
+) -> tuple[WireAnswer, Upstream]:
+    async with Upstream([answer]) as up, serving(behind(up, mode, backend=backend, **defaults)) as server:
+        return await post(server, asked, path=path), up
+
+
+# --- what it means --------------------------------------------------------------------------------------------------
+
+
+@both
+@each
+@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
+async def test_an_answer_means_the_same_to_each_client(path: str, contrary: bool, stream: bool) -> None:
+    answer, up = await ask(speaking(CALLING, contrary=contrary), body(path, stream=stream), path=path)
+    assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "hm", 9)
+    assert ended(path, answer, stream) == "tool_calls"
+    (asked,) = up.requests
+    assert (asked.path, asked.headers["authorization"], asked.json["store"]) == ("/v1/responses", "Bearer k1", False)
+    assert asked.json["tools"][0]["name"] == "read"
+
+
+@both
+@each
+async def test_a_server_without_tools_is_taught(path: str, stream: bool) -> None:
+    text = f"Reading.\n{block('read', {'path': 'a'})}"
+    reply = ModelReply("resp_up", "up", 1, (ReplyChoice((Text(text),)),), USAGE)
+    asked = body(path, stream=stream, tool_choice={"type": "any"} if path == MESSAGES else "required")
+    answer, up = await ask(speaking(reply), asked, path=path, mode="prompt")
+    said, *rest = meant(path, answer, stream)
+    assert [said.strip(), *rest] == ["Reading.", [("read", {"path": "a"})], "", 9]
+    assert ended(path, answer, stream) == "tool_calls"
+    sent = up.requests[0].json
+    assert sent.keys().isdisjoint({"tools", "tool_choice"})
+    assert '"read"' in sent["instructions"]
+    assert sent["input"] == [{"type": "message", "role": "user", "content": "hi"}]
+
+
+MESSAGE = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+FUNCTION = {"type": "function_call", "id": "f1", "call_id": "call_up", "name": "read", "arguments": '{"path":"a"}'}
+THINKING = {"type": "reasoning", "id": "r1", "summary": [{"type": "summary_text", "text": "hm"}]}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+ITEMS = (THINKING, SEARCH, MESSAGE, FUNCTION)
+
+
+def done(*items: dict[str, Any]) -> bytes:
+    """Events that say no more than that items are done."""
+    return b"".join(
+        frame({"type": "response.output_item.done", "output_index": index, "item": item})
+        for index, item in enumerate(items)
+    )
+
+
+@both
+@each
+@pytest.mark.parametrize("events", [None, done(*ITEMS)], ids=["only the end", "only done items"])
+async def test_a_server_that_says_only_what_it_must(path: str, events: bytes | None, stream: bool) -> None:
+    answer, _ = await ask(saying(*ITEMS, events=events), body(path, stream=stream), path=path)
+    assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
+    if path == RESPONSES:
+        shown = answer.frames()[-1]["response"] if stream else answer.json()
+        assert [item["type"] for item in shown["output"]] == [item["type"] for item in ITEMS]
+        assert shown["output"][1] == SEARCH
+
+
+@both
+@each
+@pytest.mark.parametrize(
+    ("details", "word"), [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter")]
+)
+async def test_what_ended_an_answer(path: str, details: dict[str, str], word: str, stream: bool) -> None:
+    cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details=details)
+    answer, _ = await ask(cut, body(path, stream=stream), path=path)
+    assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
+
+
+NESTED = {
+    "type": "error",
+    "sequence_number": 2,
+    "error": {"type": "server_error", "code": "server_error", "message": "Burnt."},
+}
+FLAT = {"type": "error", "sequence_number": 2, "code": "server_error", "message": "Burnt.", "param": None}
+FAILED = {
+    "type": "response.failed",
+    "response": {"id": "resp_up", "status": "failed", "error": {"code": "server_error", "message": "Burnt."}},
+}
+BEGUN = frame({"type": "response.created", "response": {"id": "resp_up", "status": "in_progress", "output": []}})
+SPEAKING = frame({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hel"})
+
+
+@each
+@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+@pytest.mark.parametrize("error", [NESTED, FLAT, FAILED], ids=["nested", "flat", "failed"])
+async def test_an_error_in_a_stream(path: str, error: dict[str, Any], late: bool) -> None:
+    """Before anything was said it is a status, and said once after."""
+    data = BEGUN + (SPEAKING if late else b"") + frame(error)
+    answer, _ = await ask(Answer([data], headers=SSE), body(path, stream=True, store=False), path=path)
+    assert answer.status == (200 if late else 502)
+    assert failed(path, answer, True) == "Burnt."
+
+
+@both
+@each
+@pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
+async def test_an_answer_that_is_none(path: str, status: str, stream: bool) -> None:
+    resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
+    answer, _ = await ask(whole(resource), body(path, stream=stream), path=path)
+    assert answer.status == 502
+    assert status in failed(path, answer, stream)
+
+
+@each
+async def test_a_stream_that_is_cut(path: str) -> None:
+    answer, _ = await ask(Answer([BEGUN + SPEAKING], headers=SSE), body(path, stream=True), path=path)
+    assert answer.status == 200
+    assert b"Hel" in answer.body
+    assert "broke off" in failed(path, answer, True)
+
+
+@both
+@each
+async def test_its_refusals(path: str, stream: bool) -> None:
+    error = {"message": "No such model.", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+    answer, _ = await ask(Refuse(404, body=orjson.dumps({"error": error})), body(path, stream=stream), path=path)
+    assert answer.status == 404
+    assert "No such model." in failed(path, answer, stream)
+
+
+# --- what it is asked -----------------------------------------------------------------------------------------------
+
+HISTORY: dict[str, dict[str, Any]] = {
+    CHAT: {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}]},
+            {"role": "assistant", "content": "Reading.", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "b"},
+        ],
+        "tools": TOOLS[CHAT],
+        "tool_choice": {"type": "function", "function": {"name": "read"}},
+        "parallel_tool_calls": False,
+        "max_completion_tokens": 5,
+        "temperature": 1.5,
+        "seed": 7,
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "metadata": {"a": "b"},
+        "user": "me",
+        "verbosity": "low",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "prediction": {"type": "content", "content": "x"},
+    },
+    MESSAGES: {
+        "max_tokens": 64,
+        "system": "Be brief.",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "Reading."}, {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "b"}]},
+        ],
+        "tools": TOOLS[MESSAGES],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "metadata": {"user_id": "u"},
+        "output_config": {"effort": "high"},
+    },
+    RESPONSES: {
+        "instructions": "Be brief.",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Look:"}, {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}, {"type": "input_file", "file_id": "file_1"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"},
+            {"type": "reasoning", "id": "rs_2", "summary": []},
+            {"type": "item_reference", "id": "rs_3"},
+            {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "phase": "commentary", "content": [{"type": "output_text", "text": "Reading.", "annotations": [{"type": "file_citation", "file_id": "file_1", "index": 0, "filename": "a"}]}]},
+            {"type": "function_call", "id": "call_mine", "call_id": "call_1", "name": "read", "arguments": '{"path":"a"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "b"}, {"type": "input_image", "image_url": "data:image/png;base64,AA=="}]},
+            {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_2", "name": "patch", "input": "*** a"},
+            {"type": "custom_tool_call_output", "call_id": "call_2", "output": "done"},
+            {**SEARCH},
+        ],
+        "tools": [*TOOLS[RESPONSES], {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}}, {"type": "web_search", "filters": {"allowed_domains": ["x"]}}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "read"}]},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"verbosity": "low"},
+        "include": ["reasoning.encrypted_content"],
+        "metadata": {"a": "b"},
+        "max_output_tokens": 20,
+        "odd": 1,
+    },
+}  # fmt: skip
+
+_IMAGE = '{"type":"input_image","image_url":"data:image/png;base64,AA=="'
+_TOOL = '{"type":"function","name":"read","description":"Does read.","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}'
+GOLDEN: dict[str, str] = {
+    CHAT: '{"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Look:"},' + _IMAGE + ',"detail":"low"}]},'
+    '{"type":"message","role":"assistant","content":"Reading."},{"type":"function_call","arguments":"{\\"path\\":\\"a\\"}","call_id":"call_1","name":"read"},'
+    '{"type":"function_call_output","call_id":"call_1","output":"b"}],"store":false,"tools":[' + _TOOL + ',"strict":false}],"tool_choice":{"type":"function","name":"read"},'
+    '"parallel_tool_calls":false,"instructions":"Be brief.","metadata":{"a":"b"},"user":"me","top_logprobs":2,"temperature":1.5,"max_output_tokens":16,"reasoning":{"effort":"low"},'
+    '"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{"type":"object"}}},"include":["message.output_text.logprobs"]}',
+    MESSAGES: '{"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Look:"},' + _IMAGE + '}]},'
+    '{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":"Reading."},'
+    '{"type":"function_call","arguments":"{\\"path\\":\\"a\\"}","call_id":"toolu_1","name":"read"},{"type":"function_call_output","call_id":"toolu_1","output":"b"}],'
+    '"store":false,"tools":[' + _TOOL + ',"strict":false}],"tool_choice":"required","parallel_tool_calls":false,"instructions":"Be brief.","max_output_tokens":64,"reasoning":{"effort":"high"}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=["chat", "messages"])
+async def test_the_bytes_that_another_client_asks_for(path: str) -> None:
+    answer, up = await ask(speaking(TEXT), HISTORY[path], path=path, backend={"preset": "openai"})
+    assert answer.status == 200, answer.body
+    assert up.requests[0].body.decode() == GOLDEN[path]
+
+
+async def test_a_clients_own_body_is_for_a_server_that_keeps_nothing() -> None:
+    """Without what only a server could understand that had kept what came before. Who says himself that nothing is to
+    be kept knows what he sends: his bytes pass."""
+    asked = {
+        **HISTORY[RESPONSES],
+        "input": [i for i in HISTORY[RESPONSES]["input"] if i.get("type") != "item_reference"],
+    }
+    items = asked["input"] = [{"type": "message", **item} for item in asked["input"]]
+    call = {key: value for key, value in items[4].items() if key != "id"}
+    for told in ({}, {"store": True}, {"store": None}):
+        answer, up = await ask(speaking(TEXT), {**asked, **told}, path=RESPONSES, backend={"images": "true"})
+        assert answer.status == 200, answer.body
+        sent = up.requests[0].json
+        assert sent == {"model": "m", **asked, "input": [*items[:2], items[3], call, *items[5:]], "store": False}
+    raw = orjson.dumps({"model": "m", **asked, "store": False})
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, backend={"images": "true"})) as server:
+        await post(server, raw, path=RESPONSES)
+    assert up.requests[0].body == raw
+
+
+@both
+async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
+    """The next turn has all of the one before: thoughts that only the server can read, built-in tools and what they
+    did, free-form calls under a preset that knows them; and `GET` shows what the client saw."""
+    thought = {"type": "reasoning", "id": "rs_up", "summary": [], "encrypted_content": "c2VjcmV0"}
+    call = {"type": "custom_tool_call", "id": "ctc_up", "call_id": "call_up", "name": "patch", "input": "*** a"}
+    spoken = {**MESSAGE, "content": [{"type": "output_text", "text": "Found.", "annotations": [{"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}]}]}  # fmt: skip
+    tools = HISTORY[RESPONSES]["tools"]
+    first = {"input": "Search.", "tools": tools, "stream": stream, "include": ["reasoning.encrypted_content"]}
+    async with Upstream([saying(thought, SEARCH, spoken, call), speaking(TEXT)]) as up:
+        config = behind(up, backend={"preset": "openai"})
+        async with serving(config) as server:
+            answer = await post(server, first, path=RESPONSES)
+            shown = answer.frames()[-1]["response"] if stream else answer.json()
+            output = {"type": "custom_tool_call_output", "call_id": shown["output"][-1]["call_id"], "output": "done"}
+            again = {"previous_response_id": shown["id"], "input": [output], "tools": tools, "odd": 1}
+            reference = [{"type": "item_reference", "id": "rs_of_nobody"}, {"role": "user", "content": "Go on."}]
+            answered = await post(server, again, path=RESPONSES)
+            more = {"previous_response_id": answered.json()["id"], "input": reference}
+            assert (await post(server, more, path=RESPONSES)).status == 200
+            kept = await get(server, f"{RESPONSES}/{shown['id']}")
+    assert kept == shown
+    assert [item["type"] for item in shown["output"]] == ["reasoning", "web_search_call", "message", "custom_tool_call"]
+    assert shown["output"][1] == SEARCH
+    sent = up.requests[1].json
+    assert sent["input"] == [
+        {"type": "message", "role": "user", "content": "Search."},
+        thought,
+        SEARCH,
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", **spoken["content"][0]}]},
+        {
+            "type": "custom_tool_call",
+            "id": shown["output"][3]["id"],
+            "call_id": "call_up",
+            "input": "*** a",
+            "name": "patch",
+        },
+        {"type": "custom_tool_call_output", "call_id": "call_up", "output": "done"},
+    ]
+    assert sent["tools"] == tools
+    assert "previous_response_id" not in sent
+    assert "odd" not in sent
+    assert [item["type"] for item in up.requests[2].json["input"]][-1] == "message"
+    assert [asked.json["store"] for asked in up.requests] == [False] * 3
+
+
+async def get(server: TestServer, path: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as response:
+        assert response.status == 200
+        return await response.json()
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES], ids=["chat", "messages"])
+async def test_ids_that_are_too_long_for_it(path: str) -> None:
+    """Two calls never get one id, and a result has that of its call."""
+    long = [f"call_{'x' * 60}{number}" for number in range(2)]
+    if path == CHAT:
+        calls = [{"id": ident, "type": "function", "function": {"name": "read", "arguments": "{}"}} for ident in long]
+        said = [{"role": "tool", "tool_call_id": ident, "content": "b"} for ident in long]
+        asked = body(path) | {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}, *said]}
+    else:
+        blocks = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in long]
+        said = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in long]
+        turns = [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": blocks},
+            {"role": "user", "content": said},
+        ]
+        asked = body(path) | {"messages": turns}
+    answer, up = await ask(speaking(TEXT), asked, path=path)
+    assert answer.status == 200, answer.body
+    ids = [item["call_id"] for item in up.requests[0].json["input"] if "call_id" in item]
+    assert ids[:2] == ids[2:]
+    assert len(set(ids)) == 2
+    assert all(len(ident) <= 64 for ident in ids)
+
+
+@both
+@pytest.mark.parametrize("path", [CHAT, MESSAGES], ids=["chat", "messages"])
+async def test_stop_sequences_are_the_gateways(path: str, stream: bool) -> None:
+    """The protocol has none (R24.5)."""
+    told = {"stop": ["ll"]} if path == CHAT else {"stop_sequences": ["ll"]}
+    answer, up = await ask(speaking(TEXT), body(path, stream=stream, **told), path=path)
+    assert meant(path, answer, stream)[0] == "He"
+    assert up.requests[0].json.keys().isdisjoint({"stop", "stop_sequences"})
+
+
+@both
+@each
+async def test_effort_and_images_reach_a_server_of_which_nothing_is_known(path: str, stream: bool) -> None:
+    """As every client says the one, and the other beside no tools."""
+    said = {CHAT: {"reasoning_effort": "low"}, RESPONSES: {"reasoning": {"effort": "low"}}, MESSAGES: {"output_config": {"effort": "low"}}}  # fmt: skip
+    asked = body(path, stream=stream, **said[path])
+    if path == RESPONSES:
+        asked["input"] = HISTORY[path]["input"][:1]
+        asked["input"][0] = {**asked["input"][0], "content": asked["input"][0]["content"][:2]}
+    else:
+        asked["messages"] = [HISTORY[path]["messages"][1 if path == CHAT else 0]]
+    del asked["tools"]
+    answer, up = await ask(speaking(TEXT), asked, path=path)
+    assert answer.status == 200, answer.body
+    sent = up.requests[0].json
+    assert sent["reasoning"] == {"effort": "low"}
+    assert [part["type"] for part in sent["input"][0]["content"]] == ["input_text", "input_image"]
+
+
+# --- recorded -------------------------------------------------------------------------------------------------------
+
+OBSERVED = SHARED / "spec/data/observed-openai"
+
+
+def observed(name: str) -> bytes:
+    recording = OBSERVED / f"responses-{name}-stream.events.jsonl"
+    if not recording.exists():
+        pytest.skip("no recordings; set TOOLWIRE_SHARED")
+    lines = recording.read_text().splitlines()
+    return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
+
+
+@each
+@pytest.mark.parametrize("pieces", [1, 50])
+@pytest.mark.parametrize("name", ["text", "function", "incomplete", "context-exceeded"])
+async def test_recorded_streams(path: str, name: str, pieces: int) -> None:
+    data = observed(name)
+    size = -(-len(data) // pieces)
+    asked = body(path, stream=True)
+    if path == RESPONSES:  # nothing is to be done
+        asked = {"input": "hi", "stream": True, "store": False}
+    answer, _ = await ask(
+        Answer([data[at : at + size] for at in range(0, len(data), size)], headers=SSE), asked, path=path
+    )
+    if path == RESPONSES and name != "context-exceeded":
+        assert answer.body == data
+    if name == "context-exceeded":
+        assert answer.status == 400
+        assert failed(path, answer, True)
+        return
+    text, calls, thoughts, read = meant(path, answer, True)
+    assert read > 0
+    match name:
+        case "text":
+            assert (text, calls, ended(path, answer, True)) == ("Paris.", [], "stop")
+        case "function":
+            assert calls == [("get_account_number", {"username": "Sam"})]
+            assert ended(path, answer, True) == "tool_calls"
+            assert path == RESPONSES or thoughts.startswith("**Calculating")
+        case _:
+            assert (text, ended(path, answer, True)) == ("", "length")
+
+
+def read(recorded: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(recorded.read_bytes())
+    return value
+
+
+@pytest.mark.parametrize(
+    "recorded", captured_responses_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
+)
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+async def test_recorded_requests_are_served(recorded: Path | None, mode: str) -> None:
+    if recorded is None:
+        pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
+    asked = read(recorded)
+    asked = asked.get("body", asked)
+    asked.pop("previous_response_id", None)
+    answer, up = await ask(speaking(TEXT), asked, path=RESPONSES, mode=mode, backend={"images": "true"})
+    assert answer.status == 200, answer.body
+    assert meant(RESPONSES, answer, asked.get("stream") is True)[0] == "Hello."
+    sent = up.requests[0].json
+    assert sent["store"] is False
+    if mode == "native":
+        assert sent["tools"] == asked["tools"] if asked.get("tools") else "tools" not in sent
+    else:
+        assert "tools" not in sent
