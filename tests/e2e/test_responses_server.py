@@ -199,6 +199,38 @@ async def test_an_error_in_a_stream(path: str, error: dict[str, Any], late: bool
     assert failed(path, answer, True) == "Burnt."
 
 
+CODES = {
+    "rate_limit_exceeded": (429, 429),
+    "insufficient_quota": (429, 429),
+    "server_is_overloaded": (503, 529),
+    "invalid_prompt": (400, 400),
+    "image_too_large": (400, 400),
+    "context_length_exceeded": (400, 400),
+    "vector_store_timeout": (502, 502),
+}
+
+
+@both
+@each
+@pytest.mark.parametrize("code", CODES)
+async def test_what_a_failed_response_means(path: str, code: str, stream: bool) -> None:
+    """Nothing was said, so it has the status that it would have had as one. Messages has another for one of them."""
+    resource = {**FAILED["response"], "error": {"code": code, "message": "Burnt."}}
+    data = Answer([BEGUN + frame({**FAILED, "response": resource})], headers=SSE) if stream else whole(resource)
+    answer, _ = await ask(data, body(path, stream=stream), path=path)
+    assert answer.status == CODES[code][path == MESSAGES]
+    assert failed(path, answer, stream).endswith("Burnt.")
+
+
+async def test_another_try_where_that_may_help() -> None:
+    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up:
+        config = behind(up, retry={"attempts": 2, "backoff_s": 0})
+        async with serving(config) as server:
+            answer = await post(server, body(CHAT))
+    assert meant(CHAT, answer, False)[0] == "Hello."
+    assert len(up.requests) == 2
+
+
 @both
 @each
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])

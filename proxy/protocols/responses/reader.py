@@ -22,9 +22,10 @@ from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, fields_of, scoped
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
-from ..chat.reply import read_error, text_of, unreadable
+from ..chat.reply import text_of, unreadable
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
 from ..wire import load
+from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
 from .reply import failure, finish_extra, finish_reason
 from .resource import read_usage
@@ -132,7 +133,7 @@ class ResponsesReader:
             self._fault(unreadable("The model server sent a frame that is not a JSON object", value))
             return
         kind = text_of(value.get("type")) or name or ""
-        error = read_error(value) or (read_error({"error": value}) if kind == "error" else None)
+        error = read_fault(value) or (read_fault({"error": value}) if kind == "error" else None)
         if error is not None:
             self._fault(error)
             return
@@ -206,7 +207,7 @@ class ResponsesReader:
     def _end(self, response: Any, kind: str) -> None:
         answer = response if isinstance(response, dict) else {}
         self._start(answer)
-        error = read_error(answer) or failure(answer)
+        error = read_fault(answer) or failure(answer)
         if error is None and kind in ("response.failed", "response.cancelled"):
             error = BackendFault("The model server's response failed.")
         if error is not None:

@@ -45,9 +45,10 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..chat.reply import finish_word, is_whole, read_error, text_of, unreadable
+from ..chat.reply import finish_word, is_whole, text_of, unreadable
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import dump, load, whole
+from .errors import read_fault
 from .ids import derived_id
 from .items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
@@ -282,7 +283,7 @@ def read_reply(body: bytes) -> ModelReply:
         raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
     if not isinstance(answer, dict):
         raise unreadable("The model server's answer is not a JSON object", answer)
-    error = read_error(answer) or failure(answer)
+    error = read_fault(answer) or failure(answer)
     if error is not None:
         raise error
     output = answer.get("output")

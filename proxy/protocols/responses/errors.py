@@ -1,0 +1,32 @@
+"""What an error means that a Responses server reports in an answer: in a body, in an `error` event, nested or flat, or
+in a response that failed.
+
+Source: the list of codes in OpenAI's reference, and what the live service was seen to send beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...errors import BackendFault, ClientFault, GatewayError
+from ..chat.reply import read_error, text_of
+
+_LIMITS: Final = frozenset({"rate_limit_exceeded", "insufficient_quota"})
+_OVERLOADED: Final = frozenset({"server_is_overloaded", "slow_down"})
+
+
+def read_fault(answer: Mapping[str, Any]) -> GatewayError | None:
+    """The error in a body or a resource, None if it holds none. The server's message is kept, shortened (R10.8)."""
+    error = read_error(answer)
+    given = answer.get("error")
+    if error is None or isinstance(error, ClientFault) or not isinstance(given, dict):
+        return error
+    code = text_of(given.get("code"))
+    if code in _LIMITS:
+        return ClientFault(error.message, code="rate_limit_exceeded", transient=code == "rate_limit_exceeded")
+    if code in _OVERLOADED:
+        return BackendFault(error.message, code="overloaded", transient=True)
+    if code == "invalid_prompt" or "image" in code or given.get("type") == "invalid_request_error":
+        return ClientFault(error.message, code="upstream_rejected")
+    return BackendFault(error.message, transient=code == "server_error")
