@@ -16,6 +16,7 @@ from typing import Any, cast, get_args
 
 import click
 
+from docs import pairs
 from docs.drawings import redrawn
 from proxy.cli import main
 from proxy.config import MOVED_OPTIONS, GatewayConfig
@@ -94,6 +95,7 @@ def pages() -> dict[str, str]:
         "docs/reference/errors.md": errors(),
         "docs/reference/cli.md": command_line(),
         "docs/reference/telemetry.md": telemetry(),
+        "docs/reference/pairs.md": NOTE + "\n" + pairs.page(),
         WITH_DRAWINGS: redrawn((ROOT / WITH_DRAWINGS).read_text("utf-8")),
     }
 

@@ -1,0 +1,101 @@
+"""The page `docs/reference/pairs.md`: what a client of each protocol gets, whatever its server speaks.
+
+`ENDS` is what `tests/e2e/test_every_pair.py` sees on the wire, in front of every kind of backend in every mode: a kind
+that differs anywhere fails there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
+
+NAMES: Final[Mapping[str, str]] = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
+"""Of client protocols."""
+
+OUTCOMES: Final[Mapping[str, str]] = {
+    "text": "says something",
+    "one call": "says something and calls a tool",
+    "several calls": "calls two tools at once",
+    "an error": "is answered for by a status 500",
+    "a cut": "is cut off in the middle",
+}
+"""What the model does."""
+
+ONLY_TAUGHT: Final = frozenset({"openai_completions"})
+"""Kinds that have no place for tools."""
+
+_ERRORS: Final[Mapping[str, str]] = {
+    "chat": "502 `upstream_error`",
+    "responses": "502 `upstream_error`",
+    "messages": "502 `api_error`",
+}
+_CALLS: Final[Mapping[str, tuple[str, str]]] = {
+    "chat": ("`finish_reason` `tool_calls`", "`finish_reason` `tool_calls`, then `[DONE]`"),
+    "responses": ("`status` `completed`", "`response.completed`"),
+    "messages": ("`stop_reason` `tool_use`", "`stop_reason` `tool_use`, then `message_stop`"),
+}
+ENDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "text": {
+        "chat": ("`finish_reason` `stop`", "`finish_reason` `stop`, then `[DONE]`"),
+        "responses": ("`status` `completed`", "`response.completed`"),
+        "messages": ("`stop_reason` `end_turn`", "`stop_reason` `end_turn`, then `message_stop`"),
+    },
+    "one call": _CALLS,
+    "several calls": _CALLS,
+    "an error": {name: (error, error) for name, error in _ERRORS.items()},
+    "a cut": {
+        "chat": ("502 `upstream_disconnected`", "a frame with `error` `upstream_disconnected`, then `[DONE]`"),
+        "responses": ("502 `upstream_disconnected`", "`error` `upstream_disconnected`, then `response.failed`"),
+        "messages": ("502 `api_error`", "`error` `api_error`"),
+    },
+}
+"""By outcome and client protocol: how a whole answer ends, and a streamed one."""
+
+
+def modes_of(kind: str) -> tuple[str, ...]:
+    """The modes in which a kind of backend is used."""
+    return ("prompt",) if kind in ONLY_TAUGHT else ("prompt", "native")
+
+
+def page() -> str:
+    """The page."""
+    names = [NAMES.get(name, name) for name in CLIENT_PROTOCOLS]
+    out = [
+        "# Every client before every server\n",
+        "A client of any protocol may stand in front of any kind of backend: both sides speak through one model of requests and answers, and neither",
+        "knows of the other ([how](../explanation/how-it-works.md)). Each cell of the first table is tried in front of each line of the second, by",
+        "`tests/e2e/test_every_pair.py::test_a_cell`: with the same text, the same calls and arguments, and the same token counts.\n",
+        "## What the client gets\n",
+        f"| The model | | {' | '.join(names)} |",
+        f"| --- | --- |{' --- |' * len(names)}",
+        *_outcomes(),
+        "\n## From which servers\n",
+        "| `kind` | `mode` | Asked at | Bytes may pass to clients of |",
+        "| --- | --- | --- | --- |",
+        *_kinds(),
+        "\nPassing: what a client asks for goes out as it came, and so does the answer, where nothing is to be done with either.",
+        "Where there is no connection that could be cut, a backend that fails in the middle is `upstream_error`.",
+    ]
+    return "\n".join(out) + "\n"
+
+
+def _outcomes() -> Iterator[str]:
+    for outcome, does in OUTCOMES.items():
+        for stream, how in enumerate(("whole", "streamed")):
+            cells = (ENDS[outcome][name][stream] for name in CLIENT_PROTOCOLS)
+            yield f"| {does} | {how} | {' | '.join(cells)} |"
+
+
+def _kinds() -> Iterator[str]:
+    for kind in SERVER_PROTOCOLS:
+        wire = usual_server(kind)
+        passes = NAMES.get(wire.name, "-") if wire.name in CLIENT_PROTOCOLS else "-"
+        yield f"| `{kind}` | {_words(modes_of(kind))} | `/v1{wire.path}` | {passes} |"
+    for kind in BACKENDS:
+        yield f"| `{kind}` | {_words(modes_of(kind))} | - | - |"
+
+
+def _words(modes: tuple[str, ...]) -> str:
+    return ", ".join(f"`{mode}`" for mode in modes)

@@ -1,0 +1,207 @@
+"""Every client protocol in front of every kind of backend: each cell of the table in `docs/pairs.py`.
+
+A kind is tried as soon as it is registered: what speaks a protocol over HTTP is scripted in its own words, written by
+its own server side, so nothing here knows one by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from docs.pairs import ENDS, OUTCOMES, modes_of
+from proxy.events import BlockKind, Delta, Open, Start
+from proxy.folding import unfold
+from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from proxy.protocols.base import ServerSide, WriteOptions
+from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
+from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, function, post, read_config, serving
+from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
+
+PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
+NAMES: Final = {path: name for name, path in PATHS.items()}
+CALLS: Final[dict[str, list[tuple[str, Any]]]] = {
+    "text": [],
+    "one call": [("read", {"path": 'ü "a"\\\n'})],
+    "several calls": [("read", {"path": "a"}), ("read", {"path": "b"})],
+}
+"""What the model calls, by outcome."""
+SAID: Final = {"text": "Hello, wörld.", "one call": "Reading.", "several calls": ""}
+PIECE: Final = "Half an ans"
+READ: Final = function("read", path="string")["function"]
+TOOLS: Final[dict[str, Any]] = {
+    "chat": {"type": "function", "function": READ},
+    "responses": {"type": "function", **READ},
+    "messages": {"name": "read", "input_schema": READ["parameters"]},
+}
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+def over_http(wire: ServerSide, outcome: str, mode: str) -> Callable[[Asked], Answer]:
+    """A server that speaks this protocol."""
+    options = WriteOptions(request=ModelRequest("m", (), stream=True, include_usage=True), created=1)
+
+    def answer(asked: Asked) -> Answer:
+        stream = asked.json.get("stream") is True
+        kind = {"Content-Type": "text/event-stream" if stream else "application/json"}
+        match outcome:
+            case "an error":
+                return Refuse(500, "Burnt.")
+            case "a cut" if stream:
+                begun = [Start("", "m", 1), Open(0, BlockKind.TEXT), Delta(0, PIECE)]
+                return Answer([wire.writer(options).feed(begun)], headers=kind, cut=True)
+            case "a cut":
+                whole = wire.write_reply(reply("text", "prompt"), options)
+                return Answer([whole[: len(whole) // 2]], headers=kind, cut=True)
+        said = reply(outcome, mode)
+        if stream:
+            return Answer([wire.writer(options).feed(unfold(said))], headers=kind)
+        return Answer([wire.write_reply(said, options)], headers=kind, framing="length")
+
+    return answer
+
+
+def reply(outcome: str, mode: str) -> ModelReply:
+    """What the model answers: its calls as such, or as text."""
+    calls = CALLS[outcome]
+    if mode == "native":
+        uses = [
+            ToolUse(f"call_{number}", name, orjson.dumps(given).decode()) for number, (name, given) in enumerate(calls)
+        ]
+        parts = (*([Text(SAID[outcome])] if SAID[outcome] else ()), *uses)
+        return ModelReply("", "m", 1, (ReplyChoice(parts, "tool_calls" if uses else "stop"),), Usage(9, 4))
+    return ModelReply("", "m", 1, (ReplyChoice((Text(taught(outcome)),), "stop"),), Usage(9, 4))
+
+
+def taught(outcome: str) -> str:
+    return "\n".join([*([SAID[outcome]] if SAID[outcome] else ()), *(block(*call) for call in CALLS[outcome])])
+
+
+def script(outcome: str, mode: str) -> dict[str, Any]:
+    """The same for the mock."""
+    match outcome:
+        case "an error":
+            return {"error": {"status": 500, "message": "Burnt."}}
+        case "a cut":
+            return {"text": PIECE + "wer", "error": {"after": len(PIECE)}}
+    usage = {"usage": {"input": 9, "output": 4}}
+    if mode == "prompt":
+        return {"text": taught(outcome), **usage}
+    return {
+        "text": SAID[outcome],
+        "calls": [{"name": name, "arguments": given} for name, given in CALLS[outcome]],
+        **usage,
+    }
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+KINDS: Final = (*SERVER_PROTOCOLS, *BACKENDS)
+CELLS: Final = [
+    pytest.param(kind, mode, client, outcome, stream, id=f"{client}-{kind}-{mode}-{outcome}-{'streamed' if stream else 'whole'}")
+    for kind, client, outcome, stream in product(KINDS, CLIENT_PROTOCOLS, OUTCOMES, (False, True))
+    for mode in modes_of(kind)
+]  # fmt: skip
+
+
+async def ask(kind: str, mode: str, client: str, outcome: str, stream: bool) -> WireAnswer:
+    if kind == "mock":
+        config = read_config(
+            {"backends": {"up": {"kind": kind, "script": [script(outcome, mode)]}}, "defaults": {"mode": mode}}
+        )
+        async with serving(config) as server:
+            return await post(server, body(client, stream), path=PATHS[client])
+    if kind not in SERVER_PROTOCOLS:
+        pytest.skip(f"no double of a {kind} here")
+    async with Upstream([over_http(usual_server(kind), outcome, mode)]) as up:
+        config = read_config({"backends": {"up": {"kind": kind, "url": up.url}}, "defaults": {"mode": mode}})
+        async with serving(config) as server:
+            return await post(server, body(client, stream), path=PATHS[client])
+
+
+def body(client: str, stream: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {"tools": [TOOLS[client]], "stream": stream}
+    if client == "responses":
+        return {**asked, "input": "hi"}
+    if client == "messages":
+        asked["max_tokens"] = 64
+    elif stream:
+        asked["stream_options"] = {"include_usage": True}
+    return {**asked, "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(("kind", "mode", "client", "outcome", "stream"), CELLS)
+async def test_a_cell(kind: str, mode: str, client: str, outcome: str, stream: bool) -> None:
+    answer = await ask(kind, mode, client, outcome, stream)
+    path = PATHS[client]
+    wanted = ENDS[outcome][client][stream]
+    if kind in BACKENDS:  # nothing that could be cut: a scripted failure is its
+        wanted = wanted.replace("upstream_disconnected", "upstream_error")
+    assert end_of(path, answer, stream) == wanted
+    if outcome in CALLS:
+        text, *rest = meant(path, answer, stream)
+        assert [text.strip(), *rest] == [SAID[outcome], CALLS[outcome], "", 9]
+    elif outcome == "an error":
+        assert "Burnt." in failed(path, answer, stream)
+    else:
+        assert failed(path, answer, stream)
+        assert not stream or so_far(path, answer) == PIECE
+
+
+def so_far(path: str, answer: WireAnswer) -> str:
+    """The text of a stream that broke off."""
+    frames = [frame for frame in answer.frames() if frame != "[DONE]"]
+    if path == CHAT:
+        return "".join(c["delta"].get("content") or "" for frame in frames for c in frame.get("choices", ()))
+    if path == RESPONSES:
+        return "".join(frame["delta"] for frame in frames if frame["type"] == "response.output_text.delta")
+    return "".join(frame["delta"]["text"] for frame in frames if frame["type"] == "content_block_delta")
+
+
+def end_of(path: str, answer: WireAnswer, stream: bool) -> str:
+    """How an answer ended, in the words of the table."""
+    if answer.status != 200:
+        error = answer.json()["error"]
+        return f"{answer.status} `{error.get('code') or error['type']}`"
+    if not stream:
+        whole = answer.json()
+        match path:
+            case "/v1/chat/completions":
+                return f"`finish_reason` `{whole['choices'][0]['finish_reason']}`"
+            case "/v1/responses":
+                return f"`status` `{whole['status']}`"
+        return f"`stop_reason` `{whole['stop_reason']}`"
+    *before, last = answer.frames()
+    match path:
+        case "/v1/chat/completions":
+            ends = [
+                f"`finish_reason` `{c['finish_reason']}`"
+                for f in before
+                for c in f.get("choices", ())
+                if c["finish_reason"]
+            ]
+            ends += [f"a frame with `error` `{frame['error']['code']}`" for frame in before if "error" in frame]
+            return f"{', '.join(ends)}, then `{last}`"
+        case "/v1/responses":
+            errors = [f"`error` `{frame['error']['code']}`, then " for frame in before if frame["type"] == "error"]
+            return f"{''.join(errors)}`{last['type']}`"
+    ends = [
+        f"`stop_reason` `{frame['delta']['stop_reason']}`, then "
+        for frame in before
+        if frame["type"] == "message_delta"
+    ]
+    return f"{''.join(ends)}`{last['type']}`" + (f" `{last['error']['type']}`" if last["type"] == "error" else "")
+
+
+def test_every_protocol_and_kind_is_in_the_table() -> None:
+    assert set(PATHS) == set(CLIENT_PROTOCOLS)
+    assert all(set(row) == set(CLIENT_PROTOCOLS) for row in ENDS.values())
+    assert set(ENDS) == set(OUTCOMES)
