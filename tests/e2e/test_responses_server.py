@@ -174,6 +174,21 @@ async def test_what_ended_an_answer(path: str, details: dict[str, str], word: st
     assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
 
 
+async def test_a_built_in_tool_is_seen_at_work() -> None:
+    """Also where calls are looked for in the text beside it."""
+    begun = {"type": "response.output_item.added", "output_index": 0, "item": {**SEARCH, "status": "in_progress"}}
+    kinds = [f"response.web_search_call.{how}" for how in ("in_progress", "searching", "completed")]
+    going_on = [{"type": kind, "output_index": 0, "item_id": "ws_1"} for kind in kinds]
+    events = b"".join(map(frame, [begun, *going_on])) + done(SEARCH)
+    asked = body(RESPONSES, stream=True, tools=[*TOOLS[RESPONSES], {"type": "web_search"}])
+    answer, up = await ask(saying(SEARCH, MESSAGE, FUNCTION, events=BEGUN + events), asked, path=RESPONSES)
+    seen = answer.frames()
+    assert [event["type"] for event in seen[2:7]] == [begun["type"], *kinds, "response.output_item.done"]
+    assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+    assert seen[6]["item"] == seen[-1]["response"]["output"][0] == SEARCH
+    assert up.requests[0].json["tools"] == asked["tools"]
+
+
 NESTED = {
     "type": "error",
     "sequence_number": 2,
@@ -448,6 +463,25 @@ async def test_stop_sequences_are_the_gateways(path: str, stream: bool) -> None:
     answer, up = await ask(speaking(TEXT), body(path, stream=stream, **told), path=path)
     assert meant(path, answer, stream)[0] == "He"
     assert up.requests[0].json.keys().isdisjoint({"stop", "stop_sequences"})
+
+
+@both
+async def test_probabilities_reach_a_client_of_chat(stream: bool) -> None:
+    token = {"token": "Hello.", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
+    message = {**MESSAGE, "content": [{**MESSAGE["content"][0], "logprobs": [token]}]}
+    delta = {"type": "response.output_text.delta", "output_index": 0, "item_id": "m1", "delta": "Hello."}
+    events = BEGUN + frame({**delta, "logprobs": [token]}) + done(message)
+    asked = body(CHAT, stream=stream, logprobs=True, top_logprobs=0)
+    del asked["tools"]
+    answer, up = await ask(saying(message, events=events), asked, path=CHAT)
+    assert (up.requests[0].json["include"], up.requests[0].json["top_logprobs"]) == (
+        ["message.output_text.logprobs"],
+        0,
+    )
+    choices = (
+        [c for f in answer.frames() if f != "[DONE]" for c in f["choices"]] if stream else answer.json()["choices"]
+    )
+    assert [c["logprobs"] for c in choices if c.get("logprobs")] == [{"content": [token], "refusal": None}]
 
 
 @both

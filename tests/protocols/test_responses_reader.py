@@ -225,16 +225,25 @@ def test_summaries_and_what_must_be_given_back() -> None:
     assert RESPONSES.read_reply(body).choices[0].parts == parts
 
 
+def payloads_of(data: bytes) -> list[Any]:
+    return [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: ")]
+
+
 def test_what_is_not_known_is_kept() -> None:
     item = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     search = {"type": "response.web_search_call.searching", "output_index": 0, "item_id": "ws_1"}
     new = {"type": "response.brand_new", "x": 1}
     strange = {"type": "output_audio", "data": "x"}
     message = {"type": "message", "content": [strange]}
-    raw = added({**item, "status": "in_progress"}) + frame(search) + frame(new) + done(item) + done(message, 1)
+    begun = added({**item, "status": "in_progress"})
+    raw = begun + frame(search) + frame(search) + frame(new) + done(item) + done(message, 1)
     got = read(raw + end(item, message))
     wrapped = {"type": "message", "role": "assistant", "content": [strange]}
-    assert [event.payload for event in got if isinstance(event, Opaque)] == [search, new, item, wrapped]
+    (announced,) = payloads_of(begun)
+    assert [event.payload for event in got if isinstance(event, Opaque)] == [
+        *(announced, search, search, new, item, wrapped)
+    ]
+    assert [event.payload for event in read(begun + done(item) + end(item)) if isinstance(event, Opaque)] == [item]
     body = json.dumps({"output": [item, message]}).encode()
     assert [part.payload for part in RESPONSES.read_reply(body).choices[0].parts if not isinstance(part, Text)] == [
         item,

@@ -316,6 +316,43 @@ def test_an_item_that_is_not_modelled_keeps_its_place() -> None:
     assert [event.payload for event in read(data) if isinstance(event, Opaque)] == [item]
 
 
+def test_how_an_item_goes_on_that_is_not_modelled() -> None:
+    """Under its place here, and nothing stands between; what comes meanwhile waits."""
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    begun = {**item, "status": "in_progress"}
+    searching = {
+        "type": "response.web_search_call.searching",
+        "output_index": 7,
+        "item_id": "ws_1",
+        "sequence_number": 99,
+    }
+    announced = {"type": "response.output_item.added", "output_index": 7, "item": begun}
+    events: list[Event] = [
+        START,
+        *text(0, "a"),
+        Opaque("responses", announced),
+        Opaque("responses", searching),
+        *text(1, "b"),
+        Opaque("responses", searching),
+        Opaque("responses", item),
+        Opaque("responses", item),
+        finish(),
+    ]
+    shown = payloads(write(events))
+    kinds = [event["type"].removeprefix("response.") for event in shown if event.get("output_index") == 1]
+    going_on = ["web_search_call.searching"] * 2
+    assert kinds == ["output_item.added", *going_on, "output_item.done"]
+    where = [number for number, event in enumerate(shown) if event.get("output_index") == 1]
+    assert where == list(range(where[0], where[0] + 4))
+    items = shown[-1]["response"]["output"]
+    assert items[:2] == [items[0], item]
+    assert [one["type"] for one in items] == ["message", "web_search_call", "message", "web_search_call"]
+    for length in range(1, len(events)):  # it may break off anywhere
+        payloads(write([*events[:length], Fault(BackendFault("x"))]))
+        items = payloads(write([*events[:length], finish()]))[-1]["response"]["output"]
+        assert ("web_search_call" in [one["type"] for one in items]) is (length > 4)
+
+
 # --- how streams end ------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ Rules:
    no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
 2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished
    item or the final resource holds is caught up from there, so no event but the last is needed.
-3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload.
+3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload. Frames that tell how
+   it goes on are too, and if there are any the one before them that announces it.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
 5. The stream is good when its terminal event came; else it broke off.
 """
@@ -19,7 +20,7 @@ from typing import Any, Final
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, fields_of, scoped
+from ...model import EMPTY, CallKind, Extra, fields_of, scoped
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of, unreadable
@@ -27,7 +28,7 @@ from ..numbers import MAX_PARTS, index_of, too_many, whole_number
 from ..wire import load
 from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
-from .reply import failure, finish_extra, finish_reason
+from .reply import failure, finish_extra, finish_reason, probabilities
 from .resource import read_usage
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
@@ -52,6 +53,8 @@ _SILENT: Final = frozenset(
 )  # fmt: skip
 """Events that say nothing which others do not say."""
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_MODELLED: Final = _CALLS | {"message", "reasoning", ""}
+"""Types of items; without one it may be any of these."""
 _REFUSAL: Final = frozenset({"type", "refusal"})
 _PART_KINDS: Final[Mapping[str, BlockKind]] = {
     "output_text": BlockKind.TEXT,
@@ -145,12 +148,18 @@ class ResponsesReader:
         elif kind in _ENDS:
             self._end(value.get("response"), kind)
         elif kind == "response.output_item.added":
-            self._item(value).take(value.get("item"))
+            item = self._item(value)
+            item.take(value.get("item"))
+            item.announced = value if item.kind not in _MODELLED else None
         elif kind == "response.output_item.done":
             item = self._item(value)
             item.take(value.get("item"))
             self._done(item)
         elif kind not in _SILENT:
+            about = self._items.get(self._idents.get(text_of(value.get("item_id")), -1))
+            if about is not None and about.announced is not None and not about.over:
+                self._out.append(Opaque(PROTOCOL, about.announced))
+                about.announced = None
             (self._out if self._started else self._early).append(Opaque(PROTOCOL, value))
 
     def _start(self, response: Any) -> None:
@@ -197,7 +206,8 @@ class ResponsesReader:
             item.arguments(text, whole=whole)
         else:
             place = index_of(value.get("summary_index" if summary else "content_index"), MAX_PARTS, "a part")
-            item.part(kind, summary, place or 0, text, whole=whole)
+            chances = EMPTY if whole else probabilities(value)
+            item.part(kind, summary, place or 0, text, whole=whole, chances=chances)
 
     def _done(self, item: _Item) -> None:
         if not item.over:
@@ -248,11 +258,15 @@ class ResponsesReader:
 class _Item:
     """One output item: its open block, and what of it has been given out."""
 
-    __slots__ = ("_block", "_draft", "_place", "_reader", "_said", "_shown", "ident", "kind", "name", "over", "wire")
+    __slots__ = (
+        *("_block", "_draft", "_place", "_reader", "_said", "_shown", "announced", "ident", "kind", "name", "over"),
+        "wire",
+    )
 
     def __init__(self, reader: ResponsesReader) -> None:
         self.ident = self.kind = self.name = ""
         self.over = False
+        self.announced: Mapping[str, Any] | None = None
         self.wire: Mapping[str, Any] = {}
         self._reader = reader
         self._block: int | None = None
@@ -277,8 +291,10 @@ class _Item:
         # Only arguments of functions may be repeated by a server; text may repeat itself.
         self._draft.kind = "custom" if self.kind == "custom_tool_call" else "function"
 
-    def part(self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool) -> None:
-        """Text of a part of a message or of reasoning: more of it, or all of it."""
+    def part(
+        self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool, chances: Extra = EMPTY
+    ) -> None:
+        """Text of a part of a message or of reasoning: more of it, with its probabilities, or all of it."""
         at = (kind, summary, place)
         if not text or (whole and at in self._shown and at != self._place):
             return
@@ -291,7 +307,7 @@ class _Item:
             self._draft = _draft("custom")
         self._place = at
         self._shown.add(at)
-        self._give(self._take(text, whole))
+        self._give(self._take(text, whole), chances)
 
     def arguments(self, text: str, *, whole: bool) -> None:
         """Arguments of a call: more of them, or all of them. Held back until the item is there to say who is called."""
@@ -318,9 +334,9 @@ class _Item:
             text = text[len(so_far) :] if text.startswith(so_far) else ""
         return self._draft.take(text)
 
-    def _give(self, text: str) -> None:
+    def _give(self, text: str, chances: Extra = EMPTY) -> None:
         if text and self._block is not None:
-            self._reader.emit(Delta(self._block, text))
+            self._reader.emit(Delta(self._block, text, chances or None))
 
     def _open(self, kind: BlockKind, summary: bool) -> None:
         self._draft = _draft("custom")

@@ -28,6 +28,7 @@ from ...errors import BackendFault, GatewayError
 from ...folding import add_part, is_half
 from ...model import (
     EMPTY,
+    Extra,
     Message,
     ModelReply,
     Opaque,
@@ -301,10 +302,24 @@ def read_reply(body: bytes) -> ModelReply:
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created_at")),
-        choices=(ReplyChoice(tuple(parts), finish_reason(answer)),),
+        choices=(ReplyChoice(tuple(parts), finish_reason(answer), probabilities(*_spoken(output))),),
         usage=read_usage(answer.get("usage")),
         extra=finish_extra(answer),
     )
+
+
+def _spoken(output: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """The content parts of all messages."""
+    for item in output:
+        content = item.get("content") if isinstance(item, dict) and item.get("type") == "message" else None
+        yield from (part for part in (content if isinstance(content, list) else ()) if isinstance(part, dict))
+
+
+def probabilities(*said: Mapping[str, Any]) -> Extra:
+    """What is said of the probabilities of tokens, as an `extra` in Chat's form, whose entries are the same."""
+    lists = (part["logprobs"] for part in said if isinstance(part.get("logprobs"), list))
+    tokens = [token for tokens in lists for token in tokens]
+    return {"logprobs": {"content": tokens, "refusal": None}} if tokens else EMPTY
 
 
 def read_output_item(item: Mapping[str, Any]) -> list[Part]:

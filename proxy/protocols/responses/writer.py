@@ -12,8 +12,9 @@ Rules:
 6. Per delta the work is: look up the block, escape the text, join it with bytes made when the item was begun.
 
 What this protocol cannot say in a stream, besides the losses of `reply`: `Close.status` of what is no call, and
-`Delta.extra`. Of frames that are not modelled those that belong to an item are left out; the item itself is written
-when it is whole.
+`Delta.extra`. Of frames that are not modelled those that belong to an item are left out, unless it is an item that is
+not modelled either and was announced with its id: then they stand between its first and its last event, under its place
+here.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class ResponsesWriter:
         self._extra: dict[str, Any] = {}
         self._blocks: dict[int, _Block] = {}
         self._waiting: deque[_Block] = deque()
+        self._foreign: dict[str, _Foreign] = {}  # items that are not modelled and not done, by id
         self._last: Item | None = None  # begun and not ended
         self._message: TextItem | None = None  # what further text goes to, begun or not
         self._called = self._said = self._ended = False
@@ -76,7 +78,7 @@ class ResponsesWriter:
                 case Start():
                     self._begin(event.response_id, event.extra)
                 case Opaque():
-                    self._queue(_Block(event))
+                    self._unmodelled(event)
                 case Finish():
                     self._finish(event)
                 case Fault():
@@ -121,6 +123,7 @@ class ResponsesWriter:
     def _finish(self, finish: Finish) -> None:
         if not self._ident:
             self._begin("", {})
+        self._foreign.clear()
         for block in self._waiting:
             block.closed = block.closed or "complete"
         self._advance()
@@ -171,8 +174,11 @@ class ResponsesWriter:
         """Write what may be written now: the first block that is open, and all closed ones before it."""
         while self._waiting:
             block = self._waiting[0]
-            if isinstance(block.opened, Opaque):
-                self._foreign(block.opened)
+            if isinstance(block, _Foreign):
+                if not self._go_on(block):
+                    return
+            elif isinstance(block.opened, Opaque):
+                self._whole_item(block.opened)
             else:
                 if block.item is None:
                     block.item = self._item(block.opened)
@@ -206,7 +212,41 @@ class ResponsesWriter:
         inline = opened.kind is BlockKind.REASONING
         return Inline(self._message, self._options.reasoning_tags) if inline else self._message
 
-    def _foreign(self, opened: Opaque) -> None:
+    def _unmodelled(self, event: Opaque) -> None:
+        """Something of an item that is not modelled, or of nobody."""
+        payload = event.payload
+        if event.protocol != PROTOCOL or not isinstance(payload, dict):
+            return
+        item = payload.get("item")
+        kind, ident = payload.get("type"), payload.get("item_id", payload.get("id"))
+        if kind == "response.output_item.added" and isinstance(item, dict) and isinstance(item.get("id"), str):
+            block = self._foreign[item["id"]] = _Foreign(event, item)
+            self._queue(block)
+        elif isinstance(ident, str) and (known := self._foreign.get(ident)) is not None:
+            if is_item(OpaquePart(PROTOCOL, payload)):
+                del self._foreign[ident]
+                known.wire, known.closed = payload, "complete"
+            else:
+                known.frames.append(payload)
+            self._advance()
+        else:
+            self._queue(_Block(event))
+
+    def _go_on(self, block: _Foreign) -> bool:
+        """Write what is known of an item that is not modelled; whether it is done."""
+        if block.index < 0:
+            block.index = self.begin(None)
+            self.send("response.output_item.added", output_index=block.index, item=block.begun)
+        for frame in block.frames:
+            fields = {key: value for key, value in frame.items() if key not in ("type", "sequence_number")}
+            self.send(frame["type"], **{**fields, "output_index": block.index})
+        block.frames.clear()
+        if block.closed is None:
+            return False
+        self.done(block.index, dict(block.wire))
+        return True
+
+    def _whole_item(self, opened: Opaque) -> None:
         payload = opened.payload
         if is_item(OpaquePart(opened.protocol, payload)):
             index = self.begin(None)
@@ -267,6 +307,19 @@ class _Block:
         """The block is over."""
         self.closed = closed.status
         self.late = closed.extra
+
+
+class _Foreign(_Block):
+    """An item that is not modelled, announced and not done: the frames about it that wait, and what it is at last."""
+
+    __slots__ = ("begun", "frames", "index", "wire")
+
+    def __init__(self, opened: Opaque, item: Mapping[str, Any]) -> None:
+        super().__init__(opened)
+        self.closed = None
+        self.frames: list[dict[str, Any]] = []
+        self.index = -1
+        self.wire = self.begun = item
 
 
 def _own(extra: Extra) -> bool:
