@@ -1,13 +1,15 @@
 """Every client protocol in front of every kind of backend: each cell of the table in `docs/pairs.py`.
 
 A kind is tried as soon as it is registered: what speaks a protocol over HTTP is scripted in its own words, written by
-its own server side, so nothing here knows one by its name.
+its own server side, so nothing here knows one by its name. Any other needs a double (`DOUBLES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -85,21 +87,23 @@ def taught(outcome: str) -> str:
     return "\n".join([*([SAID[outcome]] if SAID[outcome] else ()), *(block(*call) for call in CALLS[outcome])])
 
 
-def script(outcome: str, mode: str) -> dict[str, Any]:
-    """The same for the mock."""
+def mock(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
+    """The same of the mock: its section of the configuration."""
     match outcome:
         case "an error":
-            return {"error": {"status": 500, "message": "Burnt."}}
+            turn: dict[str, Any] = {"error": {"status": 500, "message": "Burnt."}}
         case "a cut":
-            return {"text": PIECE + "wer", "error": {"after": len(PIECE)}}
-    usage = {"usage": {"input": 9, "output": 4}}
-    if mode == "prompt":
-        return {"text": taught(outcome), **usage}
-    return {
-        "text": SAID[outcome],
-        "calls": [{"name": name, "arguments": given} for name, given in CALLS[outcome]],
-        **usage,
-    }
+            turn = {"text": PIECE + "wer", "error": {"after": len(PIECE)}}
+        case _ if mode == "prompt":
+            turn = {"text": taught(outcome)}
+        case _:
+            calls = [{"name": name, "arguments": given} for name, given in CALLS[outcome]]
+            turn = {"text": SAID[outcome], "calls": calls}
+    return {"script": [{"usage": {"input": 9, "output": 4}, **turn}]}
+
+
+DOUBLES: Final[dict[str, Callable[[str, str, Path], dict[str, Any]]]] = {"mock": mock}
+"""Of kinds that do not speak over HTTP."""
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
@@ -112,19 +116,16 @@ CELLS: Final = [
 ]  # fmt: skip
 
 
-async def ask(kind: str, mode: str, client: str, outcome: str, stream: bool) -> WireAnswer:
-    if kind == "mock":
-        config = read_config(
-            {"backends": {"up": {"kind": kind, "script": [script(outcome, mode)]}}, "defaults": {"mode": mode}}
-        )
-        async with serving(config) as server:
-            return await post(server, body(client, stream), path=PATHS[client])
-    if kind not in SERVER_PROTOCOLS:
-        pytest.skip(f"no double of a {kind} here")
-    async with Upstream([over_http(usual_server(kind), outcome, mode)]) as up:
-        config = read_config({"backends": {"up": {"kind": kind, "url": up.url}}, "defaults": {"mode": mode}})
-        async with serving(config) as server:
-            return await post(server, body(client, stream), path=PATHS[client])
+async def ask(kind: str, mode: str, client: str, outcome: str, stream: bool, folder: Path) -> WireAnswer:
+    async with AsyncExitStack() as stack:
+        if kind in SERVER_PROTOCOLS:
+            turn = over_http(usual_server(kind), outcome, mode)
+            section = {"url": (await stack.enter_async_context(Upstream([turn]))).url}
+        else:
+            section = DOUBLES[kind](outcome, mode, folder)
+        config = read_config({"backends": {"up": {"kind": kind, **section}}, "defaults": {"mode": mode}})
+        server = await stack.enter_async_context(serving(config))
+        return await post(server, body(client, stream), path=PATHS[client])
 
 
 def body(client: str, stream: bool) -> dict[str, Any]:
@@ -139,8 +140,8 @@ def body(client: str, stream: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "mode", "client", "outcome", "stream"), CELLS)
-async def test_a_cell(kind: str, mode: str, client: str, outcome: str, stream: bool) -> None:
-    answer = await ask(kind, mode, client, outcome, stream)
+async def test_a_cell(kind: str, mode: str, client: str, outcome: str, stream: bool, tmp_path: Path) -> None:
+    answer = await ask(kind, mode, client, outcome, stream, tmp_path)
     path = PATHS[client]
     wanted = ENDS[outcome][client][stream]
     if kind in BACKENDS:  # nothing that could be cut: a scripted failure is its
@@ -205,3 +206,4 @@ def test_every_protocol_and_kind_is_in_the_table() -> None:
     assert set(PATHS) == set(CLIENT_PROTOCOLS)
     assert all(set(row) == set(CLIENT_PROTOCOLS) for row in ENDS.values())
     assert set(ENDS) == set(OUTCOMES)
+    assert set(DOUBLES) == set(BACKENDS)
