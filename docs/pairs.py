@@ -76,7 +76,7 @@ def page() -> str:
         "| --- | --- | --- | --- |",
         *_kinds(),
         "\nPassing: what a client asks for goes out as it came, and so does the answer, where nothing is to be done with either.",
-        "Where there is no connection that could be cut, a backend that fails in the middle is `upstream_error`.",
+        "The mock has no connection that could be cut: it fails in the middle with `upstream_error`.",
     ]
     return "\n".join(out) + "\n"
 
