@@ -206,7 +206,7 @@ class ResponsesReader:
             item.arguments(text, whole=whole)
         else:
             place = index_of(value.get("summary_index" if summary else "content_index"), MAX_PARTS, "a part")
-            chances = EMPTY if whole else probabilities(value)
+            chances = probabilities(value) if value.get("logprobs") and not whole else EMPTY
             item.part(kind, summary, place or 0, text, whole=whole, chances=chances)
 
     def _done(self, item: _Item) -> None:
