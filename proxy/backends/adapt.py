@@ -228,7 +228,7 @@ def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | Non
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
-    own = wire is not None and wire.name in tool.extra
+    own = takes.own_tools and wire is not None and wire.name in tool.extra
     return own or tool.received.get("type", tool.kind) in takes.tool_types
 
 

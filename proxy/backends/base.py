@@ -45,6 +45,8 @@ class Capabilities:
     response_format: bool = True
     reasoning_effort: bool = False
     tool_types: frozenset[str] = frozenset({"function"})
+    own_tools: bool = True
+    """Hosted tools that were sent in its own protocol are known to it."""
     special_tokens: bool = False
     """It can be told to leave special tokens in the text."""
 

@@ -179,4 +179,4 @@ def capabilities(
         own["late_system"] = False
     if config.extra_parameters is not None:
         own["extra_parameters"] = frozenset(config.extra_parameters)
-    return replace(preset, reasoning_effort=preset.reasoning_effort or effort, **own)
+    return replace(preset, **{"reasoning_effort": preset.reasoning_effort or effort, **own})
