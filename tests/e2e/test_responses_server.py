@@ -503,6 +503,14 @@ async def test_effort_and_images_reach_a_server_of_which_nothing_is_known(path: 
     assert [part["type"] for part in sent["input"][0]["content"]] == ["input_text", "input_image"]
 
 
+async def test_its_models_are_listed() -> None:
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
+        listed = await get(server, "/v1/models")
+        assert await get(server, "/ready")
+    assert {"m", "n"} <= {model["id"] for model in listed["data"]}
+    assert {look.path for look in up.looks} >= {"/v1/models"}
+
+
 # --- recorded -------------------------------------------------------------------------------------------------------
 
 OBSERVED = SHARED / "spec/data/observed-openai"
