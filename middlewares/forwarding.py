@@ -17,10 +17,10 @@ import orjson
 from aiohttp import web
 
 from proxy.backends.adapt import adapt, may_be_asked
-from proxy.backends.base import Backend
 from proxy.backends.fit_messages import fit_images
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
+from proxy.endpoints.choices import ChoiceInWords, in_words
 from proxy.endpoints.enforcing import Relaxation
 from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
@@ -71,18 +71,19 @@ class Forwarding(Middleware):
 
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
-            sent = _renamed(asked, member.upstream_model or route.config.upstream_model or _served(member, asked.model))
-            if own:
+            sent = _renamed(asked, member.name_of(asked.model, route.config.upstream_model))
+            if own and not (chooses and in_words(member)):
                 return sent, _own_bytes(exchange, sent)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
-            sent = self._adapted(exchange, sent, member.endpoint.backend)
+            sent = self._adapted(exchange, sent, member)
             return sent, None
 
         key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
         record = exchange.record
         constraint = asked.constraint
         relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
+        chooses = bool(asked.tools) and asked.tool_choice.names is not None
         attempts = Attempts if route.pool.protocol is None else WireAttempts
         source = attempts(
             route.pool,
@@ -92,7 +93,7 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=relaxation,
+            relaxation=ChoiceInWords() if chooses and relaxation is None else relaxation,
         )
         before = time.monotonic()
         record.asks(before)
@@ -109,8 +110,11 @@ class Forwarding(Middleware):
             reply.finish(counter.fill, unless=counter.has_nothing_to_do)
         return reply
 
-    def _adapted(self, exchange: Exchange, sent: ModelRequest, backend: Backend) -> ModelRequest:
+    def _adapted(self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> ModelRequest:
+        backend = member.endpoint.backend
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
+        if takes.choice_objects and in_words(member):
+            takes = replace(takes, choice_objects=False)
         forward = exchange.route.options.requests.forward_unknown
         try:
             wire, client = backend.protocol, exchange.protocol
@@ -127,14 +131,8 @@ class Forwarding(Middleware):
         return known
 
 
-def _renamed(request: ModelRequest, name: str | None) -> ModelRequest:
-    return request if name is None or name == request.model else replace(request, model=name)
-
-
-def _served(member: WeightedEndpoint, model: str) -> str | None:
-    """What the server calls the model that answers for `model`, if that is another name."""
-    rename = member.endpoint.rename
-    return None if rename is None else rename(model)
+def _renamed(request: ModelRequest, name: str) -> ModelRequest:
+    return request if name == request.model else replace(request, model=name)
 
 
 def _passes(exchange: Exchange) -> bool:

@@ -1,8 +1,9 @@
 """Tools into the prompt.
 
 On the way in a request with tools becomes one without: a prompt segment teaches the tools, earlier calls and results
-are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Routes
-with `mode: native` are left alone, and so is a request without tools and without tool history (R1.6).
+are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Where
+the server does tools itself (`Exchange.native`) a request is left alone, and so is one without tools and without tool
+history (R1.6).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Injection(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
         cannot be met."""
         route = exchange.route
-        if route.options.mode == "native":
+        if exchange.native:
             return request
         tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.

@@ -4,12 +4,12 @@ Declares a scanner on every reply to a request into which tools were injected. W
 find, and an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup
 around everything that is said, that is no part of the answer. One in another protocol is written anew in any case:
 there reasoning is found in the text all the same, so that it goes to the place that the client's protocol has for it
-(R7.8). Under `mode: native` nothing is taught, and calls that the server left in the text are found unless
+(R7.8). Where the server does tools nothing is taught, and calls that the server left in the text are found unless
 `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads a
 stream: in a whole answer nothing is gained by it.
 
 An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
-wherever a scanner is declared, but for `mode: native`.
+wherever a scanner is declared, but where the server does tools.
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. And the client's stop sequences are
@@ -104,9 +104,9 @@ class Transformation(Middleware):
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
         else:
             tool_format = route.format_for(exchange.request.model)
-            framed = options.mode != "native" and tool_format.framing is not None
+            framed = not exchange.native and tool_format.framing is not None
             if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
-                unopened = _unopened(exchange, reply) if options.mode != "native" else None
+                unopened = _unopened(exchange, reply) if not exchange.native else None
                 nothing = _nothing(tool_format, framed)
                 reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
@@ -126,7 +126,7 @@ def _left_to_server(exchange: Exchange) -> OfferedTools | None:
     """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities
     belong to the model's own tokens: an answer with them stays as it is."""
     options, request = exchange.route.options, exchange.request
-    tools = request.callable_tools if options.mode == "native" and options.calls.recognise != "taught" else ()
+    tools = request.callable_tools if exchange.native and options.calls.recognise != "taught" else ()
     if not tools or exchange.received.extra.get("logprobs"):
         return None
     tool_format = not_taught(exchange.route.format_for(request.model))

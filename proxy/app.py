@@ -23,6 +23,7 @@ from .configuration.checks import effective_routes, has_limits
 from .configuration.settings import load, read_section
 from .endpoints.health import HEALTH, Health
 from .endpoints.pool import Endpoint, pool_of
+from .endpoints.verdicts import Verdicts
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
@@ -58,6 +59,7 @@ METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolFolder)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
+VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 
@@ -103,6 +105,9 @@ def create_app(
         if isinstance(backend, HttpBackend):
             backend.hop(own)
     endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
+    verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
+    for endpoint in endpoints.values():
+        endpoint.verdicts = verdicts
     for entry in (*config.chain, *(entry for route in config.routes for entry in route.chain or ())):
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
@@ -141,6 +146,7 @@ def create_app(
     app[ROUTER] = router
     app[METRICS] = metrics
     app[SHARED] = shared
+    app[VERDICTS] = verdicts
     app[BACKENDS] = tuple(backends.values())
     app[HEALTH] = Health(
         endpoints,
@@ -209,6 +215,12 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
     cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
     folder = None if cells is None else cells.parent
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
+
+
+def _verdicts(metrics: Metrics) -> Verdicts:
+    cells = metrics.cells.path
+    folder = None if cells is None else cells.parent / "verdicts"
+    return Verdicts(folder, lambda one: metrics.tools_native.set(one.mode == "native", one.backend))
 
 
 def _configured_observers(
@@ -318,7 +330,10 @@ async def _ready(request: web.Request) -> web.Response:
     up = await request.app[HEALTH].states()
     states = {name: "up" if ok else "down" for name, ok in up.items()}
     ready = any(up.values())
-    return _json({"status": "ready" if ready else "unavailable", "backends": states}, 200 if ready else 503)
+    said: dict[str, object] = {"status": "ready" if ready else "unavailable", "backends": states}
+    if tools := request.app[VERDICTS].shown():
+        said["tools"] = tools
+    return _json(said, 200 if ready else 503)
 
 
 async def _metrics(request: web.Request) -> web.Response:

@@ -23,6 +23,7 @@ from .tuning.options import tune
 if TYPE_CHECKING:
     from .config import ToolsConfig
 
+MODES = ("prompt", "native", "hybrid", "auto")
 FORMATS = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, generic.  [default: the server is asked]",
 )
 @click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
-@click.option("--mode", type=click.Choice(["prompt", "native"]), help="Who does tools: the gateway or the server.")
+@click.option("--mode", type=click.Choice(MODES), help="Who does tools: the gateway or the server.")
 @click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
@@ -158,11 +159,16 @@ def serve(
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
-def check(file: str | None, schema: bool) -> None:
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Also ask each route's servers for a tool call, with one small request each, and show who has to do tools.",
+)
+def check(file: str | None, schema: bool, probe: bool) -> None:
     """Check a configuration FILE and show its routes and chains, and its server-side tools, whose modules are run. All
     mistakes are named at once: keys, types, values, variables, files, and what plug-ins say, which are imported and
-    made. Nothing is contacted. The exit status is 1 if there is a mistake, or a module of the tools that cannot be
-    used."""
+    made. Nothing is contacted, but with --probe. The exit status is 1 if there is a mistake, or a module of the tools
+    that cannot be used."""
     if schema:
         click.echo(resources.files("proxy.configuration").joinpath("config.schema.json").read_text("utf-8"), nl=False)
         return
@@ -183,6 +189,11 @@ def check(file: str | None, schema: bool) -> None:
     else:
         click.echo(f"{file}: valid")
         click.echo(describe(config, registries()))
+        if probe:
+            from .startup.probed import probed
+
+            for line in probed(config, registries()):
+                click.echo(line)
     for line in mistakes.moved:
         click.echo(f"Warning: {line}", err=True)
     if config.tools.folder is not None and not mistakes.below("tools"):

@@ -245,6 +245,13 @@ class ToolChoice:
         """A call is demanded, not only permitted."""
         return self.mode in ("required", "named")
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The tools that it names; None if it names none, and so is a word on the wire."""
+        if self.mode == "named" and self.name is not None:
+            return (self.name,)
+        return None if self.mode == "none" else self.allowed
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:

@@ -216,7 +216,7 @@ def _has_fields(message: Message) -> bool:
 def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | None = None) -> ModelRequest:
     """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
     one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16).
-    Earlier calls follow.
+    Earlier calls follow. Where `tool_choice` has to be a word, only the tools that it names are sent (R24.1).
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
@@ -224,6 +224,9 @@ def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | Non
     tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
     choice = request.tool_choice if fitting else _fit_choice(request, takes, wire)
+    if not takes.choice_objects and (wanted := choice.names) is not None:
+        tools = tuple(tool for tool in tools if tool.name in wanted)
+        choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
     return replace(request, tools=tools, tool_choice=choice, messages=_fit_calls(request.messages, takes))
 
 

@@ -47,6 +47,8 @@ class Capabilities:
     tool_types: frozenset[str] = frozenset({"function"})
     own_tools: bool = True
     """Hosted tools that were sent in its own protocol are known to it."""
+    choice_objects: bool = True
+    """`tool_choice` may be an object, which names tools."""
     special_tokens: bool = False
     """It can be told to leave special tokens in the text."""
 

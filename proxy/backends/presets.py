@@ -132,6 +132,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             images=True,
             constrain="json_schema",
             extra_parameters=frozenset({"top_k", "repeat_penalty", "min_p", "logit_bias", "ttl", "draft_model"}),
+            choice_objects=False,
         ),
     }
 )

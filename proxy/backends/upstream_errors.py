@@ -35,6 +35,22 @@ _TOO_LONG: Final = re.compile(
 _NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 """What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
 
+_TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
+"""What a refusal names that is about tools."""
+
+_NO_TOOLS: Final = re.compile(
+    r"\btool\S* (?:param |choice )?requires? --|\btools?\b.{0,40}(?:\bnot|n't) (?:be )?support|(?:\bnot|n't) support.{0,40}\btools?\b"
+    r"|unsupported\b.{0,40}\btools?\b|found that support tool",
+    re.IGNORECASE,
+)
+"""It names them so that nothing else can be meant: llama.cpp says it with 500, others with 404, or inside of a 200."""
+
+_CHOICE_FORM: Final = re.compile(
+    r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""`tool_choice` may be a word and no object."""
+
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\]\s]*\]|[^\s\"'<>)\]])+", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
     r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[[0-9a-f:]*:[0-9a-f:.]*(?:%[\w.-]+)?\]"
@@ -63,9 +79,32 @@ def read_refusal(
     """The error for a model server's answer whose status is not 200. `body` is what was read of it, `read` how the
     server's protocol reads it (`ServerSide.read_refusal`)."""
     text, code = read(body)
-    error = _refusal(status, headers, clean(text, private=private), code)
-    error.upstream_status, error.transient = status, status in TRANSIENT
+    text = clean(text, private=private)
+    if status >= 500 and _says_no_tools(status, text):  # which is no fault of the server, and will not pass
+        transient = False
+        error: GatewayError = ClientFault(text, code="upstream_rejected")
+    else:
+        transient = status in TRANSIENT
+        error = _refusal(status, headers, text, code)
+    error.upstream_status, error.transient = status, transient
     return error
+
+
+def refuses_tools(error: GatewayError) -> bool:
+    """Whether a server answered so because of the tools of a request: it takes none, or not as they were sent (R24.1).
+    Not if it is only the form of `tool_choice` that it does not take."""
+    return _says_no_tools(error.upstream_status, error.message)
+
+
+def refuses_choice_form(error: GatewayError) -> bool:
+    """Whether a server answered so because `tool_choice` was an object (LM Studio)."""
+    return error.upstream_status in (400, 422) and _CHOICE_FORM.search(error.message) is not None
+
+
+def _says_no_tools(status: int | None, text: str) -> bool:
+    if status in (400, 422, 501):
+        return _TOOLS.search(text) is not None and _CHOICE_FORM.search(text) is None
+    return status in (None, 404, 500) and _NO_TOOLS.search(text) is not None
 
 
 def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:

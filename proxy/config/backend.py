@@ -81,7 +81,15 @@ class BackendConfig:
     )
     continuation: bool | None = doc("Goes on from a last assistant message (prefill).", default=None)
     multiple_choices: bool | None = doc("Takes `n` above 1.", default=None)
+    choice_objects: bool | None = doc(
+        "Takes `tool_choice` as an object; else a tool that is named there is sent alone, with `required`. One that refuses is asked so by itself.",
+        default=None,
+    )
     extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
+    verdict_s: float = doc(
+        "Under `mode: hybrid` and `auto`: so long it is remembered of each model whether it does tools by itself.",
+        default=3600.0,
+    )
     timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
     pool: Pool = doc("Connection pool.", default_factory=Pool)
     trust_env: bool = doc("Use the proxy variables of the environment; every request costs more then.", default=False)

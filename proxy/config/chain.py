@@ -15,6 +15,7 @@ DEFAULT_CHAIN: tuple[str, ...] = (
     "execution",
     "output_format",
     "reask",
+    "tool_mode",
     "arguments",
     "transformation",
     "injection",

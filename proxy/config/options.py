@@ -213,8 +213,10 @@ class UsageConfig:
 class RouteOptions:
     """How a route treats tools. `defaults:` sets them for all routes, a route overrides single keys."""
 
-    mode: Literal["prompt", "native"] = doc(
-        "`prompt`: inject and parse; `native`: the backend does tools.", default="prompt"
+    mode: Literal["prompt", "native", "hybrid", "auto"] = doc(
+        "`prompt`: inject and parse; `native`: the backend does tools; `hybrid`: it is asked to, and where it refuses or nearly calls, the same "
+        "request goes on as under `prompt`; `auto`: as `hybrid`, and each model is tried with a small request of the gateway's own before.",
+        default="prompt",
     )
     format: str = doc(
         "Name of the tool-call format; `auto`: that of the model's family, by the model's name, else `hermes`.",

@@ -11,7 +11,8 @@ Rules:
    to a bound that doubles each time (full jitter).
 4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
 5. `timeouts.total_s` is for all tries together.
-6. A server that refuses the constraint on calls is asked again without it, at once; see `proxy.endpoints.enforcing`.
+6. A server that refuses the constraint on calls, or the form in which a tool is demanded, is asked again without it,
+   at once; see `proxy.endpoints.enforcing` and `proxy.endpoints.choices`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
@@ -35,7 +36,6 @@ from ..events import Event, Fault, Finish, Start
 from ..model import ModelReply, ModelRequest
 from ..record import AccessRecord, BackendObserver, observe_call
 from ..support.offload import offload
-from .enforcing import Relaxation
 from .pool import EndpointPool, WeightedEndpoint, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
@@ -43,6 +43,19 @@ T = TypeVar("T")
 
 Prepare = Callable[[WeightedEndpoint], tuple[ModelRequest, bytes | None]]
 """The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
+
+
+class Relaxing(Protocol):
+    """What a server need not take of a request: without it the same one is asked again."""
+
+    def is_careful(self, member: WeightedEndpoint) -> bool:
+        """Whether the beginning of the answer of `member` may be a refusal."""
+
+    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
+        """Whether `member`, which failed with `fault`, is to be asked again with less."""
+
+    def accepted(self, member: WeightedEndpoint) -> None:
+        """The answer of `member` has begun."""
 
 
 class Attempts(EventSource):
@@ -75,7 +88,7 @@ class Attempts(EventSource):
         request_id: str,
         large: bool = False,
         key: bytes = b"",
-        relaxation: Relaxation | None = None,
+        relaxation: Relaxing | None = None,
     ) -> None:
         self._pool = pool
         self._retry = retry

@@ -32,6 +32,7 @@ from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing
+from .verdicts import Cause, Mode, Verdict, Verdicts
 
 T = TypeVar("T")
 
@@ -86,6 +87,10 @@ class Endpoint:
         """What it says it is; None: it has not been asked, or not answered."""
         self.rename: Rename | None = None
         """The name that it is asked for in place of those that it does not know."""
+        self.verdicts = Verdicts()
+        """Who does tools for its models; an application's endpoints share them."""
+        self.choice_in_words = False
+        """It has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
         """Set when the server was asked for the first time what it is; None: nobody asks."""
         self.doubt = asyncio.Event()
@@ -103,6 +108,20 @@ class Endpoint:
     def wait_s(self) -> float:
         """How long until it may be asked again, as far as can be told."""
         return max(self.breaker.wait_s, self._rests_until - self._clock(), 0.0)
+
+    def verdict(self, model: str) -> Verdict | None:
+        """Who does tools for a model that is asked for by this name, as far as it is known."""
+        return self.verdicts.find(self.name, model, self.server)
+
+    def judge(self, model: str, mode: Mode, cause: Cause) -> None:
+        """It is known from now on, for `verdict_s`."""
+        self.verdicts.keep(self.name, model, mode, cause, self.config.verdict_s, self.server)
+
+    @property
+    def server(self) -> str | None:
+        """What it says it is, in a word to compare; None if it says nothing."""
+        said = self.identity
+        return None if said is None or said.engine is None else f"{said.engine} {said.version}"
 
     async def models(self) -> list[str]:
         """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
@@ -139,6 +158,7 @@ class Endpoint:
             return
         if self.identity is not None:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
+            self.choice_in_words = False
         self.identity = said
         self.rename = None
         if said is not None and not said.any_name and said.sole is not None:
@@ -226,6 +246,13 @@ class WeightedEndpoint:
     def busy(self) -> int:
         """See `Endpoint.busy`."""
         return self.endpoint.busy
+
+    def name_of(self, model: str, configured: str | None) -> str:
+        """What it is asked for, for a client's `model`; `configured` is the name that the route has for it."""
+        name = self.upstream_model or configured
+        if name is None and self.endpoint.rename is not None:
+            name = self.endpoint.rename(model)
+        return model if name is None else name
 
 
 class EndpointPool:

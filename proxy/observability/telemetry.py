@@ -84,6 +84,12 @@ class Metrics:
             "backend",
             merge="last",
         )
+        self.tools_native = Gauge(
+            "toolwire_tools_native",
+            "1 if the server does tools itself, 0 if the gateway has to, by the last verdict (`mode: hybrid`, `auto`)",
+            "backend",
+            merge="last",
+        )
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"

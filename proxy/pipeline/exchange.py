@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aiohttp import web
 
@@ -66,6 +66,7 @@ class Exchange:
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
     `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
+    `tools_by`: who does tools, where the route's `mode` leaves that open.
     """
 
     id: str
@@ -88,6 +89,12 @@ class Exchange:
     only_counted: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
+    tools_by: Literal["server", "gateway"] | None = None
+
+    @property
+    def native(self) -> bool:
+        """The server gets the tools and makes the calls; nothing is taught (R24.1)."""
+        return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
 
     @property
     def untouched(self) -> bool:

@@ -85,6 +85,7 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     if options.mode == "native":
         others = "" if options.calls.recognise == "taught" else ", and those that it leaves in its text"
         return f"{where} are the server's own (`mode: native`){others}."
+    server = " if the server does not make them itself" if options.mode in ("hybrid", "auto") else ""
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
     if route.by_family is not None:
@@ -93,7 +94,7 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
         tool_format = route.format if family is None else route.by_family(family)
         name = auto.TAUGHT if family is None else tool_format.name
     enforced = _enforced(route, tool_format)
-    return f"{where} in {name} ({why}), {enforced}.{_hidden(endpoint, tool_format)}"
+    return f"{where} in {name} ({why}){server}, {enforced}.{_hidden(endpoint, tool_format)}"
 
 
 def _default(endpoint: Endpoint) -> str | None:

@@ -154,11 +154,13 @@ def test_a_counter_means_one_thing(plugins: Registries) -> None:
 @pytest.mark.parametrize(
     ("sections", "idle"),
     [
-        ({}, {"execution", "loop_detection"}),
-        ({"tools": {"folder": "."}}, {"loop_detection"}),
-        ({"limits": {"calls_per_conversation": 3}}, {"execution"}),
-        ({"defaults": {"loop_detect": {"repeats": 2}}}, {"execution"}),
-        ({"defaults": {"bad_answers": {"reask": 0}}}, {"execution", "loop_detection", "reask"}),
+        ({}, {"execution", "loop_detection", "tool_mode"}),
+        ({"tools": {"folder": "."}}, {"loop_detection", "tool_mode"}),
+        ({"limits": {"calls_per_conversation": 3}}, {"execution", "tool_mode"}),
+        ({"defaults": {"loop_detect": {"repeats": 2}}}, {"execution", "tool_mode"}),
+        ({"defaults": {"bad_answers": {"reask": 0}}}, {"execution", "loop_detection", "reask", "tool_mode"}),
+        ({"defaults": {"mode": "hybrid"}}, {"execution", "loop_detection"}),
+        ({"defaults": {"mode": "auto"}}, {"execution", "loop_detection"}),
     ],
 )
 def test_built_in_ones_without_work_are_left_out(sections: dict[str, Any], idle: set[str], plugins: Registries) -> None:

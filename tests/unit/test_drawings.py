@@ -19,7 +19,9 @@ from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
 from tests.unit.test_imports import room_of
 
-IDLE = {"middlewares.conversation", "middlewares.loop_detection", "middlewares.execution"}
+IDLE = {
+    *("middlewares.conversation", "middlewares.loop_detection", "middlewares.execution", "middlewares.tool_mode"),
+}
 """Of the chain, what has nothing to do for a Chat request without server-side tools."""
 
 EVERYWHERE = {

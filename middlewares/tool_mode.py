@@ -1,0 +1,255 @@
+"""Who does tools, where the route leaves it open (`mode: hybrid` and `auto`, R24.1).
+
+Sets `Exchange.tools_by`, and nothing else knows of the modes: whoever stands further in does what that says, and this
+middleware calls them once more if the first way leads nowhere (docs/adr/0033). It is left out of the chain under
+`prompt` and `native`.
+
+A server is given the tools first. If it refuses them, by its status or at the beginning of its answer, the same request
+goes on as under `mode: prompt`; what it had refused in any case is not learned. If its answer nearly calls, `reask`
+throws it away as it always does, and this asks for the next one in the other way. What was seen to work is kept for
+each backend and model (`proxy.endpoints.verdicts`). Under `auto` a model of which nothing is known is probed before.
+
+An exchange goes over from the server to the gateway, never back. The servers of a route have to agree: tools are the
+server's business only if none of them needs the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+from aiohttp import web
+
+from proxy.backends.upstream_errors import refuses_tools
+from proxy.endpoints.pool import WeightedEndpoint
+from proxy.endpoints.probing import Probed, probe
+from proxy.endpoints.verdicts import Cause, Mode, of_all_tools
+from proxy.errors import GatewayError
+from proxy.events import BlockKind, Event, Fault, Open, Start
+from proxy.model import ModelRequest, ToolResult, ToolUse
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.middleware import Handler, Middleware, Place, ask_again
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.stages import Batches
+from proxy.record import AccessField, CounterSpec
+
+SWITCHED: Final[tuple[Cause, ...]] = ("refused", "near_miss")
+
+_Again = Callable[[], Awaitable[web.StreamResponse]]
+"""Gives the answer to the same request, of everything further in."""
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What was tried in one exchange. `known`: of each server there is a verdict. `thrown`: so many answers had been
+    thrown away when the server was asked."""
+
+    known: bool = False
+    thrown: int = 0
+
+
+class ToolMode(Middleware):
+    """Chooses between the server's own tools and the gateway's."""
+
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("tool_mode", "Who did tools in the end, where `mode` leaves it open: `native` or `prompt`."),
+        AccessField(
+            "mode_switches",
+            "Requests that went over to `prompt` (`mode: hybrid`, `auto`).",
+            CounterSpec(
+                "toolwire_mode_switches_total",
+                "Requests in which tools went over from the server to the gateway",
+                "cause",
+                SWITCHED,
+            ),
+        ),
+    )
+
+    def __init__(self, options: object = None, *, name: str | None = None) -> None:
+        super().__init__(options, name=name)
+        self._probes: dict[tuple[str, str], asyncio.Task[Probed]] = {}
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """See `Middleware.idle`."""
+        return place.route.options.mode not in ("hybrid", "auto")
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """See `Middleware.asked_for_by`."""
+        return None if cls.idle(place) else "mode"
+
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.needs`."""
+        if cls.idle(place):
+            return {}
+        return {"transformation": "which finds calls in text", "injection": "which teaches the tools"}
+
+    async def close(self) -> None:
+        """See `Middleware.close`."""
+        for task in self._probes.values():
+            task.cancel()
+        await asyncio.gather(*self._probes.values(), return_exceptions=True)
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        asked = exchange.request
+        if not _concerns_tools(asked):
+            return await handler(request)
+        tried: _Tried | None = exchange.state.get(_Tried)
+        if tried is None:
+            exchange.state[_Tried] = tried = _Tried()
+            native, tried.known = await self._way(exchange, asked)
+            exchange.tools_by = "server" if native else "gateway"
+            exchange.record.note("tool_mode", "native" if native else "prompt")
+        elif exchange.native and exchange.record.counts["reasks"] > tried.thrown:
+            self._switch(exchange, "near_miss")
+            response = await handler(request)
+            if isinstance(response, Reply):
+                response.watch(_Learning(exchange, asked).see)
+            return response
+        tried.thrown = exchange.record.counts["reasks"]
+        if not exchange.native:
+            return await handler(request)
+        try:
+            response = await handler(request)
+        except GatewayError as fault:
+            if not refuses_tools(fault):
+                raise
+            return await self._other_way(exchange, asked, partial(ask_again, handler, request, asked), fault)
+        if isinstance(response, Reply) and response.touched and not tried.known:
+            response.rewrite(partial(self._beginning, exchange, asked, partial(ask_again, handler, request, asked)))
+        return response
+
+    # --- which way ------------------------------------------------------------------------------------------------
+
+    async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[bool, bool]:
+        """Whether the servers do tools, and whether that is known."""
+        if exchange.route.options.mode == "auto" and not exchange.only_counted:
+            for member, model in _asked_names(exchange, asked, exchange.route.pool.members):
+                if member.endpoint.verdict(model) is None:
+                    await self._probe(member, model)
+        verdicts = [member.endpoint.verdict(model) for member, model in _asked_names(exchange, asked)]
+        return not any(verdict and verdict.mode == "prompt" for verdict in verdicts), None not in verdicts
+
+    async def _probe(self, member: WeightedEndpoint, model: str) -> None:
+        """Probe a model, once for all that want to know."""
+        key = member.name, model
+        task = self._probes.get(key)
+        if task is None:
+
+            async def probed() -> Probed:
+                found = await probe(member.endpoint, model)
+                if found.mode is not None and found.cause is not None:
+                    member.endpoint.judge(model, found.mode, found.cause)
+                return found
+
+            task = self._probes[key] = asyncio.create_task(probed())
+            task.add_done_callback(lambda _: self._probes.pop(key, None))
+        await asyncio.shield(task)  # one who goes does not spoil it for the others
+
+    # --- the other way ----------------------------------------------------------------------------------------------
+
+    def _switch(self, exchange: Exchange, cause: Cause) -> None:
+        exchange.tools_by = "gateway"
+        record = exchange.record
+        record.count("mode_switches")
+        record.label("mode_switches", cause)
+        record.note("tool_mode", "prompt")
+
+    async def _other_way(
+        self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
+    ) -> web.StreamResponse:
+        """The answer under `prompt` to what the server refused. If it takes that, it is known from now on."""
+        who = _who(exchange, fault)
+        self._switch(exchange, "refused")
+        response = await again()
+        if of_all_tools(fault):
+            _learn(exchange, asked, who, "refused")
+        return response
+
+    async def _beginning(
+        self, exchange: Exchange, asked: ModelRequest, again: _Again, batches: Batches
+    ) -> AsyncGenerator[list[Event], None]:
+        """The answer of a server of which it is not known whether it takes tools; the one in the other way if it says
+        at the beginning that it does not."""
+        held: list[Event] = []
+        begun = False
+        refused: GatewayError | None = None
+        try:
+            async for batch in batches:
+                last = batch[-1] if batch else None
+                if begun:
+                    yield batch
+                    continue
+                if isinstance(last, Fault) and refuses_tools(last.error):
+                    refused = last.error
+                    break
+                held += batch
+                if all(isinstance(event, Start) for event in batch):
+                    continue
+                begun = True
+                if not isinstance(last, Fault):
+                    _learn(exchange, asked, None, "accepted")
+                yield held
+        except GatewayError as fault:
+            if begun or not refuses_tools(fault):
+                raise
+            refused = fault
+        if refused is None:
+            return
+        response = await self._other_way(exchange, asked, again, refused)
+        if isinstance(response, Reply):
+            async with aclosing(response.events()) as others:
+                async for batch in others:
+                    yield batch
+
+
+class _Learning:
+    """Looks on while a model that had nearly called is asked in the other way: a call is a verdict."""
+
+    def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
+        self._exchange = exchange
+        self._asked = asked
+        self._over = False
+
+    def see(self, event: Event) -> None:
+        """See `Reply.watch`."""
+        if not self._over and isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            self._over = True
+            _learn(self._exchange, self._asked, None, "near_miss")
+
+
+def _concerns_tools(request: ModelRequest) -> bool:
+    return bool(request.tools) or any(
+        isinstance(part, ToolUse | ToolResult) for message in request.messages for part in message.parts
+    )
+
+
+def _asked_names(
+    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedEndpoint] | None = None
+) -> list[tuple[WeightedEndpoint, str]]:
+    """The servers of the route, or these, with the names by which they know the model."""
+    route = exchange.route
+    several = route.pool.every if members is None else members
+    return [(member, member.name_of(asked.model, route.config.upstream_model)) for member in several]
+
+
+def _who(exchange: Exchange, fault: GatewayError) -> str | None:
+    """The name of the server that failed so."""
+    return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
+
+
+def _learn(exchange: Exchange, asked: ModelRequest, who: str | None, cause: Cause) -> None:
+    """Keep what was seen of the server `who`, or of the one that was asked last."""
+    name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
+    for member, model in _asked_names(exchange, asked):
+        if member.name == name:
+            mode: Mode = "native" if cause == "accepted" else "prompt"
+            member.endpoint.judge(model, mode, cause)
+            return

@@ -1,0 +1,457 @@
+"""`mode: hybrid` and `auto` over real sockets (R24.1): servers of each kind that take tools or refuse them, clients of
+each protocol, what is kept of it, and what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
+
+from proxy.app import create_app
+from proxy.cli import main
+from proxy.config import GatewayConfig
+from proxy.configuration.mistakes import Mistakes
+from proxy.endpoints.verdicts import Verdicts
+from proxy.folding import unfold
+from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from proxy.observability.metrics import SharedCounters
+from proxy.observability.telemetry import Metrics
+from proxy.protocols.base import ServerSide, WriteOptions
+from proxy.registry import SERVER_PROTOCOLS, load_attribute, registries
+from proxy.startup.names import name_mistakes
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
+
+READ = function("read", path="string")
+WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
+NEAR = '<tool_call>{"name":"read","arguments":{"pth":"a"}}</tool_call>'
+OPTIONS = WriteOptions(request=ModelRequest("m", ()), created=1)
+KINDS = ("openai_chat", "openai_responses", "anthropic_messages")
+kinds = pytest.mark.parametrize("kind", KINDS)
+paths = pytest.mark.parametrize("path", BODIES)
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+VLLM = {
+    choice: {"object": "error", "type": "BadRequestError", "param": None, "code": 400, "message": message}
+    for choice, message in {
+        "auto": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "required": 'tool_choice="required" requires --tool-call-parser to be set',
+        "named": "tool_choice=ChatCompletionNamedToolChoiceParam(type='function') requires --tool-call-parser to be set",
+    }.items()
+}
+REFUSALS: dict[str, tuple[int, Any]] = {
+    "vllm auto": (400, VLLM["auto"]),
+    "vllm auto, nested": (400, {"error": VLLM["auto"]}),
+    "vllm required": (400, VLLM["required"]),
+    "vllm named": (400, VLLM["named"]),
+    "ollama": (400, {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools", "code": None}}),
+    "ollama, bare": (400, {"error": "gemma:2b does not support tools"}),
+    "llama.cpp": (
+        500,
+        {"error": {"code": 500, "message": "tools param requires --jinja flag", "type": "server_error"}},
+    ),
+    "llama.cpp choice": (500, {"error": {"code": 500, "message": "tool_choice param requires --jinja flag"}}),
+    "whoever, 400": (400, {"detail": "Unexpected field: tools"}),
+    "whoever, 501": (501, {"error": "tools are not implemented"}),
+}
+NO_OBJECT = {"error": "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"}
+
+
+def refusing(status: int = 400, body: Any = REFUSALS["ollama"][1]) -> Answer:
+    return Refuse(status, body=orjson.dumps(body))
+
+
+def side(kind: str) -> ServerSide:
+    wire: ServerSide = load_attribute(SERVER_PROTOCOLS[kind])()
+    return wire
+
+
+def says(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
+    """A server of a kind that answers so, streamed or whole, as it is asked."""
+    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
+    reply = ModelReply("up_1", "m", 1, (ReplyChoice(parts, reason),), Usage(9, 4))
+    wire = side(kind)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Answer([wire.writer(OPTIONS).feed(unfold(reply))], headers=SSE)
+        return Answer([wire.write_reply(reply, OPTIONS)], headers=JSON, framing="length")
+
+    return answer
+
+
+def tools_or(refusal: Answer, otherwise: Any) -> Callable[[Asked], Answer]:
+    """A server that refuses tools."""
+
+    def answer(asked: Asked) -> Answer:
+        if "tools" in asked.json:
+            return refusal
+        return otherwise(asked) if callable(otherwise) else otherwise  # type: ignore[no-any-return]
+
+    return answer
+
+
+def behind(
+    up: Upstream, kind: str = "openai_chat", mode: str = "hybrid", *, verdict_s: float = 1000, **defaults: Any
+) -> GatewayConfig:
+    backend = {"kind": kind, "preset": "generic", "verdict_s": verdict_s}
+    return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
+
+
+def asks(path: str, stream: bool) -> dict[str, Any]:
+    body = {**BODIES[path], "stream": stream}
+    if path == CHAT and stream:
+        body["stream_options"] = {"include_usage": True}
+    return body
+
+
+async def get(server: Any, path: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as got:
+        return await got.text()
+
+
+async def tools_shown(server: Any) -> Any:
+    return orjson.loads(await get(server, "/ready")).get("tools")
+
+
+@both
+@paths
+@kinds
+async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str, path: str, stream: bool) -> None:
+    up_says = tools_or(refusing(), says(kind, Text(WRITTEN)))
+    async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
+        for _ in range(2):
+            answer = await post(server, asks(path, stream), path=path)
+            assert (answer.status, meant(path, answer, stream)[:2]) == (200, ("", [("read", {"path": "a"})]))
+        shown, page = await tools_shown(server), await get(server, "/metrics")
+    assert ["tools" in asked.json for asked in up.posts] == [True, False, False], "once is enough"
+    assert (shown["up"]["m"]["mode"], shown["up"]["m"]["cause"]) == ("prompt", "refused")
+    assert 0 < shown["up"]["m"]["for_s"] <= 1000
+    assert 'toolwire_mode_switches_total{cause="refused"} 1.0' in page
+    assert 'toolwire_tools_native{backend="up"} 0.0' in page
+
+
+@both
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_each_refusal_that_is_known(name: str, stream: bool) -> None:
+    status, body = REFUSALS[name]
+    choice = {"vllm required": "required", "vllm named": {"type": "function", "function": {"name": "read"}}}
+    config: dict[str, Any] = {"retry": {"attempts": 3, "backoff_s": 0}}
+    up_says = tools_or(refusing(status, body), Say(WRITTEN))
+    async with Upstream([up_says]) as up, serving(behind(up, **config)) as server:
+        asked = {**asks(CHAT, stream), "tool_choice": choice.get(name, "auto")}
+        answer = await post(server, asked)
+    assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
+    assert len(up.posts) == 2, "a refusal is never retried as a fault"
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+async def test_a_refusal_that_is_no_fault_is_none_in_any_mode(mode: str) -> None:
+    """llama.cpp says it with 500: that is not tried again, and opens no breaker."""
+    status, body = REFUSALS["llama.cpp"]
+    async with (
+        Upstream([refusing(status, body)]) as up,
+        serving(behind(up, mode=mode, retry={"attempts": 3, "backoff_s": 0})) as server,
+    ):
+        answer = await post(server, asks(CHAT, False))
+    assert (answer.status, answer.json()["error"]["code"], len(up.posts)) == (400, "upstream_rejected", 1)
+
+
+@both
+@paths
+@kinds
+async def test_a_server_that_takes_tools_keeps_them(kind: str, path: str, stream: bool) -> None:
+    up_says = says(kind, Text("Reading."), ToolUse("call_1", "read", '{"path":"a"}'))
+    async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
+        for _ in range(2):
+            answer = await post(server, asks(path, stream), path=path)
+            assert meant(path, answer, stream)[:2] == ("Reading.", [("read", {"path": "a"})])
+        shown = await tools_shown(server)
+    assert ["tools" in asked.json for asked in up.posts] == [True, True]
+    assert (shown["up"]["m"]["mode"], shown["up"]["m"]["cause"]) == ("native", "accepted")
+
+
+@both
+@paths
+async def test_what_a_server_refuses_at_the_beginning_of_its_answer(path: str, stream: bool) -> None:
+    """With the status 200: as the first frame of a stream, or as the body."""
+
+    def refused(asked: Asked) -> Answer:
+        said = b'{"error":"gemma:2b does not support tools"}'
+        if asked.json.get("stream"):
+            return Answer([b"data: " + said + b"\n\n"], headers=SSE)
+        return Answer([said], headers=JSON, framing="length")
+
+    async with (
+        Upstream([lambda asked: refused(asked) if "tools" in asked.json else Say(WRITTEN)(asked)]) as up,
+        serving(behind(up)) as server,
+    ):
+        answer = await post(server, asks(path, stream), path=path)
+        again = await post(server, asks(path, stream), path=path)
+    for one in (answer, again):
+        assert one.status == 200
+        assert b"gemma" not in one.body
+        assert b"read" in one.body
+    assert [("tools" in asked.json) for asked in up.posts][:2] == [True, False]
+
+
+@both
+@paths
+@kinds
+async def test_a_near_miss_goes_on_in_the_other_way(kind: str, path: str, stream: bool) -> None:
+    def answer(asked: Asked) -> Answer:
+        return says(kind, Text(NEAR if "tools" in asked.json else WRITTEN))(asked)
+
+    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
+        for _ in range(2):
+            got = await post(server, asks(path, stream), path=path)
+            assert meant(path, got, stream)[:2] == ("", [("read", {"path": "a"})])
+        shown = await tools_shown(server)
+    assert ["tools" in asked.json for asked in up.posts] == [True, False, False]
+    assert shown["up"]["m"]["cause"] == "near_miss"
+
+
+async def test_a_near_miss_that_the_other_way_does_not_mend_is_no_verdict() -> None:
+    async with (
+        Upstream([lambda asked: Say(NEAR if "tools" in asked.json else "No.")(asked)]) as up,
+        serving(behind(up)) as server,
+    ):
+        await post(server, asks(CHAT, False))
+        await post(server, asks(CHAT, False))
+        shown = await tools_shown(server)
+    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
+    assert shown["up"]["m"]["mode"] == "native"
+
+
+async def test_what_is_refused_in_either_way_is_no_verdict() -> None:
+    async with Upstream([refusing()]) as up, serving(behind(up)) as server:
+        answers = [await post(server, asks(CHAT, False)) for _ in range(2)]
+        shown = await tools_shown(server)
+    assert [answer.status for answer in answers] == [400, 400]
+    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
+    assert shown is None
+
+
+async def test_a_refusal_of_one_tool_is_about_this_request_only() -> None:
+    refusal = refusing(body={"error": {"message": "Invalid schema: tools[0].function.parameters"}})
+    async with Upstream([tools_or(refusal, Say(WRITTEN))]) as up, serving(behind(up)) as server:
+        for _ in range(2):
+            answer = await post(server, asks(CHAT, False))
+            assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
+        assert await tools_shown(server) is None
+    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 500, 503])
+async def test_other_errors_are_what_they_were(status: int) -> None:
+    async with Upstream([Refuse(status, "out of luck")]) as up, serving(behind(up)) as server:
+        answer = await post(server, asks(CHAT, False))
+    assert answer.status >= 400
+    assert len(up.posts) == 1
+
+
+async def test_a_verdict_is_forgotten() -> None:
+    async with Upstream([tools_or(refusing(), Say(WRITTEN))]) as up, serving(behind(up, verdict_s=0)) as server:
+        for _ in range(2):
+            await post(server, asks(CHAT, False))
+    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
+
+
+async def test_each_model_has_its_own() -> None:
+    def answer(asked: Asked) -> Answer:
+        if asked.json["model"] == "n":
+            return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
+        return tools_or(refusing(), Say(WRITTEN))(asked)
+
+    async with Upstream([answer]) as up, serving(behind(up)) as server:
+        for model in ("m", "n", "m", "n"):
+            await post(server, {**asks(CHAT, False), "model": model})
+        shown = await tools_shown(server)
+    assert {model: one["mode"] for model, one in shown["up"].items()} == {"m": "prompt", "n": "native"}
+    sent = [(asked.json["model"], "tools" in asked.json) for asked in up.posts]
+    assert sent == [("m", True), ("m", False), ("n", True), ("m", False), ("n", True)]
+
+
+async def test_workers_share_verdicts(tmp_path: Path) -> None:
+    """Two applications that count in one folder, as workers do."""
+    async with Upstream([tools_or(refusing(), Say(WRITTEN))]) as up:
+        for worker in range(2):
+            cells = SharedCounters(tmp_path / f"{worker}.cells")
+            app = create_app(behind(up), metrics=Metrics(cells))
+            server = TestServer(app)
+            await server.start_server()
+            await post(server, asks(CHAT, False))
+            assert (await tools_shown(server))["up"]["m"]["mode"] == "prompt"
+            await server.close()
+            cells.close()
+    assert ["tools" in asked.json for asked in up.posts] == [True, False, False]
+
+
+async def test_requests_without_tools_pass_as_they_are() -> None:
+    async with Upstream([Say("Hel", "lo")]) as up, serving(behind(up)) as server:
+        body = orjson.dumps({"model": "m", "messages": USER, "stream": True, "odd": 1})
+        answer = await post(server, body)
+    assert up.posts[0].body == body
+    assert answer.body.startswith(b'data: {"id":"chatcmpl-up"')
+
+
+# --- `auto` ---------------------------------------------------------------------------------------------------------
+
+
+def probed_server(asked: Asked) -> Answer:
+    """Calls by itself."""
+    tool = asked.json["tools"][0]["function"]["name"]
+    arguments = '{"ready":true}' if tool == "report_ready" else '{"path":"a"}'
+    return says("openai_chat", ToolUse("call_1", tool, arguments))(asked)
+
+
+def silent_server(asked: Asked) -> Answer:
+    return Say("No." if "tools" in asked.json else WRITTEN)(asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "mode", "cause"),
+    [
+        (probed_server, "native", "called"),
+        (silent_server, "prompt", "silent"),
+        (tools_or(refusing(), Say(WRITTEN)), "prompt", "refused"),
+    ],
+    ids=["called", "silent", "refused"],
+)
+async def test_a_model_is_probed_once(answer: Any, mode: str, cause: str) -> None:
+    async with Upstream([answer]) as up, serving(behind(up, mode="auto")) as server:
+        several = await asyncio.gather(*(post(server, asks(CHAT, False)) for _ in range(3)))
+        for got in several:
+            made = got.json()["choices"][0]["message"]["tool_calls"]
+            assert [call["function"]["name"] for call in made] == ["read"]
+        shown = await tools_shown(server)
+    assert (shown["up"]["m"]["mode"], shown["up"]["m"]["cause"]) == (mode, cause)
+    probe, *others = up.posts
+    assert (probe.json["tools"][0]["function"]["name"], probe.json["model"]) == ("report_ready", "m")
+    assert ["tools" in asked.json for asked in others] == [mode == "native"] * 3
+
+
+async def test_a_probe_that_fails_says_nothing() -> None:
+    def answer(asked: Asked) -> Answer:
+        if "report_ready" in asked.body.decode():
+            return Refuse(503)
+        return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
+
+    async with Upstream([answer]) as up, serving(behind(up, mode="auto")) as server:
+        got = await post(server, asks(CHAT, False))
+        assert got.json()["choices"][0]["message"]["tool_calls"]
+    assert len(up.posts) == 2
+
+
+@kinds
+async def test_servers_of_each_kind_are_probed(kind: str) -> None:
+    call = ToolUse("call_1", "report_ready", '{"ready":true}')
+    async with (
+        Upstream([says(kind, call), says(kind, Text("Hi."))]) as up,
+        serving(behind(up, kind, mode="auto")) as server,
+    ):
+        await post(server, asks(CHAT, False))
+        assert (await tools_shown(server))["up"]["m"]["mode"] == "native"
+
+
+async def test_check_shows_what_servers_would_do(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    async with Upstream([probed_server]) as up, Upstream([refusing()]) as other:
+        backends = {"up": {"url": up.url}, "other": {"url": other.url}}
+        routes = [{"model": "m", "backend": "up"}, {"model": "*", "backend": "other"}]
+        file.write_bytes(orjson.dumps({"backends": backends, "routes": routes}))
+        command = ["check", "--probe", str(file)]
+        found = await asyncio.to_thread(CliRunner().invoke, main, command)
+        without = await asyncio.to_thread(CliRunner().invoke, main, ["check", str(file)])
+    assert found.exit_code == 0, found.output
+    assert 'probe up "m": it called the tool by itself' in found.output
+    assert 'probe other "m": it refuses tools' in found.output
+    assert "does not support tools" in found.output
+    assert "probe" not in without.output
+    assert (len(up.posts), len(other.posts)) == (1, 1)
+
+
+# --- `tool_choice` in words -----------------------------------------------------------------------------------------
+
+NAMED = {"type": "function", "function": {"name": "read"}}
+WRITE = function("write", path="string")
+
+
+def only_words(asked: Asked) -> Answer:
+    if isinstance(asked.json.get("tool_choice"), dict):
+        return refusing(body=NO_OBJECT)
+    return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
+
+
+@both
+@pytest.mark.parametrize("mode", ["native", "hybrid"])
+@pytest.mark.parametrize("preset", ["generic", "lmstudio"])
+async def test_a_choice_that_has_to_be_a_word(mode: str, preset: str, stream: bool) -> None:
+    async with Upstream([only_words]) as up:
+        config = upstream_config(up.url, backend={"preset": preset}, defaults={"mode": mode})
+        async with serving(config) as server:
+            for _ in range(2):
+                body = {"messages": USER, "tools": [READ, WRITE], "tool_choice": NAMED, "stream": stream}
+                answer = await post(server, body)
+                assert (answer.status, b'"read"' in answer.body) == (200, True)
+    sent = [
+        (asked.json["tool_choice"], [tool["function"]["name"] for tool in asked.json["tools"]]) for asked in up.posts
+    ]
+    first = [] if preset == "lmstudio" else [(NAMED, ["read", "write"])]
+    assert sent == [*first, *[("required", ["read"])] * 2]
+
+
+async def test_allowed_tools_in_words() -> None:
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
+    async with Upstream([only_words]) as up:
+        config = upstream_config(up.url, backend={"choice_objects": False}, defaults={"mode": "native"})
+        async with serving(config) as server:
+            await post(server, {"messages": USER, "tools": [READ, WRITE], "tool_choice": allowed})
+    (asked,) = up.posts
+    assert asked.json.get("tool_choice", "auto") == "auto"
+    assert [tool["function"]["name"] for tool in asked.json["tools"]] == ["read"]
+
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_of_another_server_do_not_count() -> None:
+    verdicts = Verdicts(clock=lambda: 0.0)
+    verdicts.keep("up", "m", "prompt", "refused", 10, "ollama 1")
+    assert verdicts.find("up", "m", "ollama 1") is not None
+    assert verdicts.find("up", "m") is not None
+    assert verdicts.find("up", "m", "ollama 2") is None
+
+
+def test_verdicts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.endpoints.verdicts.MOST", 3)
+    verdicts = Verdicts(tmp_path / "verdicts", clock=lambda: 0.0)
+    for number in range(5):
+        verdicts.keep("up", f"m{number}", "prompt", "refused", 10 + number)
+    assert [*verdicts.shown()["up"]] == ["m2", "m3", "m4"]
+    assert len(list((tmp_path / "verdicts").glob("*.json"))) == 3
+
+
+def test_half_a_file_says_nothing(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path, clock=lambda: 0.0)
+    verdicts.keep("up", "m", "native", "called", 10)
+    (file,) = tmp_path.glob("*.json")
+    file.write_bytes(file.read_bytes()[:20])
+    assert Verdicts(tmp_path, clock=lambda: 0.0).find("up", "m") is None
+
+
+def test_a_chain_of_its_own_needs_the_middleware() -> None:
+    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
+    config = read_config(
+        {"backends": {"up": {"url": "http://127.0.0.1:1"}}, "chain": chain, "defaults": {"mode": "hybrid"}}
+    )
+    mistakes = list(name_mistakes(config, registries(), Mistakes()))
+    assert any("`tool_mode`" in line for line in mistakes), mistakes
