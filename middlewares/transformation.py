@@ -13,7 +13,7 @@ wherever a scanner is declared, but where the server does tools.
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. And the client's stop sequences are
-applied where nobody else would say which one matched (`proxy.pipeline.stopping`).
+applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stopping import StopStage
+from proxy.pipeline.stopping import Stops, StopStage, divided
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
 from proxy.record import AccessField, CounterSpec
@@ -68,15 +68,17 @@ class Transformation(Middleware):
     )
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Stop sequences are not for a server whose protocol has none, nor, if the client
-        wants to know which one matched, for one that would not say (R24.5)."""
-        wire = exchange.route.pool.protocol
-        takes = wire is None or wire.stops != 0
-        says = not exchange.protocol.tells_stop or (wire is not None and wire.name == exchange.protocol.name)
-        if (takes and says) or not request.sampling.stop:
+        """See `Middleware.on_request`. Stop sequences that the server does not take, or of which it would not say which
+        one matched to a client that wants to know, are not for it (R24.5)."""
+        pool, asked = exchange.route.pool, request.sampling.stop
+        wire = pool.protocol
+        if not asked and (wire is None or not wire.own_stops):
             return request
-        exchange.state[Transformation] = request.sampling.stop
-        return replace(request, sampling=replace(request.sampling, stop=()))
+        unsaid = exchange.protocol.tells_stop and (wire is None or wire.name != exchange.protocol.name)
+        stops = exchange.state[Transformation] = divided(asked, pool.capabilities, wire, unsaid=unsaid)
+        if stops.server == asked:
+            return request
+        return replace(request, sampling=replace(request.sampling, stop=stops.server))
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
@@ -111,9 +113,11 @@ class Transformation(Middleware):
                 reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
-        if (stop := exchange.state.get(Transformation)) is not None:
+        stops: Stops | None = exchange.state.get(Transformation)
+        if stops is not None and (stops.gateway or stops.own):
             origin = exchange.received.origin
-            reply.map(StopStage(stop, 0 if origin is None else len(origin.body)))
+            size = 0 if origin is None else len(origin.body)
+            reply.map(StopStage(stops.gateway, size, own=stops.own, choices=exchange.request.sampling.n))
 
 
 def _comes_early(exchange: Exchange) -> bool:

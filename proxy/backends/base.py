@@ -47,6 +47,8 @@ class Capabilities:
     tool_types: frozenset[str] = frozenset({"function"})
     own_tools: bool = True
     """Hosted tools that were sent in its own protocol are known to it."""
+    stop_sequences: int | None = None
+    """So many `stop` sequences at most; None: as its protocol has it."""
     choice_objects: bool = True
     """`tool_choice` may be an object, which names tools."""
     special_tokens: bool = False

@@ -47,6 +47,10 @@ PROVEN: Final = frozenset({"gbnf"})
 (R23.2)."""
 
 
+ANY_NUMBER: Final = 1_000_000
+"""Of stop sequences: more than anybody sends."""
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -78,6 +82,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed
         # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
+            stop_sequences=ANY_NUMBER,
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
@@ -94,6 +99,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         ),
         # docs.sglang.io, "Structured Outputs": one of `json_schema`, `regex`, `ebnf`; xgrammar reads GBNF.
         "sglang": Capabilities(
+            stop_sequences=ANY_NUMBER,
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
@@ -108,6 +114,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         ),
         # llama.cpp tools/server/README: sampling fields of `/completion` also work in chat; `grammar` is GBNF.
         "llamacpp": Capabilities(
+            stop_sequences=ANY_NUMBER,
             images=True,
             reasoning_effort=True,
             constrain="gbnf",
@@ -123,12 +130,14 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         ),
         # Its OpenAI endpoint knows no further sampling fields; a JSON Schema goes through `response_format`.
         "ollama": Capabilities(
+            stop_sequences=ANY_NUMBER,
             images=True,
             reasoning_effort=True,
             constrain="json_schema",
             extra_parameters=frozenset({"reasoning", "logprobs", "top_logprobs"}),
         ),
         "lmstudio": Capabilities(
+            stop_sequences=ANY_NUMBER,
             images=True,
             constrain="json_schema",
             extra_parameters=frozenset({"top_k", "repeat_penalty", "min_p", "logit_bias", "ttl", "draft_model"}),

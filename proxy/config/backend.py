@@ -81,6 +81,11 @@ class BackendConfig:
     )
     continuation: bool | None = doc("Goes on from a last assistant message (prefill).", default=None)
     multiple_choices: bool | None = doc("Takes `n` above 1.", default=None)
+    stop_sequences: int | None = doc(
+        "Takes at most so many `stop` sequences, 0: none; the gateway applies the others. Default: 4, and any number where the server is known "
+        "to take them.",
+        default=None,
+    )
     choice_objects: bool | None = doc(
         "Takes `tool_choice` as an object; else a tool that is named there is sent alone, with `required`. One that refuses is asked so by itself.",
         default=None,

@@ -411,6 +411,8 @@ def common(takes: Any) -> Capabilities:
             careful[field.name] = all(values)
     late = {one.late_system for one in every}
     careful["late_system"] = False if False in late else None if None in late else True
+    limits = [4 if one.stop_sequences is None else one.stop_sequences for one in every]
+    careful["stop_sequences"] = None if all(one.stop_sequences is None for one in every) else min(limits)
     careful["merge_roles"] = any(one.merge_roles for one in every)
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]

@@ -1,34 +1,66 @@
-"""The client's stop sequences, applied to visible text where the server would not say which one matched (R24.5).
+"""Stop sequences, applied to visible text where the server does not take them, takes fewer, or would not say which one
+matched (R24.5).
 
 Rules:
 
 1. The sequence that is complete first ends the answer, however the text was cut. It is no part of the answer, and named
-   at its end.
+   at its end if it is the client's.
 2. Only text is looked at: thoughts, refusals and arguments of calls are not.
 3. Held back is only what may still become a sequence.
-4. What the model would have said behind it is not waited for. Then nobody has counted, and the counts are by bytes.
+4. What the model would have said behind it is not waited for, once all answers to the request have ended. Then nobody
+   has counted, and the counts are by bytes.
+5. A client's sequence is never left out for one of the gateway's own (`ServerSide.own_stops`): if there is no room for
+   both, it is the gateway's that the gateway applies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
+from ..backends.base import Capabilities
+from ..backends.presets import ANY_NUMBER
 from ..backends.usage import BYTES_PER_TOKEN
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import FinishReason, ModelReply, Text, Usage
+from ..protocols.base import ServerSide
 from .stages import Stage
 
 
-class StopStage(Stage):
-    """Ends an answer at the first of `sequences`, none of which is empty. `size` is that of the request, in bytes."""
+class Stops(NamedTuple):
+    """Who applies which sequences: those of the client that the `server` gets, those that are the gateway's business,
+    and those of them that are its `own`, so that no client hears of them."""
 
-    def __init__(self, sequences: Sequence[str], size: int) -> None:
-        self._sequences = tuple(dict.fromkeys(sequences))
-        self._matchers: dict[int, list[_Matcher]] = {}
+    server: tuple[str, ...]
+    gateway: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None, *, unsaid: bool) -> Stops:
+    """The client's sequences, for a server that `takes` this and speaks `wire`. `unsaid`: the client wants to know
+    which one matched, and the server would not say."""
+    room = ANY_NUMBER if wire is None or wire.stops is None else wire.stops
+    most = room if takes.stop_sequences is None or not room else takes.stop_sequences
+    server = () if unsaid else asked if len(asked) <= most else tuple(dict.fromkeys(asked))[:most]
+    gateway = tuple(sequence for sequence in asked if sequence and sequence not in server)
+    own = () if wire is None else tuple(sequence for sequence in wire.own_stops if sequence not in asked)
+    return Stops(server, gateway, own if len(server) + len(own) > min(room, most) else ())
+
+
+class StopStage(Stage):
+    """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty; those that
+    are `own` are not named. `size` is that of the request, in bytes."""
+
+    def __init__(self, sequences: Sequence[str], size: int, *, own: Sequence[str] = (), choices: int = 1) -> None:
+        self._sequences = tuple(dict.fromkeys((*sequences, *own)))
+        self._own = frozenset(own).difference(sequences)
+        self._choices = choices
         self._size = size
+        self._matchers: dict[int, list[_Matcher]] = {}
         self._held: dict[int, str] = {}  # of the open blocks of text
-        self._open: dict[int, None] = {}
+        self._open: dict[int, int] = {}  # blocks, and whose they are
+        self._ended: dict[int, str] = {}  # the answers that are over, and by which sequence
         self._read: Usage | None = None
         self._written = 0
         self._over = False
@@ -49,22 +81,25 @@ class StopStage(Stage):
                     self._written += len(event.text.encode("utf-8", "surrogatepass"))
                     if event.block in self._held:
                         out += self._text(event.block, event.text, event, events[-1])
-                    else:
+                    elif event.block in self._open:
                         out.append(event)
                 case Open():
-                    self._open[event.block] = None
-                    if event.kind is BlockKind.TEXT and event.choice == 0:
-                        self._held[event.block] = ""
-                        self._matchers[event.block] = [_Matcher(sequence) for sequence in self._sequences]
-                    out.append(event)
+                    if event.choice not in self._ended:
+                        self._open[event.block] = event.choice
+                        if event.kind is BlockKind.TEXT:
+                            self._held[event.block] = ""
+                            self._matchers[event.block] = [_Matcher(sequence) for sequence in self._sequences]
+                        out.append(event)
                 case Close():
-                    self._open.pop(event.block, None)
-                    if rest := self._held.pop(event.block, ""):
-                        out.append(Delta(event.block, rest))
-                    out.append(event)
+                    if self._open.pop(event.block, None) is not None:
+                        if rest := self._held.pop(event.block, ""):
+                            out.append(Delta(event.block, rest))
+                        out.append(event)
                 case Fault():
                     out += [Delta(block, rest) for block, rest in self._held.items() if rest]
                     out.append(event)
+                case Finish():
+                    out.append(self._finish(event) if self._ended else event)
                 case Start():
                     self._read = event.usage
                     out.append(event)
@@ -90,14 +125,39 @@ class StopStage(Stage):
         return [Delta(block, shown)] if shown else []
 
     def _end(self, block: int, text: str, sequence: str, last: Event) -> list[Event]:
+        """An answer is over: the last of its text, and the end of all if it was the last one."""
+        choice = self._open[block]
+        self._ended[choice] = sequence
+        shown: list[Event] = [Delta(block, text)] if text else []
+        for one in [one for one, whose in self._open.items() if whose == choice]:
+            del self._open[one]
+            rest = self._held.pop(one, "")
+            if rest and one != block:
+                shown.append(Delta(one, rest))
+            shown.append(Close(one))
+        if len(self._ended) < self._choices:
+            return shown
         self._over = True
         usage = last.usage if isinstance(last, Finish) else None
         if usage is None:
             read = self._read.input_tokens if self._read is not None else max(1, self._size // BYTES_PER_TOKEN)
             usage = Usage(read, max(1, self._written // BYTES_PER_TOKEN), estimated=True)
-        shown: list[Event] = [Delta(block, text)] if text else []
-        closed: list[Event] = [Close(one) for one in self._open]
-        return [*shown, *closed, Finish(FinishReason.STOP, usage, choices=({"stop_sequence": sequence},))]
+        others = (FinishReason.STOP,) * (self._choices - 1)
+        return [*shown, self._finish(Finish(FinishReason.STOP, usage, others))]
+
+    def _finish(self, finish: Finish) -> Finish:
+        """The end, with what ended the answers that are over."""
+        number = max(len(finish.others), len(finish.choices) - 1, *self._ended) + 1
+        reasons = [finish.reason, *finish.others]
+        reasons += [finish.reason] * (number - len(reasons))
+        said = [dict(finish.ending(choice)) for choice in range(number)]
+        for choice, sequence in self._ended.items():
+            reasons[choice] = FinishReason.STOP
+            said[choice].pop("logprobs", None)  # of words that nobody gets
+            if sequence not in self._own:
+                said[choice]["stop_sequence"] = sequence
+        named = tuple(said) if any(said) else ()
+        return Finish(reasons[0], finish.usage, tuple(reasons[1:]), finish.extra, named)
 
 
 class _Matcher:

@@ -305,6 +305,9 @@ class ServerSide(Protocol):
     stops: int | None = None
     """A request has room for so many stop sequences, as it is published: a server may take more; None: for any number,
     0: for none."""
+    own_stops: tuple[str, ...] = ()
+    """Sequences that end an answer in any case. `write_request` adds them to those of the client, if there is room for
+    all."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()

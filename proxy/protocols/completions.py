@@ -9,7 +9,8 @@ text:
 
     Assistant:
 
-One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model.
+One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model
+(`own_stops`), unless the client's own sequences leave no room for it.
 If the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not
 already written as text by the route's format take the form of `prompt.flatten: bracket`, so none is lost. Reasoning of
 earlier turns is left out. Nothing a message says is escaped: a text model has no markup that could be protected.
@@ -39,8 +40,6 @@ _LABELS: Final[Mapping[str, str]] = {
     "tool": "User",
 }
 _STOP: Final = "\nUser:"
-_MAX_STOPS: Final = 4
-"""The protocol takes at most four stop texts."""
 
 
 class CompletionsProtocol(ServerSide):
@@ -51,6 +50,8 @@ class CompletionsProtocol(ServerSide):
     path = "/completions"
     end_marks = (DONE,)
     images = False
+    stops = 4
+    own_stops = (_STOP,)
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """The key as bearer token."""
@@ -62,15 +63,14 @@ class CompletionsProtocol(ServerSide):
         written: in prompt mode they stand in the text already."""
         sampling = request.sampling
         stop = list(sampling.stop)
-        if len(stop) < _MAX_STOPS:
-            stop.append(_STOP)
+        stop += self.own_stops if len(stop) + len(self.own_stops) <= self.stops else ()
         fields = {
             "model": request.model,
             "prompt": render_transcript(request.messages),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
-            "stop": stop,
+            "stop": stop or None,
             "seed": sampling.seed,
             "top_k": sampling.top_k,
             "presence_penalty": sampling.presence_penalty,

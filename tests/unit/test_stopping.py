@@ -86,3 +86,34 @@ def test_what_is_held_when_it_breaks_off_is_shown() -> None:
         Delta(0, "#"),
         fault,
     ]
+
+
+def test_the_gateways_own_is_not_named() -> None:
+    reply = fold(StopStage(["#", "b"], 1, own=["##", "b"]).feed(unfold(plain_answer("a ##"))))
+    assert (reply.text, reply.choices[0].stop_sequence) == ("a ", "#")
+    reply = fold(StopStage([], 1, own=["##"]).feed(unfold(plain_answer("a ##"))))
+    assert (reply.text, reply.choices[0].stop_sequence, reply.choices[0].reason) == ("a ", None, "stop")
+
+
+def plain_answer(*texts: str) -> ModelReply:
+    return ModelReply("r", "m", 1, tuple(ReplyChoice((Text(text),), "length") for text in texts), Usage(3, 2))
+
+
+@given(st.data(), st.lists(small, min_size=2, max_size=3))
+def test_each_of_several_answers_ends_at_its_own(data: st.DataObject, texts: list[str]) -> None:
+    """However their pieces come, mixed."""
+    blocks = [(at, list(data.draw(cuts(text)))) for at, text in enumerate(texts)]
+    stage = StopStage(["#b", "ab"], 1, choices=len(texts))
+    reads: list[list[Event]] = [[Start("r", "m", 1), *(Open(at, BlockKind.TEXT, choice=at) for at, _ in blocks)]]
+    while left := [(at, pieces) for at, pieces in blocks if pieces]:
+        at, pieces = data.draw(st.sampled_from(left))
+        reads.append([Delta(at, pieces.pop(0))])
+    ends: list[Event] = [Close(at) for at, _ in blocks]
+    reads.append([*ends, Finish("length", Usage(9, 4), ("length",) * (len(texts) - 1))])
+    out = through(stage, reads)
+    check(out)
+    found = [(choice.parts, choice.stop_sequence, choice.reason) for choice in fold(out).choices]
+    for text, (parts, sequence, reason) in zip(texts, found, strict=False):
+        shown, named = naive(text, ["#b", "ab"])
+        assert ("".join(part.text for part in parts if isinstance(part, Text)), sequence) == (shown, named)
+        assert reason == ("length" if named is None else "stop")

@@ -51,6 +51,7 @@ class ChatProtocol(ClientSide, ServerSide):
     name_chars = 64
     inline_thinking = True
     end_marks = (DONE,)
+    stops = 4
 
     def __init__(self) -> None:
         self._shape = RequestSchema("chat_request", code_of)

@@ -1,0 +1,149 @@
+"""Stop sequences that a server does not take, or takes fewer of, over real sockets (R24.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.model import Text
+from proxy.testing import Answer, Asked, Say, Upstream
+from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.test_messages_backend import JSON, SSE
+from tests.e2e.test_tool_mode import says
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+FOUR = ["#1", "#2", "#3", "#4"]
+
+
+def text_of(answer: Any, stream: bool, choice: int = 0) -> tuple[str, str]:
+    """The text of an answer, and why it ended."""
+    if not stream:
+        one = answer.json()["choices"][choice]
+        return one["message"]["content"], one["finish_reason"]
+    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+    ours = [one for chunk in chunks for one in chunk["choices"] if one["index"] == choice]
+    text = "".join(one["delta"].get("content") or "" for one in ours)
+    (reason,) = {one["finish_reason"] for one in ours if one["finish_reason"]}
+    return text, reason
+
+
+@both
+@pytest.mark.parametrize("split", [1, 3, 100])
+@pytest.mark.parametrize("takes", [3, 1, 0])
+async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split: int, stream: bool) -> None:
+    """Sequences beyond the limit of the server; the client sees no difference."""
+    said = "One, two #4 three"
+    pieces = [said[at : at + split] for at in range(0, len(said), split)]
+    async with (
+        Upstream([Say(*pieces, finish="length")]) as up,
+        serving(upstream_config(up.url, backend={"stop_sequences": takes})) as server,
+    ):
+        answer = await post(server, {"messages": USER, "stop": FOUR, "stream": stream})
+    assert text_of(answer, stream) == ("One, two ", "stop")
+    sent = up.posts[0].json.get("stop") or []
+    assert sent == FOUR[:takes]
+    assert b"#4" not in answer.body
+
+
+@both
+async def test_a_server_that_takes_them_all_gets_the_clients_bytes(stream: bool) -> None:
+    body = orjson.dumps({"model": "m", "messages": USER, "stop": FOUR, "stream": stream})
+    async with (
+        Upstream([Say("One")]) as up,
+        serving(upstream_config(up.url, backend={"preset": "generic"})) as server,
+    ):
+        await post(server, body)
+    assert up.posts[0].body == body
+
+
+@both
+async def test_a_protocol_without_a_place_for_them(stream: bool) -> None:
+    async with (
+        Upstream([says("openai_responses", Text("One END two"))]) as up,
+        serving(upstream_config(up.url, backend={"kind": "openai_responses"})) as server,
+    ):
+        answer = await post(server, {"messages": USER, "stop": "END", "stream": stream})
+    assert text_of(answer, stream) == ("One ", "stop")
+    assert "stop" not in up.posts[0].json
+
+
+@both
+async def test_calls_are_not_text(stream: bool) -> None:
+    """What is taught is written as text and is none: a sequence in it ends nothing."""
+    call = '<tool_call>{"name":"read","arguments":{"path":"a#b"}}</tool_call>'
+    async with (
+        Upstream([Say("Now ", call, " then # more")]) as up,
+        serving(upstream_config(up.url, backend={"stop_sequences": 0})) as server,
+    ):
+        body = {"messages": USER, "tools": [function("read", path="string")], "stop": "#", "stream": stream}
+        answer = await post(server, body)
+    assert b"a#b" in answer.body
+    assert b"more" not in answer.body
+
+
+@both
+async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
+    """One has a sequence and another has none; both come to their ends."""
+
+    def several(asked: Asked) -> Answer:
+        texts = ("a # b", "c d", "# e")
+        if not stream:
+            choices = [
+                {"index": at, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
+                for at, text in enumerate(texts)
+            ]
+            return Answer([orjson.dumps({"id": "x", "choices": choices, "model": "m"})], headers=JSON, framing="length")
+        chunks = [
+            {"id": "x", "model": "m", "choices": [{"index": at, "delta": {"content": piece}}]}
+            for at, text in enumerate(texts)
+            for piece in text
+        ]
+        ends = [{"id": "x", "choices": [{"index": at, "delta": {}, "finish_reason": "length"}]} for at in range(3)]
+        frames = [b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in (*chunks, *ends)]
+        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
+
+    backend = {"stop_sequences": 0, "multiple_choices": True}
+    async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
+        answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})
+    ends = [text_of(answer, stream, choice) for choice in range(3)]
+    assert ends == [("a ", "stop"), ("c d", "length"), ("", "stop")]
+
+
+@both
+@pytest.mark.parametrize("stops", [["a"], ["a", "b", "c", "d"]])
+async def test_the_gateways_own_do_not_displace_the_clients(stops: list[str], stream: bool) -> None:
+    """A text protocol ends an answer where the user would speak."""
+
+    def said(asked: Asked) -> Answer:
+        text = "Hello.\nUser: go on"
+        if not asked.json.get("stream"):
+            body = {"id": "x", "model": "m", "choices": [{"index": 0, "text": text, "finish_reason": "length"}]}
+            return Answer([orjson.dumps(body)], headers=JSON, framing="length")
+        frames = [
+            b"data: " + orjson.dumps({"id": "x", "choices": [{"index": 0, "text": sign}]}) + b"\n\n" for sign in text
+        ]
+        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
+
+    stops = [f"<{stop}>" for stop in stops]
+    async with (
+        Upstream([said]) as up,
+        serving(upstream_config(up.url, backend={"kind": "openai_completions"})) as server,
+    ):
+        answer = await post(server, {"messages": USER, "stop": stops, "stream": stream})
+    sent = up.posts[0].json["stop"]
+    assert sent == [*stops, "\nUser:"][:4]
+    if "\nUser:" not in sent:
+        assert text_of(answer, stream) == ("Hello.", "stop")
+
+
+async def test_no_more_than_one_answer_is_waited_for() -> None:
+    """What stands behind is the server's business no more: its connection is closed."""
+    async with (
+        Upstream([Say("One END", "two", hang=True)]) as up,
+        serving(upstream_config(up.url, backend={"stop_sequences": 0})) as server,
+    ):
+        answer = await post(server, {"messages": USER, "stop": "END", "stream": True})
+    assert text_of(answer, True) == ("One ", "stop")
+    assert up.posts[0].path == CHAT
