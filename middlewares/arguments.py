@@ -100,6 +100,7 @@ def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
 class Arguments(Middleware):
     """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
 
+    passing = "stands_aside"
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         *CALL_FIELDS,

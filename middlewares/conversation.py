@@ -48,6 +48,7 @@ MAX_REFERRED: Final = 256
 class Conversation(Middleware):
     """Loads what a request goes on from, and keeps what comes of it."""
 
+    passing = "stands_aside"
     for_turns = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
 

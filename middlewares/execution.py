@@ -56,6 +56,7 @@ Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
 class Execution(Middleware):
     """Offers and runs server-side tools."""
 
+    passing = "stands_aside"
     runs_server_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(

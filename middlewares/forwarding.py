@@ -38,6 +38,7 @@ from proxy.support.offload import is_large
 class Forwarding(Middleware):
     """Asks a server of the route. Must be the last of the chain: it never calls the next handler."""
 
+    passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("attempts", "How many times a backend was asked, if more than once."),
         AccessField(

@@ -29,6 +29,8 @@ from proxy.ratelimit.base import Bound, changes, gives_back
 class RateLimit(Middleware):
     """Holds requests against the application's limits. Without any it does nothing."""
 
+    passing = "runs"
+
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         self._admission: Admission | None = None

@@ -69,6 +69,7 @@ def _limits(options: BadAnswersConfig) -> _Limits:
 class Reask(Middleware):
     """Asks again; see the module."""
 
+    passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "reasks",

@@ -42,6 +42,7 @@ from proxy.schemas.schema import ToolSchema, ToolSchemas
 class Transformation(Middleware):
     """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
 
+    passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format", "The format in which calls were looked for in the answer's text."),
         AccessField(

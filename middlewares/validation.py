@@ -69,6 +69,7 @@ class ValidationOptions:
 class Validation(Middleware):
     """Refuses requests that cannot be served as they are, before anything is done for them."""
 
+    passing = "stands_aside"
     Options: ClassVar[type] = ValidationOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(

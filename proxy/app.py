@@ -36,10 +36,13 @@ from .pipeline.counting import Counting
 from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
 from .pipeline.heads import OWN_MIDDLEWARES, set_common
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
+from .pipeline.passing_on import passing
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.stored import CONVERSATIONS, Conversations
+from .protocols.passed import PassedProtocol
+from .protocols.sides import ClientSides
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
@@ -52,6 +55,7 @@ from .startup.names import check_names
 from .startup.warming import warm_up
 from .store.opening import make_store
 from .support.collecting import COLLECTING, Collecting
+from .support.conversion import ConfigError
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
@@ -112,6 +116,7 @@ def create_app(
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
     chains = Chains(plugins, metrics)
+    passed = _passed_paths(config, clients)
     routes = []
     server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
     for route in effective_routes(config):
@@ -124,7 +129,10 @@ def create_app(
                 pool=pool_of(route, endpoints),
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
-                chains={client.name: compose(runners, client) for client in clients.sides},
+                chains={
+                    **{client.name: compose(runners, client) for client in clients.sides},
+                    **{one.name: passing(runners, one) for one in passed},
+                },
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
             )
@@ -192,6 +200,10 @@ def create_app(
                     app.router.add_get(prefix + more.path, handler)  # and `HEAD`
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
+    for one in passed:
+        pass_on = Delivery(config, one, router, metrics, known, monitors, inflated, collecting)
+        for prefix in PREFIXES:
+            app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", _models)
         app.router.add_get(prefix + "/models/{id:.+}", _model)
@@ -215,6 +227,18 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
     cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
     folder = None if cells is None else cells.parent
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
+
+
+def _passed_paths(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:
+    """What passes as it is. Raises `ConfigError` for a path at which something else is served."""
+    passed = [PassedProtocol(path) for path in config.server.pass_through]
+    taken = {path for client in clients.sides for path in (client.path, client.count_path)} | {"/models"}
+    names = {client.name for client in clients.sides}
+    for index, one in enumerate(passed):
+        if one.path in taken or one.name in names:
+            raise ConfigError(f"server.pass_through[{index}]: something else is served at {one.path}")
+        taken.add(one.path)
+    return passed
 
 
 def _verdicts(metrics: Metrics) -> Verdicts:

@@ -28,10 +28,11 @@ from ..folding import unfold
 from ..model import ModelReply, ModelRequest, fields_of
 from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of
+from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import is_large, offload
-from .asking import API_VERSION, PROBE_S, Asking
+from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
 from .connections import Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
@@ -79,6 +80,8 @@ class HttpBackend:
         self._engine: str | None = None
         self._counts: bool | None = None
         self._client: Client | None = None
+        self._others: dict[str, Client] = {}
+        """For paths beside that of the protocol, when somebody asks for them."""
         self._prober: SessionClient | None = None
         self._questions: Asking | None = None
 
@@ -90,8 +93,7 @@ class HttpBackend:
         """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
         for name, value in self._headers.items():
             check_header(name, value)
-        fast = fast_client(self.url, self._headers, self._config)
-        self._client = fast or SessionClient(self.url, self._headers, self._config)
+        self._client = self._connections(self.url)
         # The gateway's own questions are too rare for connections to wait for them.
         rare = replace(self._config, pool=replace(self._config.pool, idle_connections=0))
         self._prober = SessionClient(self.url, self._headers, rare)
@@ -107,9 +109,12 @@ class HttpBackend:
     async def close(self) -> None:
         """Close all connections."""
         client, self._client = self._client, None
+        others, self._others = self._others, {}
         prober, self._prober, self._questions = self._prober, None, None
         if client is not None:
             await client.close()
+        for other in others.values():
+            await other.close()
         if prober is not None:
             await prober.close()
 
@@ -130,8 +135,7 @@ class HttpBackend:
                 body = await offload(True, lambda: dump_in_pieces(self.wire.write_request(request)))
             else:
                 body = dump(self.wire.write_request(request))
-        hops = HOPS.get()
-        further = {HEADER: f"{hops}, {self._headers[HEADER]}"} if hops and HEADER in self._headers else None
+        further = self._hops()
         if self._field_headers:
             further = {**self._said(request), **(further or {})}
         if observer is None:
@@ -142,10 +146,35 @@ class HttpBackend:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
             answer = ObservedAnswer(answer, observer)
+        return await self._accepted(answer, request, self.wire)
+
+    async def pass_on(
+        self, passed: PassedProtocol, request: ModelRequest, body: bytes, *, request_id: str
+    ) -> HttpSource:
+        """Send a body as it is to the path of `passed`, and wait for the server to accept it (R24.3)."""
+        if self._client is None:
+            raise self._not_started()
+        client = self._others.get(passed.name)
+        if client is None:
+            base = self.base if passed.versioned else engine_url(self.base)
+            client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
+        answer = await client.post(body, stream=request.stream, request_id=request_id, headers=self._hops())
+        return await self._accepted(answer, request, passed)
+
+    def _connections(self, url: URL) -> Client:
+        return fast_client(url, self._headers, self._config) or SessionClient(url, self._headers, self._config)
+
+    def _hops(self) -> dict[str, str] | None:
+        """The header that says through whom a request came, if it came through somebody."""
+        hops = HOPS.get()
+        return {HEADER: f"{hops}, {self._headers[HEADER]}"} if hops and HEADER in self._headers else None
+
+    async def _accepted(self, answer: Answer, request: ModelRequest, wire: ServerSide) -> HttpSource:
+        """The answer, if the server accepts. Raises the error if it does not."""
         if answer.status == 200:
-            return HttpSource(self, request, answer)
+            return HttpSource(self, request, answer, wire)
         try:
-            raise await self._refusal(answer)
+            raise await self._refusal(answer, wire)
         finally:
             await answer.close()
 
@@ -198,7 +227,7 @@ class HttpBackend:
         }
         return {name: value for name, value in values.items() if value}
 
-    async def _refusal(self, answer: Answer) -> GatewayError:
+    async def _refusal(self, answer: Answer, wire: ServerSide) -> GatewayError:
         body = bytearray()
         try:
             async with asyncio.timeout(PROBE_S):
@@ -209,14 +238,15 @@ class HttpBackend:
         except (BackendFault, TimeoutError):
             pass  # the status alone says enough
         said = bytes(body[:REFUSAL_BYTES])
-        return read_refusal(answer.status, answer.headers, said, private=self.private, read=self.wire.read_refusal)
+        return read_refusal(answer.status, answer.headers, said, private=self.private, read=wire.read_refusal)
 
 
 class HttpSource(WireSource):
-    """One answer coming in."""
+    """One answer coming in, in the form of `wire`."""
 
-    def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer) -> None:
-        self.protocol = self._wire = backend.wire
+    def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer, wire: ServerSide) -> None:
+        self.protocol = self._wire = wire
+        self._passes = isinstance(wire, PassedProtocol)
         self.private = backend.private
         self.queued_s = answer.queued_s
         self._backend = backend
@@ -230,6 +260,8 @@ class HttpSource(WireSource):
         """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
         if self._streams:
             await self._answer.pump(sink)
+        elif self._passes:
+            raise contrary("did not stream, which it was asked to")
         else:
             sink(await self._as_stream())
 
@@ -272,6 +304,8 @@ class HttpSource(WireSource):
 
     async def body(self) -> bytes:
         """The bytes of the whole answer; a stream of a server that was not asked for one is folded."""
+        if self._streams and self._passes:
+            raise contrary("streams what was not to be")
         if self._streams:
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
@@ -305,6 +339,11 @@ class HttpSource(WireSource):
 
 def _capabilities(config: BackendConfig, said: Identity | None, wire: ServerSide) -> Capabilities:
     return capabilities(config, said, images=wire.images, effort=wire.reasoning_effort)
+
+
+def contrary(what: str) -> BackendFault:
+    """A server gives another kind of answer than was asked for, of which nothing can be made."""
+    return BackendFault(f"The model server {what}.", code="upstream_invalid_response")
 
 
 def fast_client(url: URL, headers: Mapping[str, str], config: BackendConfig) -> Client | None:

@@ -39,6 +39,10 @@ class ServerConfig:
     write_stall_s: float | None = doc(
         "A client that takes nothing of what was written for it for so long is dropped; null: never.", default=60.0
     )
+    pass_through: tuple[str, ...] = doc(
+        "Paths at which requests pass to the server of their `model` as they are: below `/v1` to its API, others beside that.",
+        default=("/v1/embeddings", "/v1/completions", "/v1/rerank", "/tokenize", "/detokenize"),
+    )
     log_format: Literal["text", "json"] = doc("Form of the log lines.", default="text")
     log_level: Literal["debug", "info", "warning", "error"] = doc("Least level that is logged.", default="info")
 

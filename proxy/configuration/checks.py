@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,9 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "tools.coroutines": (1, 65535),
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
+
+
+PATH: Final = re.compile(r"(?:/[\w.-]+)+")
 
 
 def check_values(config: GatewayConfig) -> None:
@@ -80,6 +84,9 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
     yield from _access(config, known)
     yield from _origins(config.cors)
+    for index, path in enumerate(config.server.pass_through):
+        if not PATH.fullmatch(path):
+            yield f"server.pass_through[{index}]: expected a path such as '/v1/embeddings', got {path!r}"
     yield from _places(config)
 
 

@@ -211,10 +211,7 @@ class Attempts(EventSource):
                 request, body = self._prepare(member)
             self._enter(member, request)
             try:
-                opening = member.endpoint.backend.open(
-                    request, request_id=self._request_id, body=body, observer=self._observer
-                )
-                self._source = await self._within(opening)
+                self._source = await self._within(self._open(member, request, body))
                 return
             except BaseException as error:
                 if self._observer is not None:
@@ -227,6 +224,9 @@ class Attempts(EventSource):
             self._leave()
             if not self._relaxes(fault):
                 member = await self._next(fault)
+
+    def _open(self, member: WeightedEndpoint, request: ModelRequest, body: bytes | None) -> Awaitable[EventSource]:
+        return member.endpoint.backend.open(request, request_id=self._request_id, body=body, observer=self._observer)
 
     async def _again(self, fault: GatewayError) -> None:
         """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot

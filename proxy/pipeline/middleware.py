@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from aiohttp import web
 
@@ -74,6 +74,8 @@ class Middleware:
 
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
+    `passing` is what it does where a request passes as it is, without messages and tools (`proxy.pipeline.passing_on`):
+    it `runs`, it `stands_aside`, or it `forbids` that, because it has to see what models are asked.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
@@ -82,6 +84,7 @@ class Middleware:
     Options: ClassVar[type] = NoOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = ()
     runs_server_tools: ClassVar[bool] = False
+    passing: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         self.options: Any = options if options is not None else self.Options()
@@ -207,6 +210,7 @@ class MiddlewareRunner:
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
         self.runs_server_tools = kind.runs_server_tools
+        self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, client: ClientSide) -> bool:
@@ -380,14 +384,14 @@ class Hooks:
         return response
 
 
-def compose(chain: Sequence[MiddlewareRunner], client: ClientSide) -> Handler:
-    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by
-    itself."""
+async def _no_end(request: web.Request) -> web.StreamResponse:
+    raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
-    async def end(request: web.Request) -> web.StreamResponse:
-        raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
-    handler: Handler = end
+def compose(chain: Sequence[MiddlewareRunner], client: ClientSide, end: Handler = _no_end) -> Handler:
+    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself,
+    or `end` does."""
+    handler = end
     serving = [runner for runner in chain if runner.serves(client)]
     for hooked, runners in groupby(reversed(serving), key=lambda runner: runner.hooked):
         if hooked:

@@ -1,7 +1,7 @@
 """The older text protocol (`/completions`), spoken towards backends that know no roles.
 
-It serves no clients: nothing asks for `/v1/completions` at the gateway. Towards a backend a conversation becomes one
-text:
+It serves no clients: what they ask for at `/v1/completions` passes as it is (`proxy.protocols.passed`). Towards a
+backend a conversation becomes one text:
 
     System: You are helpful.
 

@@ -13,7 +13,8 @@ from proxy.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 from tests.unit.test_imports import ROOT, everything, read
 
 SHARED = {
-    "proxy.protocols." + name for name in ("base", "numbers", "openai", "shape", "sides", "stored_form", "turn", "wire")
+    "proxy.protocols." + name
+    for name in ("base", "numbers", "openai", "passed", "shape", "sides", "stored_form", "turn", "wire")
 }
 """Modules that are no single protocol's."""
 

@@ -1,0 +1,78 @@
+"""Requests that pass to a server as they are (R24.3): the end of their chain, and who stands in it.
+
+Of a route's chain those run that have something to do for any request: limits, logs, and plain aiohttp middlewares.
+Those of the default chain stand aside: they work on messages and tools, of which there are none. Any other middleware
+may be there to see to what models are asked; it would not see this, so where one is, nothing passes unless it says that
+it may (`Middleware.passing`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+from aiohttp import web
+
+from ..endpoints.passing_on import PassedAttempts
+from ..endpoints.pool import WeightedEndpoint
+from ..errors import ClientFault
+from ..model import ModelRequest
+from ..protocols.passed import PassedProtocol
+from ..protocols.wire import dump_in_pieces
+from ..support.offload import is_large
+from .exchange import EXCHANGE, Exchange
+from .middleware import MiddlewareRunner, compose
+from .reply import Reply
+from .routing import Handler
+
+
+def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Handler:
+    """The chain of a route for what is asked for at the path of `passed`."""
+    for runner in runners:
+        if runner.passing == "forbids":
+            return _forbidden(runner.name, passed)
+
+    async def pass_on(request: web.Request) -> web.StreamResponse:
+        return await _pass_on(request[EXCHANGE], passed)
+
+    return compose([runner for runner in runners if runner.passing == "runs"], passed, pass_on)
+
+
+def _forbidden(name: str, passed: PassedProtocol) -> Handler:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise ClientFault(
+            f"Nothing passes at {passed.path} for this model: the route's chain has `{name}`, which would not see it.",
+            code="not_found",
+        )
+
+    return refuse
+
+
+async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
+    route, asked, record = exchange.route, exchange.request, exchange.record
+
+    def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+        name = member.name_of(asked.model, route.config.upstream_model)
+        sent = asked if name == asked.model else replace(asked, model=name)
+        return sent, _own_bytes(exchange, sent)
+
+    source = PassedAttempts(
+        passed, route.pool, route.options.retry, prepare, record=record, request_id=exchange.id, large=is_large(asked)
+    )
+    before = time.monotonic()
+    record.asks(before)
+    try:
+        await source.open()
+    finally:
+        record.waited += time.monotonic() - before
+    return Reply(source, streamed=asked.stream)
+
+
+def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
+    assert exchange.received.origin is not None
+    if sent.model == exchange.received.model:
+        return exchange.received.origin.body
+    body = {**exchange.body, "model": sent.model}
+    return dump_in_pieces(body) if is_large(sent) else orjson.dumps(body)

@@ -1,0 +1,259 @@
+"""Paths at which requests pass as they are, over real sockets (R24.3): bytes, routes, keys, limits, errors, retries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy.app import create_app
+from proxy.support.conversion import ConfigError
+from proxy.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
+from tests.e2e.conftest import mock_config, post, read_config, sdk, serving, upstream_config
+from tests.e2e.test_messages_backend import JSON, SSE
+
+VECTORS = {
+    "object": "list",
+    "data": [{"object": "embedding", "index": 0, "embedding": [0.1, -2e-05]}],
+    "model": "m",
+    "usage": {"prompt_tokens": 3, "total_tokens": 3},
+}
+PATHS = {
+    "/v1/embeddings": ("/v1/embeddings", {"input": "hi"}),
+    "/v1/rerank": ("/v1/rerank", {"query": "q", "documents": ["a"]}),
+    "/v1/completions": ("/v1/completions", {"prompt": "Once", "odd": {"kept": [1]}}),
+    "/tokenize": ("/tokenize", {"content": "hi"}),
+    "/detokenize": ("/detokenize", {"tokens": [1]}),
+    "/embeddings": ("/v1/embeddings", {"input": "hi"}),
+    "/v1/tokenize": ("/tokenize", {"content": "hi"}),
+}
+
+
+def whole(value: Any) -> Answer:
+    return Answer([orjson.dumps(value)], headers=JSON, framing="length")
+
+
+def text_frames(*texts: str) -> list[bytes]:
+    chunks = [{"id": "cmpl-1", "object": "text_completion", "choices": [{"index": 0, "text": text}]} for text in texts]
+    return [*map(frame, chunks), frame({"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 4}})]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_bytes_pass_both_ways(path: str) -> None:
+    there, fields = PATHS[path]
+    body = orjson.dumps({"model": "m", **fields}, option=orjson.OPT_INDENT_2)
+    said = b'{"data" : [1.50, 2],\n "x":"\\u00e4"}'
+    async with (
+        Upstream([Answer([said], headers=JSON, framing="length")]) as up,
+        serving(upstream_config(up.url, backend={"api_key": "k1"})) as server,
+    ):
+        answer = await post(server, body, path=path, headers={"X-Request-Id": "req-7"})
+    (asked,) = up.posts
+    assert (asked.path, asked.body) == (there, body)
+    assert (asked.headers["authorization"], asked.headers["x-request-id"]) == ("Bearer k1", "req-7")
+    assert (answer.status, answer.body, answer.headers["X-Request-Id"]) == (200, said, "req-7")
+
+
+@pytest.mark.parametrize("split", [1, 1000])
+async def test_a_stream_passes_as_it_is(split: int) -> None:
+    data = b"".join([*text_frames("Once", " upon"), frame("[DONE]")])
+    pieces = [data[at : at + split] for at in range(0, len(data), split)]
+    async with (
+        Upstream([Answer(pieces, headers=SSE)]) as up,
+        serving(upstream_config(up.url)) as server,
+    ):
+        answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
+    assert (answer.status, answer.body) == (200, data)
+    assert answer.headers["Content-Type"] == "text/event-stream"
+
+
+async def test_a_stream_comes_as_it_is_written() -> None:
+    more = asyncio.Event()
+    first, second, end = text_frames("one", "two")
+    steps = [first, more, second, end, frame("[DONE]")]
+    async with (
+        asyncio.timeout(60),
+        Upstream([Answer(steps, headers=SSE)]) as up,
+        serving(upstream_config(up.url)) as server,
+        aiohttp.ClientSession() as session,
+        session.post(server.make_url("/v1/completions"), json={"model": "m", "prompt": "x", "stream": True}) as got,
+    ):
+        assert await got.content.readuntil(b"one")
+        more.set()
+        assert b"two" in await got.read()
+
+
+async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    async with (
+        Upstream([Answer(text_frames("one")[:1], headers=SSE, cut=True)]) as up,
+        serving(upstream_config(up.url)) as server,
+    ):
+        answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
+    first, error, done = answer.frames()
+    assert first["choices"][0]["text"] == "one"
+    assert (error["error"]["code"], done) == ("upstream_disconnected", "[DONE]")
+
+
+async def test_the_openai_sdk_needs_one_base_url() -> None:
+    async with (
+        Upstream([whole(VECTORS)]) as up,
+        serving(upstream_config(up.url)) as server,
+        sdk(server) as client,
+    ):
+        got = await client.embeddings.create(model="m", input="hi", encoding_format="float")
+    assert got.data[0].embedding == [0.1, -2e-05]
+
+
+async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
+    async with Upstream([whole(VECTORS)]) as one, Upstream([whole(VECTORS)]) as two:
+        config = read_config(
+            {
+                "backends": {"one": {"url": one.url + "/api/v1"}, "two": {"url": two.url}},
+                "routes": [
+                    {"model": "small", "backend": "one", "upstream_model": "bge"},
+                    {"model": "*", "backend": "two"},
+                ],
+            }
+        )
+        async with serving(config) as server:
+            await post(server, {"model": "small", "input": 1.50, "big": 12345678901234567890}, path="/v1/embeddings")
+            await post(server, {"model": "m"}, path="/tokenize")
+    assert [(asked.path, asked.json["model"]) for asked in one.posts] == [("/api/v1/embeddings", "bge")]
+    assert b"12345678901234567890" in one.posts[0].body
+    assert [(asked.path, asked.json["model"]) for asked in two.posts] == [("/tokenize", "m")]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code"),
+    [
+        (Refuse(400, "no"), 400, "upstream_rejected"),
+        (Refuse(401, "no"), 502, "upstream_auth"),
+        (Refuse(404, "no such route"), 404, "not_found"),
+        (Refuse(404, "model not found"), 404, "model_not_found"),
+        (Refuse(429, "no", headers={"Retry-After": "7"}), 429, "rate_limit_exceeded"),
+        (Refuse(500, "no"), 502, "upstream_error"),
+        (Raw(reset=True), 502, "upstream_disconnected"),
+        (
+            Answer([b"<html>"], headers={"Content-Type": "text/html"}, framing="length"),
+            502,
+            "upstream_invalid_response",
+        ),
+        (Answer([b'{"error":{"message":"no"}}'], headers=JSON, framing="length"), 502, "upstream_error"),
+        (Answer(text_frames("x"), headers=SSE), 502, "upstream_invalid_response"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, int | str) else "",
+)
+async def test_errors(refusal: Answer, status: int, code: str) -> None:
+    async with Upstream([refusal]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+
+
+async def test_a_whole_answer_in_place_of_a_stream() -> None:
+    async with Upstream([whole({"choices": []})]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
+    assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
+
+
+async def test_what_is_secret_stays_so() -> None:
+    async with (
+        Upstream([whole({"data": "the key is sk-very-secret"})]) as up,
+        serving(upstream_config(up.url, backend={"api_key": "sk-very-secret"})) as server,
+    ):
+        answer = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert answer.status == 502
+    assert b"very-secret" not in answer.body
+
+
+async def test_it_is_tried_again() -> None:
+    config = {"defaults": {"retry": {"attempts": 2, "backoff_s": 0}}}
+    async with Upstream([Refuse(503), whole(VECTORS)]) as up, serving(upstream_config(up.url, **config)) as server:
+        answer = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert (answer.status, len(up.posts)) == (200, 2)
+
+
+async def test_keys_and_limits_hold() -> None:
+    sections: dict[str, Any] = {
+        "auth": {"keys": [{"key": "secret-key-1", "requests_per_min": 1, "routes": ["m"]}]},
+        "routes": [{"model": "m", "backend": "up"}, {"model": "n", "backend": "up"}],
+        "limits": {"body_bytes": 1000},
+    }
+
+    async def ask(server: Any, key: str | None, **body: Any) -> WireAnswer:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return await post(server, body, path="/v1/embeddings", headers=headers)
+
+    async with Upstream([whole(VECTORS)]) as up, serving(upstream_config(up.url, **sections)) as server:
+        assert (await ask(server, None)).status == 401
+        assert (await ask(server, "secret-key-1", model="n")).status == 403
+        assert (await ask(server, "secret-key-1", model="other")).status == 404
+        assert (await ask(server, "secret-key-1", input="x" * 2000)).status == 413
+        first = await ask(server, "secret-key-1", input="x")
+        assert (first.status, first.headers["x-ratelimit-limit-requests"]) == (200, "1")
+        assert (await ask(server, "secret-key-1", input="x")).status == 429
+    assert len(up.posts) == 1
+
+
+@pytest.mark.parametrize("body", [b"no", b"[]", b"{}", b'{"model":1}'])
+async def test_what_is_no_request(body: bytes) -> None:
+    async with Upstream([whole(VECTORS)]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, body, path="/v1/embeddings")
+    assert (answer.status, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert not up.posts
+
+
+async def test_tokens_are_counted() -> None:
+    data = [*text_frames("Once"), frame("[DONE]")]
+    limits = {"rate_limits": {"per_key": {"tokens_per_min": 100_000}}}
+    async with (
+        Upstream([whole(VECTORS), Answer(data, headers=SSE)]) as up,
+        serving(upstream_config(up.url, **limits)) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        await post(server, {"input": "hi"}, path="/v1/embeddings")
+        answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
+        assert answer.body == b"".join(data), "who looks on changes nothing"
+        async with session.get(server.make_url("/metrics")) as got:
+            page = await got.text()
+    assert 'toolwire_requests_total{endpoint="embeddings",status="200",stream="false"} 1.0' in page
+
+
+async def test_which_paths_is_an_option() -> None:
+    async with Upstream([whole({"ok": True})]) as up:
+        config = upstream_config(up.url, server={"pass_through": ["/v1/audio/speech", "/pooling"]})
+        async with serving(config) as server:
+            for path in ("/v1/audio/speech", "/pooling"):
+                assert (await post(server, {}, path=path)).status == 200
+            missing = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert [asked.path for asked in up.posts] == ["/v1/audio/speech", "/pooling"]
+    assert (missing.status, missing.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/responses", "/v1/models", "/v1/messages"])
+def test_a_path_that_is_taken_is_a_mistake(path: str) -> None:
+    with pytest.raises(ConfigError, match="something else is served"):
+        create_app(read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}}))
+
+
+@pytest.mark.parametrize("path", ["embeddings", "/v1/{x}", "/a b", ""])
+def test_a_path_that_is_none_is_a_mistake(path: str) -> None:
+    with pytest.raises(ConfigError, match="expected a path"):
+        read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}})
+
+
+async def test_a_backend_without_such_a_path() -> None:
+    async with serving(mock_config(["hi"])) as server:
+        answer = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_nothing_passes_by_who_has_to_see_it() -> None:
+    chain = [{"use": "prompt_guard", "options": {"characters": 5}}, "forwarding"]
+    async with Upstream([whole({})]) as up, serving(upstream_config(up.url, chain=chain)) as server:
+        answer = await post(server, {"prompt": "evil"}, path="/v1/completions")
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
+    assert "prompt_guard" in answer.json()["error"]["message"]
+    assert not up.posts
