@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 from aiohttp import web
 
-from proxy.backends.adapt import adapt, may_be_asked
+from proxy.backends.adapt import adapt, limited, may_be_asked
 from proxy.backends.fit_messages import fit_images
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
@@ -73,8 +73,8 @@ class Forwarding(Middleware):
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
             sent = _renamed(asked, member.name_of(asked.model, route.config.upstream_model))
-            if own and not (chooses and in_words(member)):
-                return sent, _own_bytes(exchange, sent)
+            if own and not (chooses and in_words(member)) and _knows_tools(asked, member):
+                return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
             sent = self._adapted(exchange, sent, member)
@@ -144,10 +144,16 @@ def _passes(exchange: Exchange) -> bool:
     return exchange.received.origin is not None
 
 
-def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
-    wire = exchange.route.pool.protocol
+def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
+    """Whether the configuration of a server does not say that it takes no such tools."""
+    types = member.endpoint.config.tool_types
+    return types is None or all(tool.received.get("type", tool.kind) in types for tool in request.tools)
+
+
+def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
+    wire = member.endpoint.backend.protocol
     assert wire is not None  # `_passes`
-    body = wire.own_body(exchange.body)
+    body = wire.own_body(limited(exchange.body, member.endpoint.config, wire))
     if sent is not exchange.received:
         body = {**body, "model": sent.model}
     if body is not exchange.body:

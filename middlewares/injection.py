@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from proxy.backends.adapt import CLIENTS_OWN
+from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
 from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from proxy.config import PromptConfig
 from proxy.errors import ClientFault
@@ -29,7 +29,7 @@ from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import Flatten, inject
+from proxy.prompting.transcript import Flatten, inject, placed
 from proxy.scanner import reasoning_tags
 from proxy.support.offload import is_large, offload
 
@@ -92,7 +92,7 @@ class Injection(Middleware):
         cannot be met."""
         route = exchange.route
         if exchange.native:
-            return request
+            return _with_form(exchange, request)
         tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.
         slow = is_large(request) or (
@@ -101,8 +101,8 @@ class Injection(Middleware):
         prepare = self._prepare
         flatten = route.options.prompt.flatten if route.options.prompt.flatten != "auto" else "sentinel"
         form = _form_in_words(exchange, request)
-        if form is not None:
-            request = replace(request, response_format=None)
+        if request.response_format is not None:
+            request = _with_form_left(exchange, request, form)
         escapes = exchange.escapes = Escapes()
         args = (request, route, tool_format, flatten, form, escapes)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
@@ -265,13 +265,29 @@ class Injection(Middleware):
 
 def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:
     """The `response_format` that the prompt has to ask for (R2.22). A constrained answer could not call a tool, so with
-    tools in play the form is said in words; without, only where the backend is not told and does not get the client's
-    bytes."""
+    tools in play the form is said in words; without, only what the backend is not told."""
     form = request.response_format
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return None
-    backend = exchange.route.pool
-    told = backend.capabilities.response_format or (
-        backend.protocol is not None and backend.protocol.name == exchange.protocol.name
-    )
-    return form if request.callable_tools or not told else None
+    return form if request.callable_tools or said_in_words(form, exchange.route.pool.capabilities) else None
+
+
+def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str, Any] | None = None) -> ModelRequest:
+    """The request with what the server is told of its form, of which the prompt has `said` all."""
+    asked = request.response_format
+    beside = said is not None and bool(request.callable_tools)
+    form = None if beside else taken_form(asked, exchange.route.pool.capabilities)
+    return request if form is asked else replace(request, response_format=form)
+
+
+def _with_form(exchange: Exchange, request: ModelRequest) -> ModelRequest:
+    """The request for a server that does tools itself: with the form in words that it is not told."""
+    form = request.response_format
+    if form is None:
+        return request
+    if not said_in_words(form, exchange.route.pool.capabilities):
+        return _with_form_left(exchange, request)
+    route = exchange.route
+    words = form_sentence(form, route.format_for(request.model))
+    messages = placed(request.messages, words, route.options.prompt.placement)
+    return _with_form_left(exchange, replace(request, messages=tuple(messages)))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, Final, Literal
 
+from ..config import BackendConfig
 from ..formats.rendering import as_taught, prompt_name, taught_arguments, with_groups
 from ..model import (
     EMPTY,
@@ -68,14 +69,16 @@ def adapt(
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling = request.sampling
-    if sampling.reasoning_effort is not None and not takes.reasoning_effort:
+    if sampling.max_tokens is None and takes.default_max_tokens is not None:
+        sampling = replace(sampling, max_tokens=takes.default_max_tokens)
+    if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
         sampling = replace(sampling, reasoning_effort=None)
     if sampling.n > 1 and not takes.multiple_choices:
         sampling = replace(sampling, n=1)
     if sampling.top_k is not None and "top_k" not in known:
         sampling = replace(sampling, top_k=None)
     extra = keep_fields(request.extra, takes, forward_unknown)
-    response_format = request.response_format if takes.response_format else None
+    response_format = taken_form(request.response_format, takes)
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
         # A server takes one constraint at a time.
         response_format = fields.pop("response_format", None)
@@ -106,6 +109,49 @@ def adapt(
         extra=extra,
         protocol_fields=protocol_fields,
     )
+
+
+def taken_form(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[str, Any] | None:
+    """The `response_format` that a server is sent for `form`: that, the next best that it takes, or none. What is lost
+    of it is said in words (`said_in_words`)."""
+    if form is None or not takes.response_format:
+        return None
+    kind = form.get("type")
+    if kind == "json_schema" and kind not in takes.response_format:
+        return {"type": "json_object"} if "json_object" in takes.response_format else None
+    if kind == "json_object" and kind not in takes.response_format:
+        return _ANY_OBJECT if "json_schema" in takes.response_format else None
+    return form
+
+
+def said_in_words(form: Mapping[str, Any] | None, takes: Capabilities) -> bool:
+    """Whether the server is not told all of `form` (R2.22)."""
+    if form is None or form.get("type") not in ("json_object", "json_schema"):
+        return False
+    told = taken_form(form, takes)
+    return told is None or (told is not form and told is not _ANY_OBJECT)
+
+
+_ANY_OBJECT: Final[Mapping[str, Any]] = {
+    "type": "json_schema",
+    "json_schema": {"name": "object", "schema": {"type": "object"}},
+}
+"""What is asked of a server that takes schemas only where any object will do."""
+
+
+def limited(body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: ServerSide) -> Mapping[str, Any]:
+    """A body in the form of `wire` that says the limit on the answer as this server wants it said (R24.4); the same
+    object if it does. `facts` are those of the server, or what its configuration says of it."""
+    names = wire.limit_fields
+    if not names or (facts.max_tokens_field is None and facts.default_max_tokens is None):
+        return body
+    wanted = facts.max_tokens_field if facts.max_tokens_field in names else names[0]
+    said = next((name for name in names if body.get(name) is not None), None)
+    if said is None:
+        return body if facts.default_max_tokens is None else {**body, wanted: facts.default_max_tokens}
+    if said == wanted or facts.max_tokens_field is None:
+        return body
+    return {**{name: value for name, value in body.items() if name not in names}, wanted: body[said]}
 
 
 def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:

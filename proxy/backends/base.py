@@ -42,7 +42,8 @@ class Capabilities:
     continuation: bool = False
     multiple_choices: bool = False
     extra_parameters: frozenset[str] = frozenset()
-    response_format: bool = True
+    response_format: frozenset[str] = frozenset({"json_object", "json_schema"})
+    """The types of it that it takes."""
     reasoning_effort: bool = False
     tool_types: frozenset[str] = frozenset({"function"})
     own_tools: bool = True
@@ -51,6 +52,10 @@ class Capabilities:
     """So many `stop` sequences at most; None: as its protocol has it."""
     choice_objects: bool = True
     """`tool_choice` may be an object, which names tools."""
+    max_tokens_field: str | None = None
+    """What it calls the limit on an answer, if its protocol has several names for it."""
+    default_max_tokens: int | None = None
+    """The limit on answers to clients that set none; None: none, or that of the protocol."""
     special_tokens: bool = False
     """It can be told to leave special tokens in the text."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from yarl import URL
 
@@ -32,6 +32,7 @@ from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import is_large, offload
+from .adapt import limited
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
 from .connections import Answer, Client, check_header, too_large
@@ -132,9 +133,9 @@ class HttpBackend:
             raise self._not_started()
         if body is None:
             if is_large(request):
-                body = await offload(True, lambda: dump_in_pieces(self.wire.write_request(request)))
+                body = await offload(True, lambda: dump_in_pieces(self._written(request)))
             else:
-                body = dump(self.wire.write_request(request))
+                body = dump(self._written(request))
         further = self._hops()
         if self._field_headers:
             further = {**self._said(request), **(further or {})}
@@ -160,6 +161,9 @@ class HttpBackend:
             client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
         answer = await client.post(body, stream=request.stream, request_id=request_id, headers=self._hops())
         return await self._accepted(answer, request, passed)
+
+    def _written(self, request: ModelRequest) -> Mapping[str, Any]:
+        return limited(self.wire.write_request(request), self.capabilities, self.wire)
 
     def _connections(self, url: URL) -> Client:
         return fast_client(url, self._headers, self._config) or SessionClient(url, self._headers, self._config)

@@ -76,6 +76,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
+            max_tokens_field="max_completion_tokens",
             extra_parameters=_OPENAI,
             tool_types=_names("function custom"),
         ),
@@ -142,6 +143,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             constrain="json_schema",
             extra_parameters=frozenset({"top_k", "repeat_penalty", "min_p", "logit_bias", "ttl", "draft_model"}),
             choice_objects=False,
+            response_format=frozenset({"json_schema"}),
         ),
     }
 )
@@ -187,6 +189,5 @@ def capabilities(
         own["drop_images"] = config.images == "drop"
     if config.late_system is None and said is not None and _OBJECTS.search(said.template or ""):
         own["late_system"] = False
-    if config.extra_parameters is not None:
-        own["extra_parameters"] = frozenset(config.extra_parameters)
+    own |= {name: frozenset(own[name]) for name in ("extra_parameters", "response_format", "tool_types") if name in own}
     return replace(preset, **{"reasoning_effort": preset.reasoning_effort or effort, **own})

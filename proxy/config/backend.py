@@ -91,6 +91,26 @@ class BackendConfig:
         default=None,
     )
     extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
+    response_format: tuple[Literal["json_object", "json_schema"], ...] | None = doc(
+        "The types of `response_format` that it takes; where it does not take what a client asks for, the next best is sent and the rest said "
+        "in words.",
+        default=None,
+    )
+    tool_types: tuple[str, ...] | None = doc(
+        "Under `mode: native`, the types of tools that it takes: `function`, `custom`, or those of hosted tools.",
+        default=None,
+    )
+    reasoning_effort: bool | None = doc("Takes `reasoning_effort`.", default=None)
+    special_tokens: bool | None = doc(
+        "Takes `skip_special_tokens: false`, to show markers that are special tokens.", default=None
+    )
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(
+        "What it calls the limit on an answer, if it speaks Chat. Default: `max_tokens`, or what a Chat client says.",
+        default=None,
+    )
+    default_max_tokens: int | None = doc(
+        "The limit on answers where a client sets none. Default: none, and 4096 for `anthropic_messages`.", default=None
+    )
     verdict_s: float = doc(
         "Under `mode: hybrid` and `auto`: so long it is remembered of each model whether it does tools by itself.",
         default=3600.0,

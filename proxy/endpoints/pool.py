@@ -413,6 +413,8 @@ def common(takes: Any) -> Capabilities:
     careful["late_system"] = False if False in late else None if None in late else True
     limits = [4 if one.stop_sequences is None else one.stop_sequences for one in every]
     careful["stop_sequences"] = None if all(one.stop_sequences is None for one in every) else min(limits)
+    defaults = [one.default_max_tokens for one in every if one.default_max_tokens is not None]
+    careful["default_max_tokens"] = min(defaults, default=None)
     careful["merge_roles"] = any(one.merge_roles for one in every)
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]

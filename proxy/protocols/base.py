@@ -308,6 +308,9 @@ class ServerSide(Protocol):
     own_stops: tuple[str, ...] = ()
     """Sequences that end an answer in any case. `write_request` adds them to those of the client, if there is room for
     all."""
+    limit_fields: tuple[str, ...] = ()
+    """How the limit on an answer may be called in a request, the usual name first; the first one that is there
+    counts."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()

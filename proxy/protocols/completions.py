@@ -51,6 +51,7 @@ class CompletionsProtocol(ServerSide):
     end_marks = (DONE,)
     images = False
     stops = 4
+    limit_fields = ("max_tokens",)
     own_stops = (_STOP,)
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:

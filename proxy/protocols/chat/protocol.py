@@ -52,6 +52,7 @@ class ChatProtocol(ClientSide, ServerSide):
     inline_thinking = True
     end_marks = (DONE,)
     stops = 4
+    limit_fields = ("max_tokens", "max_completion_tokens")
 
     def __init__(self) -> None:
         self._shape = RequestSchema("chat_request", code_of)

@@ -55,6 +55,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     bare_reasoning = True
     reasoning_effort = True
     stops = 0
+    limit_fields = ("max_output_tokens",)
 
     def __init__(self) -> None:
         self._shape = RequestSchema("responses_request", code_of)
