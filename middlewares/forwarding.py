@@ -105,8 +105,14 @@ class Forwarding(Middleware):
         reply = Reply(source, streamed=sent.stream)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
-        if not own and source_wanted != "backend":
-            counter = Counter(self._estimator(route.options.usage.encoding), sent, always=source_wanted == "estimate")
+        if source_wanted == "backend":
+            wire = route.pool.protocol
+            reply.count(_unknown, passes=wire is not None and wire.name == exchange.protocol.name)
+            return reply
+        counter = Counter(self._estimator(route.options.usage.encoding), sent, always=source_wanted == "estimate")
+        if own:
+            reply.count(counter.fill, counter.see, passes=True)
+        else:
             reply.watch(counter.see, unless=counter.has_nothing_to_do)
             reply.finish(counter.fill, unless=counter.has_nothing_to_do)
         return reply
@@ -186,6 +192,13 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
         )
 
 
+async def _unknown(last: Event) -> Event:
+    """The same event; a `Finish` without all counts says that they are unknown."""
+    if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
+        return last
+    return changed(last, usage=Usage(missing="both"))
+
+
 class Counter:
     """Fills in the token counts of one answer: those of the text really sent and of the raw text really generated."""
 
@@ -197,7 +210,7 @@ class Counter:
 
     def has_nothing_to_do(self, reply: ModelReply) -> bool:
         """The backend has counted."""
-        return reply.usage is not None and not self._always
+        return reply.usage is not None and reply.usage.missing is None and not self._always
 
     def see(self, event: Event) -> None:
         """Remember what was generated."""
@@ -207,12 +220,24 @@ class Counter:
             self._written.append(event.name)
 
     async def fill(self, last: Event) -> Event:
-        """The same event; a `Finish` without usage gets an estimate."""
-        if not isinstance(last, Finish) or not (self._always or last.usage is None):
+        """The same event; a `Finish` without usage gets an estimate, and of one with half of it the other half."""
+        if not isinstance(last, Finish):
             return last
-        usage = Usage(
-            await self._estimator.count_request(self._sent),
-            await self._estimator.count("".join(self._written)),
+        known = None if self._always else last.usage
+        if known is not None and known.missing is None:
+            return last
+        given = None if known is None or known.missing == "input" else known.input_tokens
+        written = None if known is None or known.missing == "output" else known.output_tokens
+        if given is None:
+            given = await self._estimator.count_request(self._sent)
+        if written is None:
+            written = await self._estimator.count("".join(self._written))
+        usage = replace(
+            known or Usage(),
+            input_tokens=given,
+            output_tokens=written,
             estimated=True,
+            tokenizer=self._estimator.tokenizer,
+            missing=None,
         )
         return changed(last, usage=usage)

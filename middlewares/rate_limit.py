@@ -121,7 +121,7 @@ class Booking:
         await self.end(self._used(last))
 
     def _used(self, last: Event) -> int:
-        if isinstance(last, Finish) and last.usage is not None:
+        if isinstance(last, Finish) and last.usage is not None and last.usage.missing is None:
             return last.usage.total_tokens
         if isinstance(last, Fault) and not self._bytes and not isinstance(last.error, ModelFault):
             return 0

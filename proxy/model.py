@@ -348,7 +348,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts. `total` is always the sum (R11.1). `estimated` marks counts that the backend did not give."""
+    """Token counts. `total` is always the sum (R11.1). `estimated` marks counts that the backend did not give, or not
+    all of them; `tokenizer` is with what they were estimated: the name of an encoding, or `bytes`. `missing`: which of
+    the two nobody has given; it counts as 0. `both`: it is known that nobody will, and a protocol that can says so."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -357,6 +359,8 @@ class Usage:
     reasoning_tokens: int = 0
     estimated: bool = False
     extra: Extra = field(default=EMPTY, hash=False)
+    tokenizer: str | None = field(default=None, compare=False)
+    missing: Literal["input", "output", "both"] | None = None
 
     @property
     def total_tokens(self) -> int:

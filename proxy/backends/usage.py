@@ -82,6 +82,11 @@ class Estimator:
         self._count: Callable[[str], int] | None = None
         self._loading = asyncio.Lock()
 
+    @property
+    def tokenizer(self) -> str:
+        """With what is counted: the encoding, or `bytes`. Known after the first count."""
+        return self.encoding if self.exact else "bytes"
+
     async def count(self, text: str) -> int:
         """Tokens in `text`."""
         if not text:
@@ -213,4 +218,6 @@ def added(first: Usage | None, second: Usage | None) -> Usage | None:
         first.cache_write_tokens + second.cache_write_tokens,
         first.reasoning_tokens + second.reasoning_tokens,
         first.estimated or second.estimated,
+        tokenizer=first.tokenizer or second.tokenizer,
+        missing=first.missing or second.missing,
     )

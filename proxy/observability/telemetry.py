@@ -48,7 +48,8 @@ FIELDS: Final = {
     "tool_names": "Their names, at most 32.",
     "input_tokens": "Absent when an answer went through unread.",
     "output_tokens": "The same.",
-    "usage_source": "`backend` or `estimate`.",
+    "usage_source": "`backend` or `estimate`, also where half is one.",
+    "usage_tokenizer": "With what was estimated: an encoding, or `bytes`.",
     "backend_errors": "Calls of backends that failed, those that were repeated among them.",
 }
 """The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count

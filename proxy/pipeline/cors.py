@@ -28,7 +28,7 @@ from .middleware import Handler
 METHODS: Final = "GET, POST, DELETE"
 EXPOSED: Final = ", ".join(
     [
-        *("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source"),
+        *("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source", "x-usage-tokenizer"),
         *(f"x-ratelimit-{what}-{of}" for what in ("limit", "remaining", "reset") for of in ("requests", "tokens")),
     ]
 )

@@ -28,12 +28,9 @@ from ..protocols.base import ServerSide, WriteOptions
 from ..record import AccessRecord, BackendObserver
 from .delivery import Delivery
 from .exchange import EXCHANGE, Exchange
-from .heads import USAGE_SOURCE
+from .heads import TOKENIZER, USAGE_SOURCE
 from .reply import Reply
 from .routing import Route
-
-TOKENIZER: Final = "x-usage-tokenizer"
-"""Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
 
 _Counted = tuple[int, Mapping[str, str]]
 """Tokens, and the headers that say whose count it is."""
@@ -87,7 +84,7 @@ class Counting(Delivery):
     async def _by_estimate(self, encoding: str, request: ModelRequest) -> _Counted:
         estimator = self._estimators.setdefault(encoding, Estimator(encoding))
         tokens = await estimator.count_request(request)
-        return tokens, {USAGE_SOURCE: "estimate", TOKENIZER: encoding if estimator.exact else "bytes"}
+        return tokens, {USAGE_SOURCE: "estimate", TOKENIZER: estimator.tokenizer}
 
 
 class NotingPool(EndpointPool):

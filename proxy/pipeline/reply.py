@@ -59,6 +59,8 @@ class Reply(web.StreamResponse):
         self.wire = source if isinstance(source, WireSource) else None
         self.streamed = streamed
         self.stages: list[AnyStage] = []
+        self._counting: list[AnyStage] = []
+        self._passes = False
         self.owner: Owner | None = None
         self.waited_s = 0.0
         self.closed = False
@@ -180,6 +182,14 @@ class Reply(web.StreamResponse):
         that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
+    def count(self, fill: FinishFunction, see: Callable[[Event], None] | None = None, *, passes: bool) -> None:
+        """Let `fill` put the counts of tokens into the last event, and `see` watch what the model has given, before any
+        other stage. That alone is no reason to write an answer anew: one that `passes`, unless another one changes it,
+        says what its server said, and nobody reads it for that."""
+        watching = [] if see is None else [WatchStage(see, self.owner)]
+        self._counting = [*watching, FinishStage(fill, self.owner)]
+        self._passes = passes
+
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
         """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other
         stage changes something; those that look on, or fill in the last event, come before it."""
@@ -198,7 +208,7 @@ class Reply(web.StreamResponse):
         Whoever may leave before the end must close it; then every stage is closed, outermost first, before this
         returns.
         """
-        return run(self.stages, self._source_batches())
+        return run(self._running(), self._source_batches())
 
     async def whole(self) -> ModelReply:
         """The whole answer after all stages. Raises the `GatewayError` with which it broke off."""
@@ -210,9 +220,20 @@ class Reply(web.StreamResponse):
 
     def chain(self) -> Chain | None:
         """The stages, if none of them waits before the last event."""
-        if any(isinstance(stage, RewriteStage) for stage in self.stages):
+        stages = self._running()
+        if any(isinstance(stage, RewriteStage) for stage in stages):
             return None
-        return Chain(cast("list[Stage | FinishStage]", self.stages[:]))
+        return Chain(cast("list[Stage | FinishStage]", stages))
+
+    def settled(self) -> None:
+        """What was declared has been done."""
+        self.stages.clear()
+        self._counting.clear()
+
+    def _running(self) -> list[AnyStage]:
+        """The stages in their order, those that count first if they are needed."""
+        counting = self._counting if self._counting and (self.touched or not self._passes) else ()
+        return [*counting, *self.stages]
 
     async def wire_body(self) -> bytes:
         """The wire bytes of a whole answer; only if there is a `wire`."""

@@ -141,7 +141,7 @@ class StopStage(Stage):
         usage = last.usage if isinstance(last, Finish) else None
         if usage is None:
             read = self._read.input_tokens if self._read is not None else max(1, self._size // BYTES_PER_TOKEN)
-            usage = Usage(read, max(1, self._written // BYTES_PER_TOKEN), estimated=True)
+            usage = Usage(read, max(1, self._written // BYTES_PER_TOKEN), estimated=True, tokenizer="bytes")
         others = (FinishReason.STOP,) * (self._choices - 1)
         return [*shown, self._finish(Finish(FinishReason.STOP, usage, others))]
 

@@ -26,7 +26,7 @@ from ..folding import unfold
 from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
 from .exchange import Exchange
-from .heads import USAGE_SOURCE
+from .heads import TOKENIZER, USAGE_SOURCE
 from .reply import Reply
 from .stages import Batches
 
@@ -49,7 +49,7 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await _show(reply, reply.source.said)
-        reply.stages.clear()
+        reply.settled()
         return reply
     before = reply.source
     if (wire := _passing(exchange, reply)) is not None:
@@ -146,15 +146,19 @@ async def _said(exchange: Exchange, reply: Reply) -> ModelReply:
 def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
     """Put the counts of tokens into the access line, and where they come from also into the head of an unsent
     `reply`."""
-    if usage is None:
+    if usage is None or usage.missing == "both":
         return
     record = exchange.record
     record.note("input_tokens", usage.input_tokens)
     record.note("output_tokens", usage.output_tokens)
     source = "estimate" if usage.estimated else "backend"
     record.note("usage_source", source)
+    if usage.estimated:
+        record.note("usage_tokenizer", usage.tokenizer or "bytes")
     if reply is not None:
         reply.headers[USAGE_SOURCE] = source
+        if usage.estimated:
+            reply.headers[TOKENIZER] = usage.tokenizer or "bytes"
 
 
 class Known(EventSource):
@@ -221,7 +225,7 @@ class WholeReply(web.Response, Reply):
         """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it
         there."""
         reply.source, reply.wire, reply.streamed = known, None, False
-        reply.stages.clear()
+        reply.settled()
         vars(reply).pop("_body", None)
         reply.__class__ = cls
         for name, value in vars(web.Response(content_type=JSON)).items():

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..errors import BackendFault, quote
 from ..events import MAX_CHOICES
@@ -96,16 +96,22 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
 
 
 def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any, extra: Extra = EMPTY) -> Usage | None:
-    """The token counts of one answer, 0 for what is no number. None if one of them cannot be: then nobody has counted,
-    and nobody's limit is charged with it. `cached` and `stored` are part of `given`, the prompt; `thought` is part of
-    `written`."""
+    """The token counts of one answer; of prompt and answer, one may be `missing`, further ones are 0 then. None if both
+    are, or if one of them cannot be: then nobody has counted, and nobody's limit is charged with it. `cached` and
+    `stored` are part of `given`, the prompt; `thought` is part of `written`."""
+    if type(given) not in (int, float):
+        missing: Literal["input", "output"] | None = "input"
+    else:
+        missing = None if type(written) in (int, float) else "output"
+    if missing == "input" and type(written) not in (int, float):
+        return None
     counts = [
         _whole(value, MAX_TOKENS) if type(value) in (int, float) else 0
         for value in (given, written, cached, stored, thought)
     ]
     known = [count for count in counts if count is not None]
     whole = len(known) == len(counts)
-    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra) if whole else None
+    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra, missing=missing) if whole else None
 
 
 def whole_number(value: Any) -> int:

@@ -65,7 +65,7 @@ def test_nothing_is_held_but_what_may_become_one() -> None:
     assert stage.feed([Delta(0, "ed.")]) == [Delta(0, "\n\nUsed.")]
     assert stage.feed([Delta(0, "\n\nUser: x"), Delta(0, "y")]) == [
         Close(0),
-        Finish("stop", Usage(10, 6, estimated=True), choices=({"stop_sequence": "\n\nUser:"},)),
+        Finish("stop", Usage(10, 6, estimated=True, tokenizer="bytes"), choices=({"stop_sequence": "\n\nUser:"},)),
     ]
     assert stage.feed([Delta(0, "late"), Close(0), Finish()]) == []
 

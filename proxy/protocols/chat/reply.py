@@ -279,16 +279,23 @@ def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Token counts; what a server leaves out is 0. None if it gives none, or such as cannot be."""
+    """Token counts. None if a server gives none, or such as cannot be. Where it gives one of the two and their sum, the
+    other is the difference."""
     if not isinstance(usage, dict):
         return None
     prompt = usage.get("prompt_tokens_details")
     completion = usage.get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
+    given, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    if type(total) is int:
+        if written is None and type(given) is int and total >= given:
+            written = total - given
+        elif given is None and type(written) is int and total >= written:
+            given = total - written
     return usage_of(
-        usage.get("prompt_tokens"),
-        usage.get("completion_tokens"),
+        given,
+        written,
         cached=prompt.get("cached_tokens"),
         stored=prompt.get("cache_write_tokens"),
         thought=completion.get("reasoning_tokens"),
@@ -337,6 +344,8 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
         "choices": [_write_choice(index, choice, options) for index, choice in enumerate(reply.choices)],
         "usage": write_usage(reply.usage or Usage()),
     }
+    if reply.usage is not None and reply.usage.missing == "both":
+        del body["usage"]
     return dump(body)
 
 

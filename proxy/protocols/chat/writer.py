@@ -145,7 +145,7 @@ class ChatWriter:
             answer = self.answer(index)
             head = b'%b{"index":%d,"delta":' % (self._head_with(late), index) if late and not index else b""
             answer.finish(finish_word(reason, answer.called, self._options), out, finish.ending(index), head)
-        if self._options.request.include_usage:
+        if self._options.request.include_usage and (finish.usage is None or finish.usage.missing != "both"):
             usage = dump(write_usage(finish.usage or Usage()))
             out.append(b'%b],"usage":%b}\n\n' % (self._head, usage))
         out.append(DONE)

@@ -133,7 +133,14 @@ def read_usage(usage: Any) -> Usage | None:
     given = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens
     known = {**_COUNTS, "output_tokens_details": {"thinking_tokens": None}}
     extra = scoped(PROTOCOL, rest_of_counts(usage, known))
-    return usage_of(given, usage.get("output_tokens"), cached=cached, stored=stored, thought=thought, extra=extra)
+    return usage_of(
+        None if plain.missing else given,
+        usage.get("output_tokens"),
+        cached=cached,
+        stored=stored,
+        thought=thought,
+        extra=extra,
+    )
 
 
 def first_usage(options: WriteOptions, known: Usage | None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def resource(
         "text": _echo_text(body.get("text") or {}),
         "tool_choice": _echo_choice(body.get("tool_choice")),
         "tools": [_echo_tool(tool) for tool in body.get("tools") or ()],
-        "usage": None if usage is None else write_usage(usage),
+        "usage": None if usage is None or usage.missing == "both" else write_usage(usage),
         "metadata": body.get("metadata") or {},
         **echo,
     }
