@@ -29,7 +29,7 @@ from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import Flatten, inject, placed
+from proxy.prompting.transcript import SYSTEM, Flatten, guarded, inject, placed
 from proxy.scanner import reasoning_tags
 from proxy.support.offload import is_large, offload
 
@@ -126,17 +126,27 @@ class Injection(Middleware):
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         placement = route.options.prompt.placement
         thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
+        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised)
+        wire = route.pool.protocol
+        turns = frozenset() if wire is None else wire.turn_markers
+        if turns:
+            request = guarded(request, turns, escapes, SYSTEM)
+            also = (*also, *turns)
         changed = inject(
             request,
             text,
             tool_format,
             placement=placement,
             flatten=flatten,
-            also=(*(tag.strip() for tags in thinking for tag in tags), *recognised),
+            also=also,
             escapes=escapes,
             reminder=reminded,
-            wire=None if route.pool.protocol is None else route.pool.protocol.name,
+            wire=None if wire is None else wire.name,
         )
+        if turns and changed is request:
+            changed = guarded(request, turns, escapes)
+        elif turns and flatten == "native":
+            changed = replace(changed, guarded=False)  # calls and results are as they came
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
         if offer is not None and self._constrains(request, route):

@@ -309,7 +309,8 @@ class ModelRequest:
     the model's server, whatever protocol it speaks, and which of them it is sent says its list (`extra_parameters`,
     `forward_unknown`). `protocol_fields` is an `Extra`: what is for the protocol itself and means nothing to another
     (`metadata`, `include`). `special_tokens`: the answer's text has to show the model's special tokens, which servers
-    leave out unless they are told.
+    leave out unless they are told. `guarded`: what messages say holds nothing that begins or ends a turn in the
+    server's protocol (`ServerSide.turn_markers`), but for what the gateway wrote itself.
     """
 
     model: str
@@ -323,6 +324,7 @@ class ModelRequest:
     include_usage: bool = False
     constraint: Constraint | None = None
     special_tokens: bool = False
+    guarded: bool = False
     extra: Mapping[str, Any] = field(default=EMPTY, hash=False)
     origin: Origin | None = None
     protocol_fields: Extra = field(default=EMPTY, hash=False)

@@ -223,7 +223,11 @@ class BackendRegistry(Registry[BackendFactory]):
 def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
     from .backends.http import HttpBackend  # here: who has only other ones needs no client
 
-    return HttpBackend(name, config, limits, protocol())
+    try:
+        wire = protocol().configured(config)
+    except ValueError as error:
+        raise ConfigError(f"backends.{name}.template: {error}") from error
+    return HttpBackend(name, config, limits, wire)
 
 
 def _clients() -> Registry[Callable[[], ClientSide]]:

@@ -96,6 +96,11 @@ class BackendConfig:
         "in words.",
         default=None,
     )
+    template: str | None = doc(
+        "`openai_completions` only: how a conversation becomes one text: `plain` (the default), `chatml`, `llama3`, `mistral`, `gemma`, or a "
+        "Jinja file whose name ends with `.jinja`; `options` may give its `bos_token` and `eos_token`.",
+        default=None,
+    )
     tool_types: tuple[str, ...] | None = doc(
         "Under `mode: native`, the types of tools that it takes: `function`, `custom`, or those of hosted tools.",
         default=None,
@@ -126,4 +131,4 @@ class BackendConfig:
     )
     breaker: BreakerConfig = doc("Circuit breaker.", default_factory=BreakerConfig)
     script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
-    options: Mapping[str, Any] = doc("Options of a plug-in backend.", default_factory=dict)
+    options: Mapping[str, Any] = doc("Options of a plug-in backend, or of a `template`.", default_factory=dict)

@@ -18,9 +18,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..backends.mock import read_script
-from ..config import CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
+from ..config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
 from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
 from ..prompting.prompt import check_template
+from ..protocols.chat_templates import template_for
 from ..registry import SERVER_PROTOCOLS
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
@@ -34,6 +35,9 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
 
+
+TEXT_ONLY: Final = "openai_completions"
+"""The kind of backends to which a conversation is one text."""
 
 PATH: Final = re.compile(r"(?:/[\w.-]+)+")
 
@@ -114,6 +118,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         yield "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"
     for name, backend in config.backends.items():
         path = f"backends.{name}.url"
+        yield from _chat_template(backend, f"backends.{name}.template")
         if backend.url is None:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"
@@ -126,6 +131,18 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not fine:
             # Not quoted: the address may hold a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
+
+
+def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
+    if backend.template is None:
+        return
+    if backend.kind != TEXT_ONLY:
+        yield f"{path}: only for the kind {TEXT_ONLY!r}: other servers have their own"
+        return
+    try:
+        template_for(backend.template, backend.options)
+    except ValueError as error:
+        yield f"{path}: {error}"
 
 
 def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:

@@ -88,6 +88,14 @@ class Escaping:
             text = self._beginning(text, bare=True)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
+    def without_bare(self, text: str) -> str:
+        """`text` without markers that are not escaped already. It cannot be told afterwards which were: for texts that
+        nobody will restore."""
+        if not self._may_hold(text):
+            return text
+        places = [rest for _, rest, _ in self._sites(text, escaped=False)]
+        return "\\".join([text[a:b] for a, b in pairwise([0, *places, len(text)])]) if places else text
+
     def value(self, text: str) -> str:
         """`text` without markers, for a place inside of a call, where no answer begins."""
         if self._begins:

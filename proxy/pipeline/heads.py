@@ -28,7 +28,7 @@ SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
-"""Says with what the gateway has counted: the name of an encoding, or `bytes`."""
+"""Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
 USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 

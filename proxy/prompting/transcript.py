@@ -16,8 +16,10 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
 from typing import Final, Literal
 
 from ..call_policy.ids import is_given
@@ -25,7 +27,7 @@ from ..formats.base import ToolFormat, earlier_calls, escaping_for
 from ..formats.brackets import MARKERS as BRACKET_MARKERS
 from ..formats.brackets import attribute as bracket_attribute
 from ..formats.brackets import is_word
-from ..formats.escaping import Markup, Pieces
+from ..formats.escaping import Escaping, Markup, Pieces
 from ..formats.layout import plain_name
 from ..formats.longjson import compact
 from ..formats.rendering import is_json_object, prompt_name, result_pieces, result_text, taught_arguments
@@ -55,6 +57,9 @@ GO_ON: Final = "Continue."
 _HISTORY: Final = (ToolUse, ToolResult)
 
 _NONE: Final = ToolChoice("none")
+
+SYSTEM: Final = frozenset({"system", "developer"})
+"""Roles in which nobody but the application speaks."""
 
 _Place = tuple[int, int]
 """Where a call stands: message, part."""
@@ -102,6 +107,42 @@ def inject(
         tool_choice=_NONE,
         parallel_tool_calls=True,
     )
+
+
+def guarded(
+    request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: Container[str] | None = None
+) -> ModelRequest:
+    """The request with no text in which one of `markers` stands, of messages in these `roles` or in any. `escapes`
+    notes what was escaped."""
+    escaping = turn_escaping(markers)
+    if escapes.markers is None:
+        escapes.markers = escaping.markers
+    noting = escaping.noting(escapes)
+
+    def safe(message: Message) -> Message:
+        if roles is not None and message.role not in roles:
+            return message
+        if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages
+            text = noting.text(part.text)
+            return message if text is part.text else replace(message, parts=(replace(part, text=text),))
+        written: list[Part] = []
+        for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
+            several = list(parts)
+            if is_text:  # together: a marker may stand over two
+                text = "\n".join(part.text for part in several if isinstance(part, Text))
+                written.append(Text(noting.text(text)))
+            else:
+                written += several
+        return replace(message, parts=tuple(written))
+
+    messages = tuple(map(safe, request.messages))
+    return replace(request, messages=messages, guarded=True)
+
+
+@lru_cache(maxsize=64)
+def turn_escaping(markers: frozenset[str]) -> Escaping:
+    """For texts that may not begin or end a turn."""
+    return Escaping(markers)
 
 
 def is_silent(message: Message, wire: str | None) -> bool:

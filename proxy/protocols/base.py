@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from ..config import ResponsesConfig
+from ..config import BackendConfig, ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse
@@ -305,6 +305,8 @@ class ServerSide(Protocol):
     stops: int | None = None
     """A request has room for so many stop sequences, as it is published: a server may take more; None: for any number,
     0: for none."""
+    turn_markers: frozenset[str] = frozenset()
+    """What begins or ends a turn where a conversation is one text: no message may say it."""
     own_stops: tuple[str, ...] = ()
     """Sequences that end an answer in any case. `write_request` adds them to those of the client, if there is room for
     all."""
@@ -319,6 +321,10 @@ class ServerSide(Protocol):
     """Where a server counts tokens, below its base URL."""
     reasoning_effort: bool = False
     """Every server knows how much effort reasoning is to take."""
+
+    def configured(self, config: BackendConfig) -> ServerSide:
+        """The same, for a backend with this configuration. Raises `ValueError` for one that it cannot use."""
+        return self
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """What every request carries; the key among it, if there is one."""

@@ -1,7 +1,7 @@
 """The older text protocol (`/completions`), spoken towards backends that know no roles.
 
 It serves no clients: what they ask for at `/v1/completions` passes as it is (`proxy.protocols.passed`). Towards a
-backend a conversation becomes one text:
+backend a conversation becomes one text, by a template (`proxy.protocols.chat_templates`); by default
 
     System: You are helpful.
 
@@ -13,7 +13,8 @@ One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the
 (`own_stops`), unless the client's own sequences leave no room for it.
 If the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not
 already written as text by the route's format take the form of `prompt.flatten: bracket`, so none is lost. Reasoning of
-earlier turns is left out. Nothing a message says is escaped: a text model has no markup that could be protected.
+earlier turns is left out. What a message says cannot begin or end a turn: markers in it are escaped, by the injection,
+which knows what to undo in the answer, else here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ..config import BackendConfig
 from ..errors import ClientFault
 from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
 from . import openai
@@ -29,17 +31,14 @@ from .chat.protocol import DONE, is_done, missing_end, says_nothing
 from .chat.reader import ChatReader
 from .chat.reply import read_reply, write_reply
 from .chat.writer import ChatWriter
+from .chat_templates import PLAIN, ChatTemplate, Guard, Said, template_for
 from .numbers import MAX_CHOICES
 from .wire import dump
 
-_LABELS: Final[Mapping[str, str]] = {
-    "system": "System",
-    "developer": "System",
-    "user": "User",
-    "assistant": "Assistant",
-    "tool": "User",
-}
-_STOP: Final = "\nUser:"
+_ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
+"""As templates know them."""
+_STOPS: Final = 4
+"""The protocol takes at most four stop texts."""
 
 
 class CompletionsProtocol(ServerSide):
@@ -50,9 +49,19 @@ class CompletionsProtocol(ServerSide):
     path = "/completions"
     end_marks = (DONE,)
     images = False
-    stops = 4
     limit_fields = ("max_tokens",)
-    own_stops = (_STOP,)
+
+    def __init__(self, template: ChatTemplate = PLAIN, stops: int = _STOPS) -> None:
+        self.stops: int = stops
+        self.own_stops = template.stops
+        self.turn_markers = template.markers
+        self._template = template
+        self._guard = Guard(template.markers)
+
+    def configured(self, config: BackendConfig) -> CompletionsProtocol:
+        """With the template that the configuration names, and as many stop texts as it says."""
+        template = template_for(config.template, config.options)
+        return CompletionsProtocol(template, _STOPS if config.stop_sequences is None else config.stop_sequences)
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
         """The key as bearer token."""
@@ -67,7 +76,7 @@ class CompletionsProtocol(ServerSide):
         stop += self.own_stops if len(stop) + len(self.own_stops) <= self.stops else ()
         fields = {
             "model": request.model,
-            "prompt": render_transcript(request.messages),
+            "prompt": render_transcript(request.messages, self._template, guard=self._guard, guarded=request.guarded),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
@@ -125,15 +134,28 @@ def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**others, "logprobs": extra.get("top_logprobs") or 1} if wanted else others
 
 
-def render_transcript(messages: Iterable[Message]) -> str:
-    """The conversation as one text; see the module's docstring for the form."""
-    paragraphs = [(message.role, f"{_LABELS[message.role]}: {_render(message)}".rstrip()) for message in messages]
-    if not paragraphs or paragraphs[-1][0] != "assistant":
-        paragraphs.append(("assistant", "Assistant:"))
-    return "\n\n".join(text for _, text in paragraphs)
+def render_transcript(
+    messages: Iterable[Message], template: ChatTemplate = PLAIN, *, guard: Guard | None = None, guarded: bool = False
+) -> str:
+    """The conversation as one text. `guarded`: see `ModelRequest`. Raises `ClientFault` `unsupported_content` for
+    images, and `invalid_message_order` for a conversation that the template refuses."""
+    guard = guard or Guard(template.markers)
+    turns = [
+        Said(_ROLES.get(message.role, message.role), guard.text(_pieces(message), guarded=guarded))
+        for message in messages
+    ]
+    try:
+        return template.render(turns)
+    except ValueError as error:
+        raise ClientFault(
+            f"The model's chat template cannot write this conversation: {error}",
+            code="invalid_message_order",
+            param="messages",
+        ) from error
 
 
-def _render(message: Message) -> str:
+def _pieces(message: Message) -> list[str]:
+    """The lines of a message."""
     pieces = []
     for part in message.parts:
         match part:
@@ -142,7 +164,7 @@ def _render(message: Message) -> str:
             case ToolUse():
                 pieces.append(f"[function_call call_id={part.call_id} name={part.name} arguments={part.arguments}]")
             case ToolResult():
-                output = _render(Message("tool", part.parts))
+                output = "\n".join(_pieces(Message("tool", part.parts)))
                 pieces.append(f"[function_call_output call_id={part.call_id} output={output}]")
             case Image():
                 raise ClientFault(
@@ -155,4 +177,4 @@ def _render(message: Message) -> str:
                 pieces.append(dump(part.payload).decode())
             case _:
                 pass
-    return "\n".join(pieces)
+    return pieces
