@@ -189,5 +189,6 @@ def capabilities(
         own["drop_images"] = config.images == "drop"
     if config.late_system is None and said is not None and _OBJECTS.search(said.template or ""):
         own["late_system"] = False
+    own["own_tools"] = config.tool_types is None
     own |= {name: frozenset(own[name]) for name in ("extra_parameters", "response_format", "tool_types") if name in own}
     return replace(preset, **{"reasoning_effort": preset.reasoning_effort or effort, **own})
