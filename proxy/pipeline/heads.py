@@ -26,10 +26,11 @@ OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
 USAGE_SOURCE: Final = "x-usage-source"
-"""Says who counted the tokens of an answer: one of `USAGE_SOURCES` (R11.3)."""
+"""Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
 """Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
-USAGE_SOURCES: Final = frozenset({"backend", "estimate"})
+_COUNTED: Final = (USAGE_SOURCE, TOKENIZER)
+_COUNTED_BY: Final = re.compile(r"(?:[\w-]+: [\w.-]+\r\n)*", re.ASCII)
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 
@@ -55,9 +56,9 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
     middleware that a program added to its application, or another application, and may still work on it."""
-    usage = reply.headers.get(USAGE_SOURCE)
-    if reply.plain_head(USAGE_SOURCE) and (usage is None or usage in USAGE_SOURCES) and _is_usual(request):
-        more = "" if usage is None else f"{USAGE_SOURCE}: {usage}\r\n"
+    own = "".join(f"{name}: {reply.headers[name]}\r\n" for name in _COUNTED if name in reply.headers)
+    if reply.plain_head(*_COUNTED) and (not own or _COUNTED_BY.fullmatch(own)) and _is_usual(request):
+        more = own
         if (added := request.get(ADDED_HEADERS)) is not None:
             more += "".join(f"{name}: {value}\r\n" for name, value in added.items())
         head = (

@@ -79,12 +79,12 @@ class Reply(web.StreamResponse):
                 return True
         return False
 
-    def plain_head(self, header: str) -> bool:
-        """Nobody asked for anything in its head but that header."""
+    def plain_head(self, *headers: str) -> bool:
+        """Nobody asked for anything in its head but these headers."""
         return (
             self.status == 200
             and self.reason == "OK"
-            and len(self.headers) == (header in self.headers)
+            and len(self.headers) == sum(header in self.headers for header in headers)
             and not self._cookies
             and not (self.compression or self.chunked or self.prepared)
             and self.keep_alive is None
