@@ -4,9 +4,10 @@ Declares a scanner on every reply to a request into which tools were injected. W
 find, and an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup
 around everything that is said, that is no part of the answer. One in another protocol is written anew in any case:
 there reasoning is found in the text all the same, so that it goes to the place that the client's protocol has for it
-(R7.8). Where the server does tools nothing is taught, and calls that the server left in the text are found unless
-`calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads a
-stream: in a whole answer nothing is gained by it.
+(R7.8); and so it is in the client's own protocol, if somebody else has the answer written anew and its clients know no
+thoughts in text. Where the server does tools nothing is taught, and calls that the server left in the text are found
+unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
+a stream: in a whole answer nothing is gained by it.
 
 An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
 wherever a scanner is declared, but where the server does tools.
@@ -108,10 +109,14 @@ class Transformation(Middleware):
         else:
             tool_format = route.format_for(exchange.request.model)
             framed = not exchange.native and tool_format.framing is not None
-            if framed or (options.reasoning.tags is not None and _is_translated(exchange, reply)):
+            if framed or (options.reasoning.tags is not None and _has_place(exchange, reply)):
                 unopened = _unopened(exchange, reply) if not exchange.native else None
                 nothing = _nothing(tool_format, framed)
-                reply.map(ScanStage(nothing, options, route.limits, record.count, unopened=unopened))
+                passes = not framed and not _is_translated(exchange, reply)
+                stage = ScanStage(
+                    nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
+                )
+                reply.map(stage)
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
         stops: Stops | None = exchange.state.get(Transformation)
@@ -144,14 +149,18 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     return schemas.of(prompt_name(tool), tool.parameters)
 
 
-def _is_translated(exchange: Exchange, reply: Reply) -> bool:
-    """Whether the answer comes in another protocol than the client's. Where it comes as events, without a wire form,
-    that is so for clients that know no thoughts in the middle of text. Probabilities belong to the model's own tokens:
-    an answer with them stays as it is."""
+def _has_place(exchange: Exchange, reply: Reply) -> bool:
+    """Whether thoughts in the middle of text are looked for, where the answer is written anew: it comes in another
+    protocol than the client's, or its clients do not know such thoughts. Probabilities belong to the model's own
+    tokens: an answer with them stays as it is."""
     if exchange.received.extra.get("logprobs"):
         return False
-    wire = reply.protocol
-    return not exchange.protocol.inline_thinking if wire is None else wire.name != exchange.protocol.name
+    return not exchange.protocol.inline_thinking or (reply.protocol is not None and _is_translated(exchange, reply))
+
+
+def _is_translated(exchange: Exchange, reply: Reply) -> bool:
+    """Whether the answer comes in another protocol than the client's, or as events."""
+    return reply.protocol is None or reply.protocol.name != exchange.protocol.name
 
 
 def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:

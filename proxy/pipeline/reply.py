@@ -79,6 +79,15 @@ class Reply(web.StreamResponse):
                 return True
         return False
 
+    def passes_to(self, protocol: str) -> WireSource | None:
+        """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
+        stages are left that look on."""
+        wire = self.wire
+        if wire is None or wire.protocol.name != protocol or self.touched:
+            return None
+        self.stages = [stage for stage in self.stages if not (isinstance(stage, Stage) and stage.only_rewritten)]
+        return wire
+
     def plain_head(self, *headers: str) -> bool:
         """Nobody asked for anything in its head but these headers."""
         return (

@@ -57,7 +57,10 @@ class ScanStage(Stage):
         schemas: Schemas | None = None,
         native: bool = False,
         unopened: Unopened | None = None,
+        only_rewritten: bool = False,
     ) -> None:
+        self.only_rewritten = only_rewritten
+        self.changes = not only_rewritten
         factory = ScannerFactory(offer, options, limits, incremental=incremental, history=history, schemas=schemas)
         self._offer = offer
         self._options = options

@@ -49,12 +49,14 @@ class Owner(Protocol):
 
 class Stage:
     """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes
-    have to be made of what it gives. `passes_text`: what follows in a block of text or reasoning may go by it unseen,
-    or be shown late and as one."""
+    have to be made of what it gives. `only_rewritten`: it has a say only where somebody else has the answer written
+    anew; one whose bytes pass goes by without it. `passes_text`: what follows in a block of text or reasoning may go by
+    it unseen, or be shown late and as one."""
 
     # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
 
     changes: bool = True
+    only_rewritten: bool = False
 
     @property
     def passes_text(self) -> bool:

@@ -94,12 +94,13 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     events)."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
+    passes = reply.streamed and reply.passes_to(protocol.name) is not None
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
         return Transcode(None, Chain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
-    if not reply.touched and source.protocol.name == protocol.name:
+    if passes:
         relay, side = Relay(source.protocol, frame_bytes, source.private), None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)

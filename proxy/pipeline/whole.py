@@ -102,8 +102,7 @@ def _aiohttps(response: web.Response) -> list[str]:
 
 def _passing(exchange: Exchange, reply: Reply) -> WireSource | None:
     """The source whose bytes are the answer, if nobody touched it."""
-    wire = None if reply.touched or reply.streamed else reply.wire
-    return wire if wire is not None and wire.protocol.name == exchange.protocol.name else None
+    return None if reply.streamed else reply.passes_to(exchange.protocol.name)
 
 
 async def _passed(reply: Reply, wire: WireSource) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from proxy.folding import unfold
-from proxy.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
+from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.protocols.responses_wires import RESPONSES, options, read, write
@@ -151,6 +151,33 @@ async def test_calls_are_found_in_its_text(stream: bool) -> None:
     assert "tools" not in up.requests[0].json
     found = read(answer.body) if stream else unfold(RESPONSES.read_reply(answer.body))
     assert [event.name for event in found if isinstance(event, Open) and event.name] == ["read"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_what_it_thinks_between_tags_is_no_text_where_the_answer_is_written_anew(mode: str, stream: bool) -> None:
+    """R7.8, also without tools. Only bytes that pass keep such text as it is (R1.6)."""
+    reply = ModelReply(
+        "resp_up", "m", 1, (ReplyChoice((Text("<think>Let me see.</think>Hello."),), "stop"),), Usage(3, 2)
+    )
+    answer, _ = await ask(speaking(reply), {"input": "hi", "stream": stream}, mode=mode)
+    resource = answer.frames()[-1]["response"] if stream else answer.json()
+    said = [(item["type"], item["content"][0]["text"]) for item in resource["output"]]
+    assert said == [("reasoning", "Let me see."), ("message", "Hello.")]
+    if stream:
+        assert types(answer.body).count("response.reasoning_text.done") == 1
+    answer, _ = await ask(speaking(reply), {"input": "hi", "stream": stream, "store": False}, mode="native")
+    assert b"<think>Let me see.</think>Hello." in answer.body
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("store", [False, True], ids=["passing", "kept"])
+async def test_what_it_thinks_as_an_item_stays_one(store: bool, stream: bool) -> None:
+    reply = replace(REPLY, choices=(ReplyChoice((Reasoning("Let me see."), Text("Hello.")), "stop"),))
+    answer, _ = await ask(speaking(reply), {"input": "hi", "stream": stream, "store": store}, mode="native")
+    resource = answer.frames()[-1]["response"] if stream else answer.json()
+    said = [(item["type"], item["content"][0]["text"]) for item in resource["output"]]
+    assert said == [("reasoning", "Let me see."), ("message", "Hello.")]
 
 
 async def test_it_streams_what_was_not_to_be_and_the_other_way_round() -> None:
