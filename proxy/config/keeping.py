@@ -20,8 +20,16 @@ class StoreConfig:
         "`sqlite` only: the file; default: `responses.sqlite3` in the state folder of the user.", default=None
     )
     url: str | None = doc("`redis` only: `redis://HOST:PORT/DB`; use `${ENV}` if it holds a password.", default=None)
-    max_responses: int = doc("Kept at most; the oldest go first.", default=10_000)
-    max_age_s: float = doc("Kept for so long.", default=86_400.0)
+    max_responses: int = doc(
+        "Kept at most. Beyond, those used longest ago go first, of the API key that has the most.", default=10_000
+    )
+    max_responses_per_key: int | None = doc(
+        "Kept at most of one API key; null: no bound but that of all.", default=None
+    )
+    max_age_s: float = doc(
+        "Kept for so long; a turn of a conversation for so long after the last one that goes on from it.",
+        default=86_400.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

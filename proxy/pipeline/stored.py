@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -80,6 +80,12 @@ class Conversations:
         if now - self._pruned >= PRUNE_S:
             self._pruned = now
             await store.prune(now)
+
+    async def prolong(self, idents: Iterable[str], owner: str) -> None:
+        """Keep turns for as long as what is put now. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        if store is not None:
+            await store.prolong(idents, owner, time.time() + self.max_age_s)
 
     async def delete(self, ident: str, owner: str) -> bool:
         """Forget a turn; whether it was there. Raises `StoreUnavailable`."""

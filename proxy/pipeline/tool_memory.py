@@ -10,7 +10,8 @@ Rules:
    calls have other ids on the wire (`ids: sequential`). Then the model sees the client's calls alone, and may call its
    tools again.
 2. A store that is away spoils no answer, and no request: that is logged and counted.
-3. What is kept belongs to the key that asked, like everything in the store.
+3. What is kept belongs to the key that asked, like everything in the store, and lives as long as anything goes on from
+   it.
 """
 
 from __future__ import annotations
@@ -103,8 +104,10 @@ async def restored(
         marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
         for index, ident in marked[-MAX_LOOKUPS:]:
             found[index] = await _get(exchange, conversations, ident)
-    if not any(found.values()):
+    live = [turn.id for turn in found.values() if turn is not None]
+    if not live:
         return messages
+    conversations.later(_prolong(exchange, conversations, live))
     out: list[Message] = []
     for index, message in enumerate(messages):
         turn = found.get(index)
@@ -116,6 +119,15 @@ async def restored(
         out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
         out += beside[1:]
     return tuple(out)
+
+
+async def _prolong(exchange: Exchange, conversations: Conversations, idents: Sequence[str]) -> None:
+    """What a conversation goes on from lives on with it."""
+    try:
+        await conversations.prolong(idents, exchange.owner)
+    except StoreUnavailable as error:
+        exchange.record.count("store_failures")
+        LOG.error("request %s: results of server-side tools could not be prolonged: %s", exchange.id, error)
 
 
 def _marked(message: Message, given: Callable[[str], str]) -> str | None:

@@ -6,13 +6,17 @@ Rules:
    exist.
 2. A turn knows the ids of its ancestors, oldest first, so loading a conversation is one multi-get and never a walk.
 3. `put` is atomic: after a crash a turn is there as it was before or as it is after, never half.
-4. What is older than its time, or beyond the bound on their number (oldest first), goes away by itself.
+4. A conversation lives as long as its youngest turn: a put prolongs the ancestors of what it puts, and counts as a
+   use of them.
+5. What is older than its time goes away by itself, and so does what is beyond a bound: of the owner who has the most,
+   what was used longest ago. So no owner can push out what another has who has less (docs/adr/0034).
 
 Laws and bounds are tested by one suite over all stores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from ..protocols.turn import Turn
@@ -25,6 +29,9 @@ class StoreUnavailable(Exception):
 class ResponseStore(Protocol):
     """Keeps turns. Every method but `start` and `close` may raise `StoreUnavailable`."""
 
+    shared: bool
+    """Other processes may see the same turns."""
+
     async def start(self) -> None:
         """Open it. Called once, in the running loop. Raises `StoreUnavailable`."""
 
@@ -32,10 +39,16 @@ class ResponseStore(Protocol):
         """Close it. May be called twice."""
 
     async def put(self, turn: Turn) -> None:
-        """Keep a turn, or replace the one with its id and owner."""
+        """Keep a turn, or replace the one with its id and owner; rule 4."""
+
+    async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
+        """Let turns live until then at least, and count as just used. Those that are not there are passed over."""
+
+    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Which of these, by id and owner, are there: one question for all of them."""
 
     async def get(self, turn_id: str, owner: str) -> Turn | None:
-        """A turn that has not expired."""
+        """A turn that has not expired. Its `expires` says how long it is kept now."""
 
     async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
         """The conversation up to and with a turn, oldest first; None if it or any ancestor is gone."""

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
@@ -74,7 +75,12 @@ def key_of(turn_id: str, owner: str) -> str:
     return sha256(f"{len(owner)}:{owner}{turn_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def check_bounds(*bounds: int) -> None:
-    """Raises `ValueError` unless each bound of a store is at least one."""
-    if min(bounds) < 1:
+def check_bounds(*bounds: int | None) -> None:
+    """Raises `ValueError` unless each bound of a store is at least one, or None: there is none."""
+    if min(bound for bound in bounds if bound is not None) < 1:
         raise ValueError("the bounds of a store must be at least 1")
+
+
+def living_until(turn: Turn, expires: float) -> Turn:
+    """The turn, kept longer than was said when it was put."""
+    return turn if expires <= turn.expires else replace(turn, expires=expires)

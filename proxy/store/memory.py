@@ -5,14 +5,31 @@ from __future__ import annotations
 import time
 from asyncio import sleep
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..protocols.turn import Turn
 from .base import ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 MAX_BYTES: Final = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A turn: when it expires, and its text."""
+
+    expires: float
+    text: bytes
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What one owner has: turns by key, the one used longest ago first."""
+
+    turns: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    bytes: int = 0
 
 
 class MemoryStore(ResponseStore):
@@ -22,22 +39,26 @@ class MemoryStore(ResponseStore):
     and `max_bytes` of them all together is a true bound. `now` gives Unix seconds.
     """
 
+    shared = False
+
     def __init__(
         self,
         max_turns: int = MAX_TURNS,
         *,
+        max_turns_per_owner: int | None = None,
         max_bytes: int = MAX_BYTES,
         max_turn_bytes: int = MAX_TURN_BYTES,
         now: Callable[[], float] = time.time,
     ) -> None:
-        check_bounds(max_turns, max_bytes, max_turn_bytes)
+        check_bounds(max_turns, max_turns_per_owner, max_bytes, max_turn_bytes)
         self._max_turns = max_turns
+        self._max_turns_per_owner = max_turns if max_turns_per_owner is None else max_turns_per_owner
         self._max_bytes = max_bytes
         self._max_turn_bytes = min(max_turn_bytes, max_bytes)
         self._now = now
-        self._turns: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
-        """Key -> (expires, text), in the order of putting."""
-        self._bytes = 0
+        self._owners: OrderedDict[str, _Owner] = OrderedDict()
+        """The one who put longest ago first."""
+        self._turns = self._bytes = 0
         self._closed = False
 
     async def start(self) -> None:
@@ -45,22 +66,36 @@ class MemoryStore(ResponseStore):
 
     async def close(self) -> None:
         self._closed = True
-        self._turns.clear()
-        self._bytes = 0
+        self._owners.clear()
+        self._turns = self._bytes = 0
 
     async def put(self, turn: Turn) -> None:
         self._check_open()
         text = await encoded(turn, self._max_turn_bytes)
         key = key_of(turn.id, turn.owner)
-        self._drop(key)
-        self._turns[key] = (turn.expires, text)
+        self._drop(turn.owner, key)
+        self._use(turn.ancestors, turn.owner, turn.expires)
+        owner = self._owners.setdefault(turn.owner, _Owner())
+        self._owners.move_to_end(turn.owner)
+        owner.turns[key] = _Kept(turn.expires, text)
+        owner.bytes += len(text)
+        self._turns += 1
         self._bytes += len(text)
-        self._trim()
+        while len(owner.turns) > self._max_turns_per_owner:
+            self._drop_oldest(turn.owner)
+        self._trim(turn.owner)
+
+    async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
+        self._check_open()
+        self._use(turn_ids, owner, expires)
+
+    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        self._check_open()
+        return {each for each in turns if self._live(*each) is not None}
 
     async def get(self, turn_id: str, owner: str) -> Turn | None:
         self._check_open()
-        text = self._live(turn_id, owner)
-        return None if text is None else await decoded(text)
+        return await self._read(self._live(turn_id, owner))
 
     async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
         last = await self.get(turn_id, owner)
@@ -68,39 +103,69 @@ class MemoryStore(ResponseStore):
             return None
         kept = [self._live(ancestor, owner) for ancestor in last.ancestors]
         turns: list[Turn] = []
-        for text in kept:
-            if text is None:
+        for each in kept:
+            turn = await self._read(each)
+            if turn is None:
                 return None
-            turns.append(await decoded(text))
+            turns.append(turn)
             await sleep(0)  # A long conversation is megabytes: others are served in between.
         return (*turns, last)
 
     async def delete(self, turn_id: str, owner: str) -> bool:
         self._check_open()
         there = self._live(turn_id, owner) is not None
-        self._drop(key_of(turn_id, owner))
+        self._drop(owner, key_of(turn_id, owner))
         return there
 
     async def prune(self, now: float) -> int:
         self._check_open()
-        expired = [key for key, (expires, _) in self._turns.items() if expires <= now]
-        for key in expired:
-            self._drop(key)
-        return len(expired) + self._trim()
+        expired = [
+            (owner, key)
+            for owner, has in self._owners.items()
+            for key, kept in has.turns.items()
+            if kept.expires <= now
+        ]
+        for owner, key in expired:
+            self._drop(owner, key)
+        return len(expired) + self._trim(None)
 
-    def _live(self, turn_id: str, owner: str) -> bytes | None:
-        expires, text = self._turns.get(key_of(turn_id, owner), (0.0, None))
-        return text if expires > self._now() else None
+    async def _read(self, kept: _Kept | None) -> Turn | None:
+        return None if kept is None else living_until(await decoded(kept.text), kept.expires)
 
-    def _drop(self, key: str) -> None:
-        _, text = self._turns.pop(key, (0.0, b""))
-        self._bytes -= len(text)
+    def _live(self, turn_id: str, owner: str) -> _Kept | None:
+        has = self._owners.get(owner)
+        kept = None if has is None else has.turns.get(key_of(turn_id, owner))
+        return kept if kept is not None and kept.expires > self._now() else None
 
-    def _trim(self) -> int:
-        """Remove the oldest beyond the bounds, never the one just put; how many."""
+    def _use(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
+        for turn_id in turn_ids:
+            kept = self._live(turn_id, owner)
+            if kept is not None:
+                kept.expires = max(kept.expires, expires)
+                self._owners[owner].turns.move_to_end(key_of(turn_id, owner))
+
+    def _drop(self, owner: str, key: str) -> None:
+        has = self._owners.get(owner)
+        kept = None if has is None else has.turns.pop(key, None)
+        if has is None or kept is None:
+            return
+        has.bytes -= len(kept.text)
+        self._turns -= 1
+        self._bytes -= len(kept.text)
+        if not has.turns:
+            del self._owners[owner]
+
+    def _drop_oldest(self, owner: str) -> None:
+        self._drop(owner, next(iter(self._owners[owner].turns)))
+
+    def _trim(self, putting: str | None) -> int:
+        """Remove what is beyond the bounds, never the turn that was just put by the owner `putting`; how many."""
         gone = 0
-        while len(self._turns) > self._max_turns or self._bytes > self._max_bytes:
-            self._drop(next(iter(self._turns)))
+        while self._turns > self._max_turns or self._bytes > self._max_bytes:
+            by_number = self._turns > self._max_turns
+            others = ((owner, has) for owner, has in self._owners.items() if owner != putting or len(has.turns) > 1)
+            owner, _ = max(others, key=lambda each: len(each[1].turns) if by_number else each[1].bytes)
+            self._drop_oldest(owner)
             gone += 1
         return gone
 

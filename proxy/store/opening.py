@@ -20,11 +20,13 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
         case "memory":
             from .memory import MemoryStore
 
-            return MemoryStore(config.max_responses)
+            return MemoryStore(config.max_responses, max_turns_per_owner=config.max_responses_per_key)
         case "sqlite":
             from .sqlite import SqliteStore
 
-            return SqliteStore(sqlite_path(config), config.max_responses)
+            return SqliteStore(
+                sqlite_path(config), config.max_responses, max_turns_per_owner=config.max_responses_per_key
+            )
         case "redis":
             if config.url is None:
                 raise ValueError("store.url: required for the kind 'redis', such as 'redis://127.0.0.1:6379/0'")
@@ -34,7 +36,7 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
                 raise ValueError(f"store.kind: {error}") from error
 
             try:
-                return RedisStore(config.url, config.max_responses)
+                return RedisStore(config.url, config.max_responses, max_turns_per_owner=config.max_responses_per_key)
             except ValueError as error:
                 raise ValueError(f"store.url: {error}") from None
 
@@ -57,8 +59,10 @@ def described(config: StoreConfig, workers: int) -> str:
         case "redis":
             url = urlsplit(config.url or "")
             place = f"in Redis at {url.netloc.rpartition('@')[2]}{url.path}"
+    each = "" if config.max_responses_per_key is None else f", {config.max_responses_per_key:,} of one key"
     return (
         f"conversations are stored {place}: for {_span(config.max_age_s)}, {config.max_responses:,} responses at most"
+        f"{each}"
     )
 
 

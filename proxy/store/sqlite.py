@@ -4,8 +4,9 @@ Rules of this module:
 
 1. One thread of its own does everything with the file, so the event loop never waits for a disk. Turns are encoded and
    decoded there as well.
-2. Each change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait
-   for each other and never meet half-way. A put and what it pushes out are one change.
+2. A change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait
+   for each other and never meet half-way. A put, what it prolongs and what it pushes out are one change. Puts that wait
+   while another one is written are written together, and each returns when all of them are (group commit).
 3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power
    cut may lose the last turns and never damages the file.
 4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
@@ -21,7 +22,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from asyncio import AbstractEventLoop, Future, get_running_loop
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -29,7 +32,7 @@ from typing import Final, TypeVar
 from ..protocols.turn import Turn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
 
 T = TypeVar("T")
 
@@ -58,8 +61,50 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
         END""",
     ),
+    (
+        # What changes while a turn is kept stands beside it, in a row without its text. `used` grows with each use. Who
+        # still writes by the layout before has no owner here.
+        "DROP TRIGGER turn_in",
+        "DROP TRIGGER turn_out",
+        "DROP INDEX turns_by_expiry",
+        "ALTER TABLE turns ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE total ADD COLUMN uses INTEGER NOT NULL DEFAULT 0",
+        """CREATE TABLE lives (
+            place INTEGER PRIMARY KEY, owner TEXT NOT NULL, expires REAL NOT NULL, used INTEGER NOT NULL, bytes INTEGER NOT NULL
+        )""",
+        "INSERT INTO lives SELECT place, owner_of(turn), expires, place, bytes FROM turns",
+        "UPDATE total SET uses = (SELECT coalesce(max(place), 0) FROM turns)",
+        "CREATE INDEX lives_by_expiry ON lives (expires)",
+        "CREATE INDEX lives_by_use ON lives (owner, used)",
+        """CREATE TABLE owners (
+            owner TEXT PRIMARY KEY, turns INTEGER NOT NULL, bytes INTEGER NOT NULL, last INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        "INSERT INTO owners SELECT owner, count(*), sum(bytes), max(used) FROM lives GROUP BY owner",
+        """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
+            UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes, uses = uses + 1;
+            INSERT INTO lives SELECT new.place, new.owner, new.expires, uses, new.bytes FROM total;
+            INSERT INTO owners SELECT new.owner, 0, 0, 0 WHERE new.owner NOT IN (SELECT owner FROM owners);
+            UPDATE owners SET turns = turns + 1, bytes = bytes + new.bytes, last = (SELECT uses FROM total)
+                WHERE owner = new.owner;
+        END""",
+        """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
+            UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
+            UPDATE owners SET turns = turns - 1, bytes = bytes - old.bytes
+                WHERE owner = (SELECT owner FROM lives WHERE place = old.place);
+            DELETE FROM owners WHERE turns = 0;
+            DELETE FROM lives WHERE place = old.place;
+        END""",
+    ),
 )
 """Statements that lead from version n to n + 1. The version of a new file is 0."""
+
+_PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
+    WHERE place = (SELECT place FROM turns WHERE key = ?) AND expires > ?"""
+_OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
+_MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
+"""The owner who has the most; never the one who just put all that is his."""
+ASKED_AT_ONCE: Final = 500
+"""Older versions of SQLite take no more than 999 values in a statement."""
 
 _FAULTS: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -79,29 +124,35 @@ _PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCK
 class SqliteStore(ResponseStore):
     """Turns in the file `path`, whose folder is made if it is missing.
 
-    At most `max_turns`, and at most `max_bytes` of all together; the file itself is somewhat larger and does not
-    shrink. `now` gives Unix seconds. If `start` fails the store may be used all the same: each call tries to open the
-    file again.
+    At most `max_turns`, of one owner at most `max_turns_per_owner`, and at most `max_bytes` of all together; the file
+    itself is somewhat larger and does not shrink. `now` gives Unix seconds. If `start` fails the store may be used all
+    the same: each call tries to open the file again.
     """
+
+    shared = True
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         max_turns: int = MAX_TURNS,
         *,
+        max_turns_per_owner: int | None = None,
         max_bytes: int = MAX_BYTES,
         max_turn_bytes: int = MAX_TURN_BYTES,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         now: Callable[[], float] = time.time,
     ) -> None:
-        check_bounds(max_turns, max_bytes, max_turn_bytes)
+        check_bounds(max_turns, max_turns_per_owner, max_bytes, max_turn_bytes)
         self._path = Path(path).expanduser()
         self._max_turns = max_turns
+        self._max_turns_per_owner = max_turns if max_turns_per_owner is None else max_turns_per_owner
         self._max_bytes = max_bytes
         self._max_turn_bytes = min(max_turn_bytes, max_bytes)
         self._busy_timeout_s = busy_timeout_s
         self._now = now
         self._thread = SqliteThread("toolwire-store", self._connect)
+        self._waiting: deque[_Put] = deque()
+        self._writing = False  # somebody will take what waits
 
     async def start(self) -> None:
         await self._call(lambda _: None)
@@ -110,7 +161,23 @@ class SqliteStore(ResponseStore):
         await self._thread.close()
 
     async def put(self, turn: Turn) -> None:
-        await self._call(lambda db: self._put(db, turn))
+        if self._thread.closed:
+            raise StoreUnavailable("the store is closed")
+        put = _Put(turn, get_running_loop())
+        self._waiting.append(put)
+        if not self._writing:
+            self._writing = True
+            self._thread.begin(self._write)
+        await put.done
+
+    async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
+        keys = [key_of(turn_id, owner) for turn_id in turn_ids]
+        await self._call(lambda db: self._prolong(db, keys, expires))
+
+    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        keys = {key_of(*each): each for each in turns}
+        there = await self._call(lambda db: self._present(db, list(keys)))
+        return {keys[key] for key in there}
 
     async def get(self, turn_id: str, owner: str) -> Turn | None:
         return await self._call(lambda db: self._get(db, turn_id, owner))
@@ -126,23 +193,82 @@ class SqliteStore(ResponseStore):
 
     # --- in the thread ----------------------------------------------------------------------------------------------
 
-    def _put(self, db: sqlite3.Connection, turn: Turn) -> None:
-        text = encode(turn, self._max_turn_bytes)
-        key = key_of(turn.id, turn.owner)
+    def _write(self) -> None:
+        """Write what waits, in one transaction; if that fails, each by itself, so that nobody fails for another."""
+        self._writing = False  # whoever comes from now on begins anew
+        puts: list[_Put] = []
+        while self._waiting:
+            put = self._waiting.popleft()
+            try:
+                put.text = encode(put.turn, self._max_turn_bytes)
+                puts.append(put)
+            except Exception as error:
+                put.end(error)
+        if not puts:
+            return
+        try:
+            self._guarded(lambda db: self._put(db, puts))
+        except Exception as error:
+            if len(puts) == 1:
+                puts[0].end(error)
+                return
+        else:
+            _end(puts)
+            return
+        for put in puts:
+            try:
+                self._guarded(lambda db, put=put: self._put(db, [put]))  # type: ignore[misc]
+            except Exception as error:
+                put.end(error)
+            else:
+                put.end()
+
+    def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
             db.execute("BEGIN IMMEDIATE")
-            db.execute("DELETE FROM turns WHERE key = ?", (key,))
-            db.execute(
-                "INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)",
-                (key, turn.expires, len(text), text),
-            )
-            self._trim(db)
+            for put in puts:
+                turn, text = put.turn, put.text
+                if turn.ancestors:
+                    self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
+                db.execute(
+                    "INSERT OR REPLACE INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)",
+                    (key_of(turn.id, turn.owner), turn.expires, len(text), text, turn.owner),
+                )
+                if self._max_turns_per_owner < self._max_turns:
+                    self._trim_owner(db, turn.owner)
+                self._trim(db, turn.owner)
+
+    def _prolong(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            self._use(db, keys, expires)
+
+    def _use(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
+        (uses,) = db.execute("SELECT uses FROM total").fetchone()
+        now = self._now()
+        db.executemany(_PROLONG, [(expires, uses + number, key, now) for number, key in enumerate(keys, 1)])
+        db.execute("UPDATE total SET uses = uses + ?", (len(keys),))
+
+    def _present(self, db: sqlite3.Connection, keys: Sequence[str]) -> list[str]:
+        there: list[str] = []
+        for at in range(0, len(keys), ASKED_AT_ONCE):
+            some = keys[at : at + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            there += [
+                key
+                for (key,) in db.execute(
+                    f"SELECT key FROM turns JOIN lives USING (place) WHERE key IN ({marks}) AND lives.expires > ?",
+                    (*some, self._now()),
+                )
+            ]
+        return there
 
     def _get(self, db: sqlite3.Connection, turn_id: str, owner: str) -> Turn | None:
         row = db.execute(
-            "SELECT turn FROM turns WHERE key = ? AND expires > ?", (key_of(turn_id, owner), self._now())
+            "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
+            (key_of(turn_id, owner), self._now()),
         ).fetchone()
-        return None if row is None else decode(row[0])
+        return None if row is None else living_until(decode(row[0]), row[1])
 
     def _get_chain(self, db: sqlite3.Connection, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
         turns: list[Turn] = []
@@ -159,27 +285,36 @@ class SqliteStore(ResponseStore):
         return (*turns, last)
 
     def _delete(self, db: sqlite3.Connection, turn_id: str, owner: str) -> bool:
+        key = key_of(turn_id, owner)
         with db:
             db.execute("BEGIN IMMEDIATE")
-            gone = db.execute(
-                "DELETE FROM turns WHERE key = ? RETURNING expires > ?", (key_of(turn_id, owner), self._now())
-            ).fetchall()
-        return gone == [(1,)]
+            there = bool(self._present(db, [key]))
+            db.execute("DELETE FROM turns WHERE key = ?", (key,))
+        return there
 
     def _prune(self, db: sqlite3.Connection, now: float) -> int:
         with db:
             db.execute("BEGIN IMMEDIATE")
-            expired = db.execute("DELETE FROM turns WHERE expires <= ?", (now,)).rowcount
-            return expired + self._trim(db)
+            expired = db.execute(
+                "DELETE FROM turns WHERE place IN (SELECT place FROM lives WHERE expires <= ?)", (now,)
+            ).rowcount
+            return expired + self._trim(db, None)
 
-    def _trim(self, db: sqlite3.Connection) -> int:
-        """Remove the oldest beyond the bounds, never the one just put; how many."""
+    def _trim_owner(self, db: sqlite3.Connection, owner: str) -> None:
+        (turns,) = db.execute("SELECT turns FROM owners WHERE owner = ?", (owner,)).fetchone()
+        for _ in range(turns - self._max_turns_per_owner):
+            db.execute(_OLDEST, (owner,))
+
+    def _trim(self, db: sqlite3.Connection, putting: str | None) -> int:
+        """Remove what is beyond the bounds, never the turn that was just put by the owner `putting`; how many."""
         gone = 0
         while True:
             turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
             if turns <= self._max_turns and size <= self._max_bytes:
                 return gone
-            if not db.execute("DELETE FROM turns WHERE place = (SELECT min(place) FROM turns)").rowcount:
+            most = _MOST.format("turns" if turns > self._max_turns else "bytes")
+            found = db.execute(most, (putting,)).fetchone()
+            if found is None or not db.execute(_OLDEST, found).rowcount:
                 raise StoreUnavailable(_FAULTS[sqlite3.SQLITE_CORRUPT])  # The sum speaks of turns that are not there.
             gone += 1
 
@@ -215,6 +350,7 @@ class SqliteStore(ResponseStore):
                 raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            db.execute("PRAGMA recursive_triggers = ON")  # what is replaced is counted off
             _migrate(db)
         except BaseException:
             db.close()
@@ -232,6 +368,38 @@ class SqliteStore(ResponseStore):
                 raise StoreUnavailable("the store's path is not that of a file") from None
             with suppress(PermissionError):  # Somebody else's file: whether we may use it is theirs to say.
                 self._path.chmod(0o600)
+
+
+class _Put:
+    """A turn that waits to be written. `done` is when it is, or what went wrong."""
+
+    __slots__ = ("done", "loop", "text", "turn")
+
+    def __init__(self, turn: Turn, loop: AbstractEventLoop) -> None:
+        self.turn = turn
+        self.loop = loop
+        self.done: Future[None] = loop.create_future()
+        self.text = b""
+
+    def end(self, error: Exception | None = None) -> None:
+        """It is over; called in the store's thread."""
+        _end([self], error)
+
+
+def _end(puts: Sequence[_Put], error: Exception | None = None) -> None:
+    """These are over; called in the store's thread."""
+
+    def tell() -> None:
+        for put in puts:
+            if put.done.done():  # whoever put it has gone
+                continue
+            if error is None:
+                put.done.set_result(None)
+            else:
+                put.done.set_exception(error)
+
+    with suppress(RuntimeError):  # the loop is closed, and with it all who wait
+        puts[0].loop.call_soon_threadsafe(tell)
 
 
 def _check_ours(db: sqlite3.Connection) -> None:
@@ -254,6 +422,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 def _migrate(db: sqlite3.Connection) -> None:
     """Bring the layout up to date. Takes the file for writing, so that a read-only one is noticed at once."""
+    db.create_function("owner_of", 1, _owner_of, deterministic=True)
     with db:
         db.execute("BEGIN IMMEDIATE")
         version = _version(db)
@@ -263,3 +432,11 @@ def _migrate(db: sqlite3.Connection) -> None:
         if version < len(MIGRATIONS):
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _owner_of(text: bytes) -> str:
+    """Whose turn it is that was kept before a column said so."""
+    try:
+        return decode(text).owner
+    except StoreUnavailable:
+        return ""

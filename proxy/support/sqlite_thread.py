@@ -30,6 +30,10 @@ class SqliteThread:
         self._db: sqlite3.Connection | None = None
         """Opened, used and closed in the thread only."""
 
+    def begin(self, work: Callable[[], None]) -> None:
+        """Call `work`, which raises nothing, in the thread, and do not wait."""
+        self._thread.submit(work)
+
     async def run(self, work: Callable[[], T]) -> T:
         """Call `work` in the thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

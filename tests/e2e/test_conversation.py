@@ -121,6 +121,22 @@ async def test_somebody_elses_response_does_not_exist(gateway: Gateway) -> None:
         assert await get(mine, made["id"]) == made
 
 
+async def test_one_key_cannot_push_out_what_another_has_stored(gateway: Gateway) -> None:
+    config = {
+        "backends": {"m": {"kind": "mock", "script": ["Hello."]}},
+        "auth": {"keys": ["k1", "k2"]},
+        "store": {"kind": "memory", "max_responses": 6},
+    }
+    server = await gateway(read_config(config))
+    async with client(server) as mine, client(server, "k2") as other:
+        first = await ask(mine, input="one")
+        second = await ask(mine, input="two", previous_response_id=first["id"])
+        theirs = [await ask(other, input="x") for _ in range(20)]
+        await ask(mine, input="three", previous_response_id=second["id"])
+        await get(other, theirs[-1]["id"])
+        await get(other, theirs[0]["id"], 404)
+
+
 @pytest.mark.parametrize("store", [{"kind": "none"}, {"kind": "memory"}])
 async def test_what_is_not_kept_cannot_be_loaded(gateway: Gateway, store: dict[str, Any]) -> None:
     config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": store}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -29,6 +31,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.turns: dict[tuple[str, str], Turn] = {}
+        self.prolonged: list[str] = []
         self.asked: list[str] = []
         self.away = False
 
@@ -42,6 +45,12 @@ class Kept:
         if self.away:
             raise StoreUnavailable("away")
         return self.turns.get((ident, owner))
+
+    async def prolong(self, idents: Iterable[str], owner: str) -> None:
+        self.prolonged += idents
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        asyncio.get_running_loop().create_task(work)
 
 
 def exchange(owner: str = "ann") -> Exchange:
@@ -94,6 +103,8 @@ async def test_what_was_kept_stands_in_its_place_again() -> None:
     assert [part.call_id for part in out[3].parts if isinstance(part, ToolUse)] == ["call_b", ident]
     assert out[3].text == "Now you."
     assert out[5] is result
+    await asyncio.sleep(0)
+    assert kept.prolonged == [f"kept_{ident}"]  # it lives as long as anything goes on from it
 
 
 async def test_it_belongs_to_the_key_that_asked() -> None:

@@ -81,13 +81,69 @@ async def test_a_conversation_with_a_gap_is_none(store: ResponseStore, missing: 
     assert await store.get_chain("resp_2", "alice") is None
 
 
-async def test_a_conversation_whose_first_turn_expired_is_none(store: ResponseStore, clock: Clock) -> None:
-    await store.put(turn("resp_0", expires=START + 10 * HOUR))
-    await store.put(turn("resp_1", ancestors=["resp_0"], expires=START + 20 * HOUR))
-    assert await store.get_chain("resp_1", "alice") is not None
-    clock.now = START + 10 * HOUR
-    assert await store.get("resp_1", "alice") is not None
+async def test_a_conversation_lives_as_long_as_its_youngest_turn(store: ResponseStore, clock: Clock) -> None:
+    """However slowly it goes on: each turn lives for ten hours, and the next one comes after six."""
+    turns = []
+    for i in range(5):
+        turns.append(turn(f"resp_{i}", ancestors=[each.id for each in turns], expires=clock.now + 10 * HOUR))
+        await store.put(replace(turns[-1], status="in_progress"))
+        await store.put(turns[-1])
+        clock.now += 6 * HOUR
+        await store.prune(clock.now)
+    last = turns[-1].expires
+    assert await store.get_chain("resp_4", "alice") == tuple(replace(each, expires=last) for each in turns)
+    assert await store.get("resp_0", "alice") == replace(turns[0], expires=last)
+    clock.now = last - 0.001
+    assert await store.get_chain("resp_4", "alice") is not None
+    clock.now = last
+    assert await store.get_chain("resp_4", "alice") is None
+    assert await store.get("resp_0", "alice") is None
+    assert await store.prune(clock.now) == 5
+
+
+async def test_only_what_a_turn_goes_on_from_is_prolonged(store: ResponseStore, clock: Clock) -> None:
+    await store.put(turn("root", expires=START + 10 * HOUR))
+    await store.put(turn("left", ancestors=["root"], expires=START + 10 * HOUR))
+    await store.put(turn("root", owner="bob", expires=START + 10 * HOUR))
+    await store.put(turn("right", ancestors=["root"], expires=START + 20 * HOUR))
+    await store.put(turn("older", ancestors=["right"], expires=START + 5 * HOUR))  # never shortened
+    clock.now = START + 15 * HOUR
+    assert await store.get("left", "alice") is None
+    assert await store.get("root", "bob") is None
+    assert await store.get_chain("right", "alice") is not None
+
+
+async def test_what_has_expired_does_not_come_back(store: ResponseStore, clock: Clock) -> None:
+    await store.put(turn("resp_0", expires=START + HOUR))
+    clock.now = START + HOUR
+    await store.put(turn("resp_1", ancestors=["resp_0", "resp_never"], expires=START + 20 * HOUR))
+    await store.prolong(["resp_0"], "alice", START + 20 * HOUR)
+    assert await store.get("resp_0", "alice") is None
     assert await store.get_chain("resp_1", "alice") is None
+
+
+async def test_what_is_prolonged_lives_and_counts_as_used(make_store: MakeStore, clock: Clock) -> None:
+    store = make_store(max_turns=3)
+    for i in range(3):
+        await store.put(turn(f"resp_{i}", expires=START + 10 * HOUR))
+    await store.prolong(["resp_0", "resp_never"], "alice", START + 20 * HOUR)
+    await store.prolong(["resp_0"], "bob", START + 90 * HOUR)
+    await store.prolong([], "alice", START + 90 * HOUR)
+    await store.put(turn("resp_3"))
+    assert await store.get("resp_1", "alice") is None
+    clock.now = START + 15 * HOUR
+    assert await store.get("resp_0", "alice") == turn("resp_0", expires=START + 20 * HOUR)
+
+
+async def test_which_are_there(store: ResponseStore, clock: Clock) -> None:
+    for i in range(0, 1300, 100):
+        await store.put(turn(f"resp_{i}", expires=START + (HOUR if i else 1)))
+    clock.now = START + 1
+    await store.put(turn("resp_100", owner="bob"))
+    asked = [(f"resp_{i}", "alice") for i in range(1300)] + [("resp_100", "bob"), ("resp_200", "bob"), ("", "")]
+    there = {(f"resp_{i}", "alice") for i in range(100, 1300, 100)} | {("resp_100", "bob")}
+    assert await store.present(asked) == there
+    assert await store.present([]) == set()
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------
@@ -183,7 +239,7 @@ async def test_a_turn_beyond_the_limit_is_refused_and_changes_nothing(make_store
 
 
 async def test_bounds_must_be_positive(make_store: MakeStore) -> None:
-    for bounds in ({"max_turns": 0}, {"max_turn_bytes": 0}):
+    for bounds in ({"max_turns": 0}, {"max_turn_bytes": 0}, {"max_turns_per_owner": 0}):
         with pytest.raises(ValueError, match="at least 1"):
             make_store(**bounds)
 
@@ -246,6 +302,45 @@ async def test_beyond_the_bound_the_longest_unchanged_go_first(make_store: MakeS
     await store.delete("d", "alice")
     await store.put(turn("e"))
     assert [await store.get(ident, "alice") is not None for ident in ("a", "c", "e")] == [True, True, True]
+
+
+async def test_a_conversation_is_used_with_its_youngest_turn(make_store: MakeStore) -> None:
+    """Beyond the bound the longest unused go first, and never the beginning of what has just gone on."""
+    store = make_store(max_turns=4)
+    await store.put(turn("old_0"))
+    await store.put(turn("other_0"))
+    await store.put(turn("other_1", ancestors=["other_0"]))
+    await store.put(turn("old_1", ancestors=["old_0"]))
+    await store.put(turn("old_2", ancestors=["old_0", "old_1"]))
+    assert await store.get_chain("old_2", "alice") is not None
+    assert await store.get("other_0", "alice") is None
+    await store.put(turn("new"))
+    assert await store.get("other_1", "alice") is None
+    assert await store.get_chain("old_2", "alice") is not None
+
+
+async def test_one_owner_cannot_push_out_what_another_has(make_store: MakeStore) -> None:
+    store = make_store(max_turns=8)
+    for i in range(3):
+        await store.put(turn(f"resp_{i}", owner="bob"))
+    for i in range(40):
+        await store.put(turn(f"resp_{i}"))
+    there = [i for i in range(40) if await store.get(f"resp_{i}", "alice")]
+    assert there == [35, 36, 37, 38, 39]
+    assert all([await store.get(f"resp_{i}", "bob") for i in range(3)])
+    for i in range(3, 10):  # up to the same share, and then the share is what each has
+        await store.put(turn(f"resp_{i}", owner="bob"))
+    assert [i for i in range(10) if await store.get(f"resp_{i}", "bob")] == [6, 7, 8, 9]
+    assert [i for i in range(40) if await store.get(f"resp_{i}", "alice")] == [36, 37, 38, 39]
+
+
+async def test_a_bound_for_each_owner(make_store: MakeStore) -> None:
+    store = make_store(max_turns=100, max_turns_per_owner=3)
+    for owner in ("alice", "bob"):
+        for i in range(5):
+            await store.put(turn(f"resp_{i}", owner=owner))
+    for owner in ("alice", "bob"):
+        assert [i for i in range(5) if await store.get(f"resp_{i}", owner)] == [2, 3, 4]
 
 
 async def test_the_bound_counts_all_owners(make_store: MakeStore) -> None:
@@ -326,6 +421,8 @@ async def test_closing_twice_and_using_it_after(make_store: MakeStore) -> None:
         store.get("resp_1", "alice"),
         store.get_chain("resp_1", "alice"),
         store.delete("resp_1", "alice"),
+        store.prolong(["resp_1"], "alice", START),
+        store.present([("resp_1", "alice")]),
         store.prune(START),
     ):
         with pytest.raises(StoreUnavailable, match=r"^the store is closed$"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.base import StoreUnavailable
+from proxy.store.encoding import encode, key_of
 from proxy.store.redis import RedisStore
 from tests.store.conftest import PATIENCE_S
 from tests.store.redis_server import PROGRAM, RedisServer
@@ -145,8 +146,11 @@ async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, cl
     assert await store.delete("resp_8", "alice")
     assert await store.prune(START + 7 * HOUR) == 3
     keys = {key.decode() async for key in store._redis.scan_iter("left:*")}
-    assert keys == {"left:1:order", "left:1:expiry", "left:1:last", store._key("resp_7", "alice")}
+    names = ("order", "expiry", "last", "owners", "puts", "whose", "order:" + key_of("", "alice"))
+    assert keys == {*(f"left:1:{name}" for name in names), store._key("resp_7", "alice")}
     assert await store._redis.zcard("left:1:order") == await store._redis.zcard("left:1:expiry") == 1
+    assert await store.delete("resp_7", "alice")
+    assert {key.decode() async for key in store._redis.scan_iter("left:*")} == {"left:1:last"}
     await store.close()
 
 
@@ -154,7 +158,7 @@ async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock
     store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", owner="alice"))
     keys = [key.decode() async for key in store._redis.scan_iter("plain:*")]
-    assert len(keys) == 4
+    assert len(keys) == 8
     assert not any("alice" in key or "resp_1" in key for key in keys)
     await store.close()
 
@@ -169,6 +173,40 @@ async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServe
     assert await two.get("resp_1", "alice") is None
     await one.close()
     await two.close()
+
+
+async def test_what_a_version_before_put_goes_on(redis_server: RedisServer, clock: Clock) -> None:
+    """It knew no owners. A put adopts what it goes on from; of the rest the oldest go first."""
+    store = RedisStore(redis_server.url, 5, prefix="before", now=clock, timeout_s=PATIENCE_S)
+    server = store._redis
+    for number, kept in enumerate([turn("resp_0"), turn("other"), turn("resp_1", ancestors=["resp_0"])], 1):
+        key = store._key(kept.id, "alice")
+        await server.set(key, encode(kept, 10_000), px=int(DAY * 1000))
+        await server.zadd("before:1:order", {key: number})
+        await server.zadd("before:1:expiry", {key: kept.expires})
+    await server.set("before:1:last", 3)
+    await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"], expires=START + 2 * DAY))
+    await store.put(turn("resp_3"))
+    await store.put(turn("resp_4"))
+    assert await store.get("other", "alice") is None
+    clock.now += 1.5 * DAY
+    chain = await store.get_chain("resp_2", "alice")
+    assert chain is not None
+    assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
+    await store.close()
+
+
+@pytest.mark.parametrize("lost", ["order", "expiry", "last", "owners", "puts", "whose", "order:OWNER"])
+async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clock: Clock, lost: str) -> None:
+    prefix = f"evicts-{lost}"
+    store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=PATIENCE_S)
+    for i in range(4):
+        await store.put(turn(f"resp_{i}"))
+    assert await store._redis.delete(f"{prefix}:1:{lost.replace('OWNER', key_of('', 'alice'))}") == 1
+    for i in range(4, 12):
+        await store.put(turn(f"resp_{i}", ancestors=[f"resp_{i - 1}"]))
+        assert await store.get_chain(f"resp_{i}", "alice") is not None
+    await store.close()
 
 
 @pytest.mark.parametrize("url", ["", "localhost:6379", "http://secret@host/", "redis://host/0?secret=1"])

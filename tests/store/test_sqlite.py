@@ -11,16 +11,18 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from proxy.protocols.turn import Turn
 from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import TurnTooLarge
+from proxy.store.encoding import TurnTooLarge, encode, key_of
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import APPLICATION, MIGRATIONS, SqliteStore
-from tests.store.turns import Clock, turn
+from tests.store.turns import HOUR, START, Clock, turn
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -72,6 +74,12 @@ def check(path: Path) -> tuple[int, int]:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         counted: tuple[int, int] = db.execute("SELECT count(*), coalesce(sum(length(turn)), 0) FROM turns").fetchone()
         assert db.execute("SELECT turns, bytes FROM total").fetchone() == counted
+        assert db.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM lives").fetchone() == counted
+        assert db.execute("SELECT coalesce(sum(turns), 0), coalesce(sum(bytes), 0) FROM owners").fetchone() == counted
+        by_owner = "SELECT owner, count(*), sum(bytes) FROM lives GROUP BY owner ORDER BY owner"
+        assert db.execute("SELECT owner, turns, bytes FROM owners ORDER BY owner").fetchall() == list(
+            db.execute(by_owner)
+        )
     db.close()
     return counted
 
@@ -371,6 +379,74 @@ async def test_an_older_layout_is_brought_up_to_date(path: Path, clock: Clock, m
     assert db.execute("SELECT colour FROM turns").fetchall() == [("red",)]
     assert db.execute("PRAGMA user_version").fetchone() == (len(later),)
     db.close()
+
+
+async def test_a_file_of_the_first_layout_goes_on(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its conversations, whose owners are known; and who still has it open writes into it, as of no owner."""
+    old = sqlite3.connect(path, isolation_level=None)
+    for statement in (*MIGRATIONS[0], f"PRAGMA application_id = {APPLICATION}", "PRAGMA user_version = 1"):
+        old.execute(statement)
+
+    def put(kept: Turn) -> None:
+        text = encode(kept, 10_000)
+        row = (key_of(kept.id, kept.owner), kept.expires, len(text), text)
+        old.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
+
+    put(turn("resp_0", expires=START + HOUR))
+    put(turn("resp_1", ancestors=["resp_0"], expires=START + HOUR))
+    put(turn("resp_0", owner="bob"))
+    old.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES ('damaged', 9e9, 3, 'xyz')")
+    store = SqliteStore(path, 5, now=clock)
+    await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"]))
+    clock.now += 2 * HOUR
+    chain = await store.get_chain("resp_2", "alice")
+    assert chain is not None
+    assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
+    put(turn("resp_9", owner="carol"))
+    assert await store.get("resp_9", "carol") is not None
+    for i in range(3, 9):
+        await store.put(turn(f"resp_{i}"))
+    assert await store.get("resp_0", "bob") is not None
+    old.execute("DELETE FROM turns WHERE key = ?", (key_of("resp_9", "carol"),))
+    assert await store.get("resp_9", "carol") is None
+    await store.close()
+    old.close()
+    check(path)
+
+
+async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction for all; and what cannot be written fails by itself."""
+    store = SqliteStore(path, now=clock, max_turn_bytes=10_000)
+    await store.start()
+    gate = threading.Event()
+    store._thread.begin(lambda: [gate.wait(60)].clear())
+    said: list[str] = []
+    store._thread.begin(lambda: store._thread.db.set_trace_callback(said.append))
+    puts = [
+        asyncio.ensure_future(store.put(turn(f"resp_{i}", text="x" * (20_000 if i == 7 else 10)))) for i in range(20)
+    ]
+    await asyncio.sleep(0)
+    assert not any(put.done() for put in puts)
+    gate.set()
+    ended = await asyncio.gather(*puts, return_exceptions=True)
+    assert [type(each) for each in ended] == [TurnTooLarge if i == 7 else type(None) for i in range(20)]
+    assert sum(statement.startswith("BEGIN") for statement in said) == 1
+    await store.close()
+    assert check(path)[0] == 19
+
+
+async def test_who_waits_beside_a_put_that_fails_is_written(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    await store.put(turn("resp_before"))
+    with sqlite3.connect(path) as db:
+        db.execute(
+            f"CREATE TRIGGER no BEFORE INSERT ON turns WHEN new.key = '{key_of('resp_3', 'alice')}' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    db.close()
+    ended = await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(8)), return_exceptions=True)
+    assert [isinstance(each, StoreUnavailable) for each in ended] == [i == 3 for i in range(8)]
+    assert [i for i in range(8) if await store.get(f"resp_{i}", "alice") is None] == [3]
+    await store.close()
 
 
 async def test_a_migration_that_fails_changes_nothing(

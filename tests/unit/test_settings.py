@@ -525,6 +525,7 @@ def test_a_store_that_cannot_be_made_is_a_mistake() -> None:
         ({"kind": "redis"}, "store.url: required"),
         ({"kind": "redis", "url": "http://nowhere"}, "store.url"),
         ({"max_responses": 0}, "bounds of a store"),
+        ({"max_responses_per_key": 0}, "bounds of a store"),
     ):
         config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}, "store": store})
         with pytest.raises(ConfigError, match=words):
