@@ -67,6 +67,7 @@ ADVICE: Mapping[str, str] = {
     "expectation_failed": "Leave out `Expect`, or send `100-continue`.",
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "rate_limit_exceeded": "Wait as long as `Retry-After` says. The message names the limit; the operator sets it (`rate_limits`).",
+    "response_cancelled": "Nothing: `POST /v1/responses/{id}/cancel` asked for it.",
     "client_closed_request": "Nothing: nobody is there to read it. Many of these hint at a client's short time limit.",
     "malformed_tool_arguments": "Ask again; with `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
     "invalid_tool_arguments": "Ask again; simpler schemas and constrained decoding help small models.",

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Whoever has seen an id can use it: a turn is kept as `in_progress` before the first event with its id leaves, and in
-   its final form before the last one does.
+1. Whoever has seen an id can use it: a turn is kept in its final form before the last event with its id leaves, and as
+   `in_progress` before the first one does. Of a whole answer nobody can know the id before.
 2. `store: false` keeps nothing. An unknown `previous_response_id` is an error, never ignored (R12.2); an unknown
    `item_reference` is ignored (R8.2).
 3. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Literal
 from aiohttp import web
 
 from proxy.config import GatewayConfig
-from proxy.errors import ClientFault, GatewayError, quote
+from proxy.errors import Cancelled, ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Kind, Start
 from proxy.folding import Folding
 from proxy.model import Message, ModelReply
@@ -72,11 +72,15 @@ class Conversation(Middleware):
         if conversations.keeps and exchange.body.get("store") is not False:
             large = is_large(exchange.received)
             keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own)
-            if await keeper.begin():
+            if not exchange.received.stream or await keeper.begin():
                 keeper.follow()
                 return response
-        exchange.body = {**exchange.body, "store": False}
+        _say_unkept(exchange)
         return response
+
+
+def _say_unkept(exchange: Exchange) -> None:
+    exchange.body = {**exchange.body, "store": False}
 
 
 async def _load(
@@ -134,7 +138,7 @@ async def _found(
 
 
 class Keeper:
-    """Keeps one turn: before its first event, and before its last."""
+    """Keeps one turn: that of a stream before its first event, and any before its last."""
 
     def __init__(
         self,
@@ -175,7 +179,8 @@ class Keeper:
         self._reply.watch(self._folding.feed)
         self._reply.finish(self._settle, changes=False)
         self._exchange.at_end(self._end)
-        self._conversations.running[self._turn.id, self._turn.owner] = self._reply
+        if self._exchange.received.stream:
+            self._conversations.began(self._turn, self._reply)
 
     def _named(self, event: Event) -> Event:
         if isinstance(event, Start):
@@ -187,26 +192,27 @@ class Keeper:
 
     async def _settle(self, last: Event) -> None:
         self._over = True
-        await self._put(self._final())
-
-    def _end(self) -> None:
-        conversations, turn = self._conversations, self._turn
-        conversations.running.pop((turn.id, turn.owner), None)
-        if not self._over:  # it broke off, or the client went away
-            failure = self._exchange.failure
-            status: Literal["failed", "cancelled"] = "cancelled" if failure is None else "failed"
-            conversations.later(self._put(self._broken_off(status, failure)))
-        conversations.cancelled.discard(turn.id)
-
-    def _final(self) -> Turn:
         fault = self._folding.fault
         if fault is None:
-            return self._form.finished(self._turn, self._so_far(), self._options)
-        if self._turn.id in self._conversations.cancelled:
-            return self._broken_off("cancelled")
-        return self._broken_off("failed", fault.error)
+            turn = self._form.finished(self._turn, self._so_far(), self._options)
+            if not await self._put(turn) and not self._exchange.received.stream:
+                _say_unkept(self._exchange)
+        elif self._exchange.received.stream:  # an error in place of a whole answer has no id
+            await self._put(self._broken_off(fault.error))
 
-    def _broken_off(self, status: Literal["failed", "cancelled"], error: GatewayError | None = None) -> Turn:
+    def _end(self) -> None:
+        if not self._exchange.received.stream:
+            return
+        conversations, turn = self._conversations, self._turn
+        conversations.ended(turn)
+        if not self._over:  # it broke off, or the client went away
+            conversations.later(self._put(self._broken_off(self._exchange.failure)))
+
+    def _broken_off(self, error: GatewayError | None) -> Turn:
+        """The turn whose answer ended with an error; None: nobody listens any more."""
+        status: Literal["failed", "cancelled"] = "failed"
+        if error is None or isinstance(error, Cancelled):
+            status, error = "cancelled", None
         return self._form.broken_off(self._turn, self._so_far(), self._options, status, error)
 
     def _so_far(self) -> ModelReply:

@@ -78,6 +78,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         431, _CLIENT, "the head is larger than `limits.head_bytes` or `limits.header_fields`"
     ),
     "client_closed_request": ErrorCode(499, _CLIENT, "the client went away (log and metrics only)"),
+    "response_cancelled": ErrorCode(
+        499, _CLIENT, "the response was cancelled by its client: its stream ends with the status `cancelled`"
+    ),
     "malformed_tool_arguments": ErrorCode(500, "model_error", "strict: the model's call is not valid JSON"),
     "invalid_tool_arguments": ErrorCode(500, "model_error", "strict: the arguments do not fit the tool's schema"),
     "unknown_tool_call": ErrorCode(500, "model_error", "strict: the model called a tool that was not offered"),
@@ -153,6 +156,15 @@ class ClientFault(GatewayError):
     """The request was wrong: 4xx."""
 
     default_code = "invalid_value"
+
+
+class Cancelled(GatewayError):
+    """The client asked that this answer ends."""
+
+    default_code = "response_cancelled"
+
+    def __init__(self, message: str = "The response was cancelled.", **fields: Any) -> None:
+        super().__init__(message, **fields)
 
 
 class BackendFault(GatewayError):

@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 from aiohttp import web
 
 from ..backends.base import EventSource, WireSource, fold_batches
+from ..errors import GatewayError
 from ..events import Event, Kind
 from ..folding import unfold
 from ..model import ModelReply
@@ -65,6 +66,8 @@ class Reply(web.StreamResponse):
         self.waited_s = 0.0
         self.closed = False
         self._next: Reply | None = None
+        self._stop: Callable[[GatewayError], None] | None = None
+        self._stopped_by: GatewayError | None = None
 
     @property
     def protocol(self) -> ServerSide | None:
@@ -281,6 +284,18 @@ class Reply(web.StreamResponse):
     def goes_on(self, later: Reply) -> None:
         """What this answer says next comes from `later`, so closing this one closes that one."""
         self._next = later
+
+    def stop(self, reason: GatewayError) -> None:
+        """End it with this error, as a stream that is being sent or as soon as it is."""
+        self._stopped_by = reason
+        if self._stop is not None:
+            self._stop(reason)
+
+    def on_stop(self, stop: Callable[[GatewayError], None]) -> None:
+        """Whoever sends it as a stream says how it is ended."""
+        self._stop = stop
+        if self._stopped_by is not None:
+            stop(self._stopped_by)
 
     async def close(self) -> None:
         """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants

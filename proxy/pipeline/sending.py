@@ -100,6 +100,7 @@ class StreamSender:
         reading = asyncio.get_running_loop().create_task(self._take() if self._wire is None else self._read(self._wire))
         reading.add_done_callback(lambda _: self._news.set())
         self._monitor.attend(self._beat, self._stop)
+        self._reply.on_stop(self._stop)
         try:
             try:
                 await self._attend(reading)

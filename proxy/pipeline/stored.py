@@ -8,6 +8,7 @@ were kept by.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar
 import orjson
 from aiohttp import web
 
-from ..errors import ClientFault, Unavailable, quote
+from ..errors import Cancelled, ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
 from ..record import AccessField
@@ -27,6 +28,8 @@ from .reply import Reply
 
 T = TypeVar("T")
 
+LOG: Final = logging.getLogger("toolwire.conversation")
+
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20
 
@@ -35,20 +38,27 @@ STORE_FAILURES: Final = AccessField("store_failures", "A response could not be k
 
 PRUNE_S: Final = 60.0
 """How often expired turns are removed, at most."""
+MARKS_S: Final = 0.25
+"""How often is looked for responses that another process wants to have cancelled, while any are made."""
+CANCEL_S: Final = 5.0
+"""So long is waited for whoever makes a response to end it."""
+CANCEL_LOOK_S: Final = 0.05
+CANCEL_MARK_S: Final = 60.0
 
 
 class Conversations:
     """What an application knows about conversations: the store, and the responses that are being made in this process.
 
-    The store is opened when it is first used, so that nobody needs a place for it who never stores. `running` maps
-    (response id, owner) to the reply that is being sent; cancelling one closes it and notes its id in `cancelled`, so
-    that whoever sends it can tell a cancelled answer from a broken one.
+    The store is opened when it is first used, so that nobody needs a place for it who never stores.
+
+    A response is cancelled by whoever makes it. Other processes that share the store leave a mark for it there, a turn
+    of its own, for which each of them looks as long as it makes any (docs/adr/0034).
     """
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
         self.max_age_s = max_age_s
         self.running: dict[tuple[str, str], Reply] = {}
-        self.cancelled: set[str] = set()
+        self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
         self._open = False
         self._opening = asyncio.Lock()
@@ -92,6 +102,61 @@ class Conversations:
         store = await self._opened()
         return store is not None and await store.delete(ident, owner)
 
+    # --- cancelling -------------------------------------------------------------------------------------------------
+
+    def began(self, turn: Turn, reply: Reply) -> None:
+        """This process makes the response that is kept as `turn`."""
+        self.running[turn.id, turn.owner] = reply
+        if self._looking is None and self._store is not None and self._store.shared:
+            self._look_later()
+
+    def ended(self, turn: Turn) -> None:
+        """It does so no more."""
+        self.running.pop((turn.id, turn.owner), None)
+
+    async def cancel(self, turn: Turn) -> Turn:
+        """End a response that is in progress, wherever it is made; what has become of it then. One that nobody ends in
+        `CANCEL_S` is made by nobody any more. Raises `StoreUnavailable`."""
+        store = await self._opened()
+        assert store is not None  # whose turn it is
+        reply = self.running.get((turn.id, turn.owner))
+        mark = None
+        if reply is not None:
+            reply.stop(Cancelled())
+        elif store.shared:
+            now = time.time()
+            mark = Turn(id=_mark_of(turn.id), owner=turn.owner, status="kept", created=now, expires=now + CANCEL_MARK_S)
+            await store.put(mark)
+        for _ in range(int(CANCEL_S / CANCEL_LOOK_S)):
+            await asyncio.sleep(CANCEL_LOOK_S)
+            latest = await store.get(turn.id, turn.owner)
+            if latest is None or latest.status != "in_progress":
+                if mark is not None:
+                    await store.delete(mark.id, mark.owner)
+                return replace(turn, status="cancelled") if latest is None else latest
+        ended = replace(turn, status="cancelled")
+        await store.put(ended)
+        return ended
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(MARKS_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self.running:
+            self._looking = asyncio.get_running_loop().create_task(self._look_for_marks())
+
+    async def _look_for_marks(self) -> None:
+        """Stop those responses of this process that another one has marked."""
+        assert self._store is not None
+        by_mark = {(_mark_of(ident), owner): reply for (ident, owner), reply in self.running.items()}
+        try:
+            for mark in await self._store.present(by_mark):
+                by_mark[mark].stop(Cancelled())
+        except StoreUnavailable as error:
+            LOG.debug("cancelled responses cannot be looked for: %s", error)
+        self._look_later()
+
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Do something that nobody can wait for any more; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
@@ -100,6 +165,8 @@ class Conversations:
 
     async def close(self) -> None:
         """Finish what is under way and close the store, if it was opened."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._store is not None and self._open:
@@ -112,6 +179,11 @@ class Conversations:
                     await self._store.start()
                     self._open = True
         return self._store
+
+
+def _mark_of(ident: str) -> str:
+    """The id of the turn that says that a response is to be cancelled."""
+    return f"cancel_{ident}"
 
 
 CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
@@ -165,16 +237,14 @@ async def list_input(request: web.Request) -> web.Response:
 
 
 async def cancel(request: web.Request) -> web.Response:
-    """Stop a response that is being made by this process; one that is over stays as it is."""
+    """Stop a response that is being made; one that is over stays as it is."""
     turn = await _turn(request)
-    conversations = request.app[CONVERSATIONS]
-    reply = conversations.running.get((turn.id, turn.owner))
-    form = _form(request)
-    if turn.status != "in_progress" or reply is None:
-        return _json(await _made(turn, form.shown))
-    conversations.cancelled.add(turn.id)
-    await reply.close()
-    return _json(await _made(replace(turn, status="cancelled"), form.shown))
+    if turn.status == "in_progress":
+        try:
+            turn = await request.app[CONVERSATIONS].cancel(turn)
+        except StoreUnavailable as error:
+            raise away(error) from error
+    return _json(await _made(turn, _form(request).shown))
 
 
 def away(error: StoreUnavailable) -> Unavailable:

@@ -4,8 +4,10 @@ away."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Reply
+from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS
 from proxy.store.base import StoreUnavailable
 from proxy.testing import Answer, Say, Upstream, chunk, frame
@@ -150,24 +156,83 @@ async def test_what_is_not_kept_cannot_be_loaded(gateway: Gateway, store: dict[s
             assert (await ask(session, input="hi"))["store"] is False
 
 
-async def test_a_running_response_can_be_seen_and_cancelled(gateway: Gateway) -> None:
+HALF = [frame(chunk({"content": "slow"}))]
+
+
+async def cancelled(first: aiohttp.ClientSession, second: aiohttp.ClientSession) -> list[Any]:
+    """The frames of a stream that one client reads and another one cancels."""
+    async with first.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True}) as response:
+        head = (await response.content.readuntil(b"slow")).decode()
+        ident = "resp_" + head.split('"id":"resp_')[1][:32]
+        assert (await get(second, ident))["status"] == "in_progress"
+        await ask(second, 400, input="x", previous_response_id=ident)
+        async with second.post(f"{RESPONSES}/{ident}/cancel") as answer:
+            said = await answer.json()
+        async with asyncio.timeout(60):
+            rest = (await response.read()).decode()
+    frames = [
+        json.loads(line[6:]) for line in (head + rest).splitlines() if line.startswith("data: {") and line[-1] == "}"
+    ]
+    kept = await get(second, ident)
+    assert kept == said == frames[-1]["response"]
+    assert (kept["status"], kept["error"], kept["output"][0]["content"][0]["text"]) == ("cancelled", None, "slow")
+    await ask(second, 400, input="x", previous_response_id=ident)
+    return frames
+
+
+class Waits(Middleware):
+    """Makes answers go as events, through generators."""
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        reply.rewrite(self.same)
+
+    async def same(self, batches: Batches) -> Batches:
+        async for batch in batches:
+            yield batch
+
+
+ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["bytes", "events"])
+async def test_a_running_response_can_be_seen_and_cancelled(gateway: Gateway, waits: bool) -> None:
+    """Its own stream says so: it ends incomplete, with the status, and nobody has failed."""
     gate = asyncio.Event()
-    async with Upstream([Answer([frame(chunk({"content": "slow"})), gate, b"data: [DONE]\n\n"])]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with Upstream([Answer([*HALF, gate, b"data: [DONE]\n\n"])]) as upstream:
+        chain = {"chain": ["validation", "conversation", {"use": f"{__name__}:Waits"}, "forwarding"]}
+        server = await gateway(upstream_config(upstream.url, **(chain if waits else {})))
         async with client(server) as session:
-            async with session.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True}) as response:
-                head = (await response.content.readuntil(b"slow")).decode()
-                ident = "resp_" + head.split('"id":"resp_')[1][:32]
-                assert (await get(session, ident))["status"] == "in_progress"
-                await ask(session, 400, input="x", previous_response_id=ident)
-                async with session.post(f"{RESPONSES}/{ident}/cancel") as cancelled:
-                    assert (await cancelled.json())["status"] == "cancelled"
-                async with asyncio.timeout(60):
-                    rest = (await response.read()).decode()
-            assert rest.count("event: response.failed") == 1
-            kept = await get(session, ident)
-            assert kept["status"] == "cancelled"
-            assert kept["output"][0]["content"][0]["text"] == "slow"
+            frames = await cancelled(session, session)
+    assert [frame["type"] for frame in frames if frame["type"] in ENDS] == ["response.incomplete"]
+    assert "error" not in [frame["type"] for frame in frames]
+    assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
+
+
+async def test_another_process_cancels_it(gateway: Gateway, tmp_path: Path) -> None:
+    """Through the store that both share."""
+    gate = asyncio.Event()
+    store = {"kind": "sqlite", "path": str(tmp_path / "turns.sqlite3")}
+    async with Upstream([Answer([*HALF, gate, b"data: [DONE]\n\n"])]) as upstream:
+        servers = [await gateway(upstream_config(upstream.url, store=store)) for _ in range(2)]
+        async with client(servers[0]) as first, client(servers[1]) as second:
+            frames = await cancelled(first, second)
+            assert frames[-1]["type"] == "response.incomplete"
+            assert await servers[1].app[CONVERSATIONS].get(f"cancel_{frames[-1]['response']['id']}", "") is None
+
+
+async def test_what_nobody_makes_any_more_is_cancelled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process was killed, so nobody will end it."""
+    monkeypatch.setattr("proxy.pipeline.stored.CANCEL_S", 0.1)
+    server = await gateway(script=["Hello."])
+    async with client(server) as session:
+        made = await ask(session, input="hi")
+        conversations = server.app[CONVERSATIONS]
+        kept = await conversations.get(made["id"], "")
+        assert kept is not None
+        await conversations.put(replace(kept, status="in_progress"))
+        async with session.post(f"{RESPONSES}/{made['id']}/cancel") as answer:
+            assert (await answer.json())["status"] == "cancelled"
+        assert (await get(session, made["id"]))["status"] == "cancelled"
 
 
 async def test_a_client_that_goes_leaves_a_cancelled_response(gateway: Gateway) -> None:

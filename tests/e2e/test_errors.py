@@ -271,6 +271,7 @@ ELSEWHERE = {
     "upstream_invalid_response": "test_faults.py",
     "client_closed_request": "test_a_client_that_went_is_in_the_log",
     "previous_response_not_found": "test_conversation.py",
+    "response_cancelled": "test_conversation.py",
     "store_unavailable": "test_conversation.py",
     "output_format_not_satisfied": "test_output_format.py",
     "shutting_down": "test_stopping.py",

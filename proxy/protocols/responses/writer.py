@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...errors import GatewayError
+from ...errors import Cancelled, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, Usage, fields_of, merged
 from ...model import Opaque as OpaquePart
@@ -146,12 +146,15 @@ class ResponsesWriter:
         self._end(f"response.{status}", shown)
 
     def _fail(self, error: GatewayError) -> None:
-        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be
-        run."""
+        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be run.
+        An answer that its client cancelled is none: it is not complete, and says so by its status (docs/adr/0034)."""
         if not self._ident:
             self._begin("", {})
         if self._last is not None and not isinstance(self._last, CallItem):
             self.items.append(self._last.finished("incomplete"))
+        if isinstance(error, Cancelled):
+            self._end("response.incomplete", resource(self._options, self._ident, "cancelled", self.items))
+            return
         if self._options.responses.error_event:
             detail = error.envelope()["error"]
             self.send("error", error={key: detail[key] for key in ("type", "code", "message", "param")})
