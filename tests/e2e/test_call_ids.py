@@ -226,3 +226,28 @@ async def test_sequential_ids_go_on_in_a_stored_conversation(gateway: Gateway, s
         client.items = [{"role": "user", "content": "again"}]
         given.append(await client.turn())
     assert given == [["fc_001"], ["fc_002"], ["fc_003"]]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "echoed"])
+async def test_sequential_ids_never_repeat_in_a_conversation(gateway: Gateway, stored: bool) -> None:
+    """Calls side by side, answers without a call between them, streams and whole answers in turn."""
+    texts = [kimi(0, 1), kimi(0), "No call.", kimi(0, 1), kimi(0)]
+    given: list[str] = []
+    items: list[Any] = [{"role": "user", "content": "go"}]
+    known: dict[str, Any] = {}
+    async with Upstream([Say(text) for text in texts]) as upstream:
+        defaults = {"format": "kimi_k2", "responses": {"ids": "sequential"}}
+        server = await gateway(upstream_config(upstream.url, defaults=defaults))
+        for number in range(len(texts)):
+            body = {"input": items, "tools": [FLAT], "stream": number % 2 == 1, **known}
+            answer = await post(server, body, path="/v1/responses")
+            response = answer.frames()[-1]["response"] if number % 2 else answer.json()
+            ids = [item["call_id"] for item in response["output"] if item["type"] == "function_call"]
+            given += ids
+            results = [{"type": "function_call_output", "call_id": ident, "output": "ok"} for ident in ids]
+            new = results or [{"role": "user", "content": "more"}]
+            if stored:
+                items, known = new, {"previous_response_id": response["id"]}
+            else:
+                items += [*response["output"], *new]
+    assert given == [f"fc_{number:03}" for number in range(1, 7)]

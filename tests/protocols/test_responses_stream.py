@@ -174,7 +174,12 @@ def test_sequential_ids() -> None:
         {"type": "function_call_output", "call_id": "fc_007", "output": "ok"},
     ]
     events = [START, *text(0, "x"), *call(1, "call_a", "f"), *call(2, "call_b", "p", "x", call_kind="custom"), finish()]
-    for body, wanted in (({}, ["fc_001", "ctc_002"]), ({"input": echoed}, ["fc_008", "ctc_009"])):
+    foreign = [{"type": "local_shell_call", "id": "lsh_1", "call_id": "fc_011", "action": {}, "status": "completed"}]
+    for body, wanted in (
+        ({}, ["fc_001", "ctc_002"]),
+        ({"input": echoed}, ["fc_008", "ctc_009"]),
+        ({"input": [*echoed, *foreign]}, ["fc_012", "ctc_013"]),
+    ):
         opts = options(body, ids="sequential")
         data = write(events, opts)
         calls = accumulate(payloads(data))[1:]

@@ -95,15 +95,22 @@ class CallNames:
 
 def _highest(conversation: Iterable[Message]) -> int:
     """The highest sequential id among the calls and results of a conversation, 0 if there is none."""
-    ids = (
-        ident
-        for message in conversation
-        for part in message.parts
-        if isinstance(part, ToolUse | ToolResult)
-        for ident in (part.call_id, part.item_id if isinstance(part, ToolUse) else None)
-    )
-    found = (_NUMBERED.fullmatch(ident) for ident in ids if ident is not None)
+    ids = (ident for message in conversation for part in message.parts for ident in _ids(part))
+    found = (_NUMBERED.fullmatch(ident) for ident in ids if isinstance(ident, str))
     return max((int(match[1]) for match in found if match), default=0)
+
+
+def _ids(part: Part) -> tuple[object, ...]:
+    """The ids in a part of a conversation, also in one of a kind that is not modelled."""
+    match part:
+        case ToolUse():
+            return part.call_id, part.item_id
+        case ToolResult():
+            return (part.call_id,)
+        case Opaque(payload=Mapping() as payload):
+            return payload.get("call_id"), payload.get("id")
+        case _:
+            return ()
 
 
 Origins = list[list[Part]]
