@@ -69,7 +69,7 @@ class Conversation(Middleware):
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
-        if conversations.keeps and exchange.body.get("store") is not False:
+        if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
             large = is_large(exchange.received)
             keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own)
             if not exchange.received.stream or await keeper.begin():

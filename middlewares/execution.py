@@ -10,7 +10,9 @@ Rules:
    its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
    over.
 4. A choice that demands a call holds for the first answer only.
-5. At a limit the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers have left; the
+5. Calls beyond the number that the client allows (`max_tool_calls` of Responses) are not run; the model is told so, and
+   may answer with what it has.
+6. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers have left; the
    log always does.
 
 Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
@@ -49,6 +51,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 LOOP_HEADER: Final = "x-tool-loop"
 NOT_RUN: Final = "Error: the limit on server-side tools is reached"
+NOT_ALLOWED: Final = "Error: not run, no more calls of this tool are allowed for this answer. Go on without it."
 
 Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
 
@@ -70,7 +73,10 @@ class Execution(Middleware):
             ),
         ),
         AccessField("failed_executions", "Of those: they gave no result."),
-        AccessField("tool_loop", "`limit` if a limit of `tool_loop` ended the answer."),
+        AccessField(
+            "tool_loop",
+            "`limit` if a limit of `tool_loop` ended the answer; `max_tool_calls` if calls were not run because the client allowed no more.",
+        ),
         STORE_FAILURES,
     )
 
@@ -174,6 +180,7 @@ class Loop:
         self._until = time.monotonic() + self._limits.max_seconds
         self._rounds = 0
         self._made = 0
+        self._allowed = exchange.protocol.most_server_calls(exchange.received)
         self._state = LoopState()
         self._trails: Sequence[Trail] = ()
 
@@ -192,7 +199,7 @@ class Loop:
             if answer.finish is None:
                 return  # a fault ended it
             limited = bool(answer.calls) and self._at_limit(len(answer.calls))
-            results = await self._execute(answer.calls) if answer.calls and not limited else []
+            results = await self._results(answer.calls) if answer.calls and not limited else []
             if self._show is not None and answer.calls:
                 # Every call that is shown has a result.
                 texts = [result_text(result) for result in results] or [NOT_RUN] * len(answer.calls)
@@ -226,6 +233,8 @@ class Loop:
 
     def _at_limit(self, calls: int) -> bool:
         limits = self._limits
+        if self._allowed is not None:
+            calls = min(calls, max(0, self._allowed - self._made))
         beyond = self._made + calls > limits.max_calls or self._rounds >= limits.max_iterations
         return beyond or time.monotonic() >= self._until
 
@@ -270,6 +279,17 @@ class Loop:
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------
+
+    async def _results(self, calls: Sequence[ToolUse]) -> list[ToolResult]:
+        """What the model is told of the calls of one answer; rule 5."""
+        left = len(calls) if self._allowed is None else max(0, self._allowed - self._made)
+        results = await self._execute(calls[:left]) if left else []
+        if len(calls) > left:
+            self._exchange.record.note("tool_loop", "max_tool_calls")
+        return [
+            *results,
+            *(ToolResult(use.call_id, (Text(NOT_ALLOWED),), use.name, is_error=True) for use in calls[left:]),
+        ]
 
     async def _execute(self, calls: Sequence[ToolUse]) -> list[ToolResult]:
         """Run the calls of one answer, side by side. The results have the order of the calls (R5.8)."""

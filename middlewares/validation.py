@@ -26,7 +26,7 @@ from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import note, note_of
-from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse
+from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.record import AccessField, CounterSpec
@@ -241,6 +241,7 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 
 
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
+    _check_binding(exchange, request)
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
     takes, forward = _may_be_asked(exchange, request), exchange.route.options.requests.forward_unknown
@@ -254,6 +255,21 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
         listed = forward == "list" and name in takes.extra_parameters
         if not (kept and (forward == "all" or listed)):
             raise _unsupported(name, "no such thing")
+
+
+def _check_binding(exchange: Exchange, request: ModelRequest) -> None:
+    client, server = exchange.protocol, exchange.route.pool.protocol
+    if not client.binding_fields or (server is not None and server.name == client.name):
+        return
+    said = fields_of(request.protocol_fields, client.name)
+    for name, instead in client.binding_fields:
+        if name in said:
+            raise ClientFault(
+                f"'{name}' is not supported here: the model server of this route knows no such thing.",
+                code="unsupported_parameter",
+                param=name,
+                hint=instead,
+            )
 
 
 def _may_be_asked(exchange: Exchange, request: ModelRequest) -> Capabilities:

@@ -221,6 +221,9 @@ class ClientSide(Protocol):
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None
     """A further header in which its clients look for the request id."""
+    binding_fields: tuple[tuple[str, str], ...] = ()
+    """Fields in `protocol_fields` without which an answer would be one to something else, so a server of another protocol
+    cannot be asked; and what a client may do instead."""
     field_headers: tuple[str, ...] = ()
     """Headers of a request that say something to its server, in small letters: each is a field of `protocol_fields`
     under its name."""
@@ -281,6 +284,10 @@ class ClientSide(Protocol):
         """Whether a client asks that arguments of calls are streamed while they come, whatever the route says
         (R6.13)."""
         return False
+
+    def most_server_calls(self, request: ModelRequest) -> int | None:
+        """How many calls of the gateway's own tools a client allows for an answer; None: it does not say."""
+        return None
 
     @property
     def show_result(self) -> Callable[[ToolUse, str], Event] | None:

@@ -230,6 +230,33 @@ async def test_more_calls_in_one_answer_than_are_left_are_not_run(config: Any) -
     assert (content(answer), answer.headers["x-tool-loop"], len(answer.requests)) == ("So.", "limit", 2)
 
 
+@modes
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("allowed", [None, 1, 2, 3, 4])
+async def test_a_client_of_responses_says_how_many_calls_may_be_run(
+    config: Any, mode: str, stream: bool, allowed: int | None
+) -> None:
+    """`max_tool_calls` counts over all rounds. What is beyond is ignored: the model is told, and goes on."""
+    script = [turn(mode, "", ADD), turn(mode, "", ADD, ADD), turn(mode, "", ADD), turn(mode, "So.")]
+    body = {"input": "hi", "max_tool_calls": allowed, "stream": stream}
+    answer = await run_chain(config(mode=mode), body, replies=script, path="/v1/responses")
+    response = answer.frames()[-1]["response"] if stream else answer.json()
+    assert (response["status"], response["max_tool_calls"]) == ("completed", allowed)
+    assert "".join(part["text"] for item in response["output"] for part in item["content"]) == "So."
+    asked = [str(request.messages) for request in answer.requests]
+    assert len(asked) == 4
+    assert asked[-1].count("not run, no more calls") == 4 - (4 if allowed is None else allowed)
+    assert "x-tool-loop" not in answer.headers
+
+
+async def test_the_clients_own_calls_are_not_counted(config: Any) -> None:
+    script = [turn("native", "", ADD), turn("native", "", ADD, ("look", {}), ("look", {}))]
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    body = {"input": "hi", "max_tool_calls": 1, "tools": [tool]}
+    answer = await run_chain(config(mode="native"), body, replies=script, path="/v1/responses")
+    assert [item["name"] for item in answer.json()["output"]] == ["look", "look"]
+
+
 # --- choices --------------------------------------------------------------------------------------------------------
 
 

@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from proxy.errors import CODES
-from proxy.testing import Say, Upstream, WireAnswer
+from proxy.testing import Answer, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
 from tests.e2e.test_errors import Case, check, gateway_config, nested
 from tests.protocols.test_responses_request import BAD, CALL, OUTPUT, USER, without
@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     # other fields
     "R8.1 background": bad("unsupported_parameter", "background", background=True),
     "both kinds of history": bad(
-        "invalid_value", "previous_response_id", previous_response_id="resp_1", conversation="conv_1"
+        "unsupported_parameter", "conversation", previous_response_id="resp_1", conversation="conv_1"
     ),
     "R12.2": bad("previous_response_not_found", "previous_response_id", previous_response_id="resp_nope"),
     "R12.2 no store": Case(
@@ -250,6 +250,29 @@ async def test_paths(
 
 # --- what is no error
 # -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["conversation", "prompt"])
+@pytest.mark.parametrize("more", [{}, {"input": None}, {"stream": True}, {"previous_response_id": "resp_x"}], ids=str)
+@pytest.mark.parametrize("path", [RESPONSES, f"{RESPONSES}/input_tokens"])
+async def test_what_would_be_lost_is_refused(gateway: Gateway, field: str, more: dict[str, Any], path: str) -> None:
+    """They hold what was said elsewhere, which no model here would see."""
+    server = await gateway(script=["Hello."])
+    value = {"conversation": "conv_1", "prompt": {"id": "pmpt_1", "variables": {"a": "b"}}}[field]
+    answer = await post(server, {"model": "m", "input": "hi", field: value, **more}, path=path)
+    error = answer.json()["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "unsupported_parameter", field)
+    assert ("previous_response_id" if field == "conversation" else "'instructions'") in error["message"]
+
+
+async def test_a_server_that_knows_prompts_gets_them() -> None:
+    async with Upstream([Answer([b'{"id":"resp_u","output":[]}'], headers={"Content-Type": "application/json"})]) as up:
+        config = upstream_config(up.url, backend={"kind": "openai_responses"}, defaults={"mode": "native"})
+        async with serving(config) as server:
+            answer = await post(server, {"prompt": {"id": "pmpt_1"}, "input": "hi"}, path=RESPONSES)
+        assert answer.status == 200, answer.body
+    assert up.requests[0].json["prompt"] == {"id": "pmpt_1"}
+
 
 NO_ERRORS: dict[str, dict[str, Any]] = {
     "unknown fields": {"brand_new": {"a": [1]}, "seed": 3, "client_metadata": {"x": "y"}, "top_k": 4},

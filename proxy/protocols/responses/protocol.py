@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...errors import GatewayError
 from ...events import Opaque
-from ...model import ModelReply, ModelRequest, ToolUse
+from ...model import ModelReply, ModelRequest, ToolUse, fields_of
 from .. import openai
 from ..base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
@@ -50,7 +50,9 @@ class ResponsesProtocol(ClientSide, ServerSide):
         Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
         Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
     )
+    count_path = "/responses/input_tokens"
     turns = ResponsesTurns()
+    binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     bare_reasoning = True
     reasoning_effort = True
@@ -89,6 +91,15 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def keeps_call_ids(self, options: WriteOptions) -> bool:
         """Not where the ids on the wire are sequential."""
         return options.responses.ids == "random"
+
+    def write_count(self, tokens: int) -> bytes:
+        """The object that says how many there are (R8.15)."""
+        return b'{"object":"response.input_tokens","input_tokens":%d}' % tokens
+
+    def most_server_calls(self, request: ModelRequest) -> int | None:
+        """`max_tool_calls`, which is about the tools that the other side runs."""
+        most = fields_of(request.protocol_fields, PROTOCOL).get("max_tool_calls")
+        return None if most is None else int(most)
 
     def show_result(self, use: ToolUse, text: str) -> Opaque:
         """The item of a call's result."""

@@ -133,11 +133,15 @@ def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
         )
     if body.get("stream_options") is not None and body.get("stream") is not True:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
-    previous = body.get("previous_response_id")
-    if previous is not None and body.get("conversation") is not None:
-        message = "'previous_response_id' and 'conversation' exclude each other."
-        raise ClientFault(message, param="previous_response_id")
-    if previous is None and (body.get("input") is None or body["input"] == []):
+    if body.get("conversation") is not None:
+        raise ClientFault(
+            "Invalid 'conversation': this gateway has no conversations with ids of their own, so what was said before would be missing.",
+            code="unsupported_parameter",
+            param="conversation",
+            hint="Go on from a response with 'previous_response_id', or send the whole conversation as 'input'.",
+        )
+    known = body.get("previous_response_id") is not None or body.get("prompt") is not None
+    if not known and (body.get("input") is None or body["input"] == []):
         raise shape.missing("input")
 
 
