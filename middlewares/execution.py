@@ -12,8 +12,8 @@ Rules:
 4. A choice that demands a call holds for the first answer only.
 5. Calls beyond the number that the client allows (`max_tool_calls` of Responses) are not run; the model is told so, and
    may answer with what it has.
-6. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers have left; the
-   log always does.
+6. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
+   have left; the log always does.
 
 Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
 answer, so that this is done for each round. Left out of the chain where no `tools.folder` is configured.

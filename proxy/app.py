@@ -31,6 +31,7 @@ from .ingress.auth import Keys
 from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import INFLATED, Inflated, later
 from .observability.telemetry import Metrics
+from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
 from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
@@ -189,11 +190,15 @@ def create_app(
     for client in clients.sides:
         parts = (config, client, router, metrics, known, monitors, inflated, collecting, observers)
         serve = Delivery(*parts)
-        count = None if client.count_path is None else Counting(*parts)
+        more_paths: dict[str, Delivery] = {}
+        if client.count_path is not None:
+            more_paths[client.count_path] = Counting(*parts)
+        if client.compact_path is not None:
+            more_paths[client.compact_path] = Compacting(*parts)
         for prefix in PREFIXES:
             app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
-            if count is not None:
-                app.router.add_post(f"{prefix}{client.count_path}", count.__call__, expect_handler=later)
+            for path, side in more_paths.items():
+                app.router.add_post(prefix + path, side.__call__, expect_handler=later)
             for more in client.routes:
                 handler = load_attribute(more.handler)
                 if more.method == "GET":

@@ -222,8 +222,8 @@ class ClientSide(Protocol):
     id_header: str | None = None
     """A further header in which its clients look for the request id."""
     binding_fields: tuple[tuple[str, str], ...] = ()
-    """Fields in `protocol_fields` without which an answer would be one to something else, so a server of another protocol
-    cannot be asked; and what a client may do instead."""
+    """Fields in `protocol_fields` without which an answer would be one to something else, so a server of another
+    protocol cannot be asked; and what a client may do instead."""
     field_headers: tuple[str, ...] = ()
     """Headers of a request that say something to its server, in small letters: each is a field of `protocol_fields`
     under its name."""
@@ -231,6 +231,8 @@ class ClientSide(Protocol):
     """Further paths that it serves."""
     count_path: str | None = None
     """Where requests are posted whose tokens are to be counted only, below the base URL."""
+    compact_path: str | None = None
+    """Where conversations are posted that are to be made short, below the base URL."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
 
@@ -265,6 +267,15 @@ class ClientSide(Protocol):
     def write_count(self, tokens: int) -> bytes:
         """The body of the answer to that."""
         return b'{"input_tokens":%d}' % tokens
+
+    def compacting(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body of an ordinary request for a summary of what was posted to `compact_path`."""
+        raise NotImplementedError  # who has no such path
+
+    def write_compacted(self, reply: ModelReply, messages: Sequence[Message]) -> bytes:
+        """The body of the answer: what takes the place of `messages`, the last of which asked for the summary that
+        `reply` is. Raises `BackendFault` if it is none."""
+        raise NotImplementedError  # who has no such path
 
     def write_models(self, names: Sequence[str]) -> bytes:
         """The body of the list of models."""

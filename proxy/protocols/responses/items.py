@@ -14,10 +14,11 @@ Rules:
 
 Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a
 list, Chat's images, results that are other JSON (as its text), empty annotations and probabilities (left out), parts of
-a summary (joined), the parts of reasoning, and parts of the assistant that are not modelled (each is a message). Left
-out: `status`, and ids but for those of calls and of reasoning with encrypted content: the gateway names items itself,
-and no server has kept the others. Not written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message
-without content, parts of other protocols outside of results.
+a summary (joined), summaries that the gateway made (`summaries.py`: the user says them), the parts of reasoning, and
+parts of the assistant that are not modelled (each is a message). Left out: `status`, and ids but for those of calls and
+of reasoning with encrypted content: the gateway names items itself, and no server has kept the others. Not written:
+`Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols outside of
+results.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..wire import dump, whole
+from .summaries import KINDS as SUMMARIES
+from .summaries import read_summary
 
 PROTOCOL: Final = "responses"
 
@@ -132,6 +135,9 @@ class Reading:
             case "reasoning":
                 if thoughts := read_reasoning(item):
                     self._say(thoughts)
+            case kind if kind in SUMMARIES and (summary := read_summary(item)) is not None:
+                self._end_turn()
+                self._messages.append(summary)
             case _:
                 self._say([Opaque(PROTOCOL, item)])
 

@@ -5,8 +5,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 
 `request.py` requests in · `request_writer.py` requests out · `items.py` items of a conversation · `resource.py` the
 response object · `reply.py` whole answers and their items · `reader.py` streams in · `writer.py` streams out, with
-`output.py` for the items in them · `turns.py` conversations that the gateway remembers. What the protocol cannot
-express stands in their docstrings.
+`output.py` for the items in them · `turns.py` conversations that the gateway remembers · `compaction.py` conversations
+made short, with `summaries.py`. What the protocol cannot express stands in their docstrings.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from ...errors import GatewayError
 from ...events import Opaque
-from ...model import ModelReply, ModelRequest, ToolUse, fields_of
+from ...model import Message, ModelReply, ModelRequest, ToolUse, fields_of
 from .. import openai
 from ..base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
+from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
@@ -51,6 +52,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
         Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
     )
     count_path = "/responses/input_tokens"
+    compact_path = "/responses/compact"
     turns = ResponsesTurns()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
@@ -95,6 +97,14 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def write_count(self, tokens: int) -> bytes:
         """The object that says how many there are (R8.15)."""
         return b'{"object":"response.input_tokens","input_tokens":%d}' % tokens
+
+    def compacting(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request for a summary."""
+        return asking(body)
+
+    def write_compacted(self, reply: ModelReply, messages: Sequence[Message]) -> bytes:
+        """What the user said, and an item with the summary."""
+        return write_compacted(reply, messages)
 
     def most_server_calls(self, request: ModelRequest) -> int | None:
         """`max_tool_calls`, which is about the tools that the other side runs."""

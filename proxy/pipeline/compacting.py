@@ -1,0 +1,54 @@
+"""Conversations made short, for clients that ask for it (R8.15): the model writes a summary, through the chain of its
+route like any other answer, and the client's protocol says what takes the conversation's place. Nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from aiohttp import web
+
+from ..model import ModelRequest
+from ..protocols.wire import dump
+from ..record import AccessRecord
+from .delivery import Delivery
+from .exchange import EXCHANGE, Exchange
+from .reply import Reply
+from .whole import note_usage
+
+
+class Compacting(Delivery):
+    """Serves one protocol's path for compaction."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read = self._asked
+
+    def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        asking = self._protocol.compacting(body)
+        return self._protocol.read_request(asking, dump(asking))
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
+        exchange = await super()._exchange(request, record, ident)
+        exchange.body = self._protocol.compacting(exchange.body)
+        name = self._protocol.name
+        chain = exchange.route.chains[name]
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = await chain(request)
+            if not isinstance(response, Reply):
+                return response  # another middleware's own
+            return await self._answered(request[EXCHANGE], response)
+
+        exchange.route = replace(exchange.route, chains={name: answer})
+        return exchange
+
+    async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
+        said = await reply.whole()
+        messages = exchange.received.messages if exchange.conversation is None else exchange.conversation
+        body = self._protocol.write_compacted(said, messages)
+        note_usage(exchange, said.usage, reply)
+        headers = {name: value for name, value in reply.headers.items() if name.lower().startswith("x-")}
+        return web.Response(body=body, content_type="application/json", headers=headers)

@@ -1,0 +1,100 @@
+"""A conversation made short (R8.15): what the model is asked for, the item that its summary becomes, and what that item
+says when a client sends it back.
+
+Rules:
+
+1. An item of type `compaction` holds its summary itself, so any gateway can read it at any time and none keeps anything
+   for it. To the client it is opaque. It is no secret from whom it was made for, and nothing is believed because of it:
+   to the model it is what its user says.
+2. What the user said stays word for word beside the summary, the latest first, up to `KEPT_BYTES`.
+3. An item that somebody else made is left as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from ...errors import BackendFault
+from ...model import Message, ModelReply, Text, Usage
+from ..wire import dump
+from .ids import new_response_id
+from .items import own_items, whole_items, write_items
+from .kept_items import listed
+from .resource import write_usage
+from .summaries import is_summary, sealed
+
+PATH: Final = "/responses/compact"
+KEPT_BYTES: Final = 64 * 1024
+"""So much of what the user said stays as it was, as JSON."""
+REQUEST: Final = (
+    "Summarise this conversation, so that somebody who has not seen it can go on with it from your summary alone. Say what the user wants, with every"
+    " condition that was named; what was done and decided, and why; what failed; what is left to do, and what comes next. Keep names, paths, values, code and"
+    " results of tools that are still needed exactly as they are. Write the summary and nothing else: do not answer the user, do not call tools, do not go on with"
+    " the work."
+)
+_TAKEN: Final = (
+    "model",
+    "previous_response_id",
+    "instructions",
+    "reasoning",
+    "prompt_cache_key",
+    "service_tier",
+    "conversation",
+)
+
+
+def asking(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request for the summary of what a client wants to have made short."""
+    items = list(whole_items(own_items(body))) if _may_be_items(body.get("input")) else body["input"]
+    if isinstance(items, list) and (items or body.get("previous_response_id") is not None):
+        items = [*items, {"type": "message", "role": "user", "content": REQUEST}]
+    taken = {name: body[name] for name in _TAKEN if body.get(name) is not None}
+    return {**taken, "input": items, "tool_choice": "none", "store": False}
+
+
+def _may_be_items(given: Any) -> bool:
+    """Whether it is no mistake that is to be found later."""
+    return (
+        given is None
+        or isinstance(given, str)
+        or (isinstance(given, list) and all(isinstance(item, Mapping) for item in given))
+    )
+
+
+def write_compacted(reply: ModelReply, messages: Iterable[Message]) -> bytes:
+    """The body of the answer: what takes the place of these messages, the last of which asked for the summary. Raises
+    `BackendFault` if there is none."""
+    parts = reply.choices[0].parts if reply.choices else ()
+    summary = "".join(part.text for part in parts if isinstance(part, Text)).strip()
+    if not summary:
+        raise BackendFault("The model gave no summary of the conversation.", code="upstream_invalid_response")
+    ident = new_response_id()
+    said = [listed(item, ident, place) for place, item in enumerate(_said(tuple(messages)[:-1]))]
+    item = {"id": f"cmp_{uuid4().hex}", "type": "compaction", "encrypted_content": sealed(summary)}
+    return dump(
+        {
+            "id": ident,
+            "object": "response.compaction",
+            "created_at": int(time.time()),
+            "output": [*said, item],
+            "usage": write_usage(reply.usage or Usage()),
+        }
+    )
+
+
+def _said(messages: tuple[Message, ...]) -> list[Mapping[str, Any]]:
+    """What the user said last, as items."""
+    left = KEPT_BYTES
+    kept: list[Mapping[str, Any]] = []
+    for message in reversed(messages):
+        if message.role != "user" or is_summary(message):
+            continue
+        items = write_items([message])
+        left -= len(dump(items))
+        if left < 0:
+            break
+        kept[:0] = items
+    return kept
