@@ -270,12 +270,12 @@ class ClientSide(Protocol):
 
     def compacting(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body of an ordinary request for a summary of what was posted to `compact_path`."""
-        raise NotImplementedError  # who has no such path
+        raise TypeError(f"{self.name} has no such path")
 
     def write_compacted(self, reply: ModelReply, messages: Sequence[Message]) -> bytes:
         """The body of the answer: what takes the place of `messages`, the last of which asked for the summary that
         `reply` is. Raises `BackendFault` if it is none."""
-        raise NotImplementedError  # who has no such path
+        raise TypeError(f"{self.name} has no such path")
 
     def write_models(self, names: Sequence[str]) -> bytes:
         """The body of the list of models."""

@@ -13,6 +13,7 @@ from proxy.testing import Answer, Asked, Upstream
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
 
 PATH = "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses/input_tokens"
 TOOL = {"name": "read", "input_schema": function("read", path="string")["function"]["parameters"]}
 BODY: dict[str, Any] = {"messages": USER, "tools": [TOOL]}
 
@@ -33,6 +34,10 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sglang": ({"preset": "sglang"}, {"/tokenize": {"tokens": [1] * 7, "count": 7}}),
     "llamacpp": ({"preset": "llamacpp"}, {"/apply-template": {"prompt": "hi"}, "/tokenize": {"tokens": [1] * 7}}),
     "unknown": ({}, {"/tokenize": {"count": 7}}),
+    "responses": (
+        {"kind": "openai_responses"},
+        {"/v1/responses/input_tokens": {"object": "response.input_tokens", "input_tokens": 7}},
+    ),
     "messages": ({"kind": "anthropic_messages"}, {"/v1/messages/count_tokens": {"input_tokens": 7}}),
 }
 
@@ -51,12 +56,20 @@ async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> N
     sent = asked.json
     assert "read" in json.dumps(sent)  # the tool, taught or given
     assert ("tools" in sent) is (mode == "native")
-    assert not {"max_tokens", "stream"} & sent.keys()
+    assert not {"max_tokens", "max_output_tokens", "stream", "store"} & sent.keys()
     if way == "messages":
         assert (asked.headers["anthropic-beta"], asked.headers["anthropic-version"]) == ("b-1", "2023-06-01")
     if way == "llamacpp":
         text = next(asked.json for asked in up.requests if asked.path == "/tokenize")
         assert text == {"content": "hi", "add_special": True, "parse_special": True}
+
+
+async def test_a_client_of_responses_may_ask_too() -> None:
+    body = {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]}
+    async with Upstream([answering(WAYS["vllm"][1])] * 9) as up:
+        async with serving(upstream_config(up.url, backend={"preset": "vllm"})) as server:
+            answer = await post(server, body, path=RESPONSES)
+    assert answer.json() == {"object": "response.input_tokens", "input_tokens": 7}
 
 
 NONSENSE: dict[str, Any] = {

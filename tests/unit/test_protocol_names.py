@@ -14,7 +14,18 @@ from tests.unit.test_imports import ROOT, everything, read
 
 SHARED = {
     "proxy.protocols." + name
-    for name in ("base", "chat_templates", "numbers", "openai", "passed", "shape", "sides", "stored_form", "turn", "wire")
+    for name in (
+        "base",
+        "chat_templates",
+        "numbers",
+        "openai",
+        "passed",
+        "shape",
+        "sides",
+        "stored_form",
+        "turn",
+        "wire",
+    )
 }
 """Modules that are no single protocol's."""
 

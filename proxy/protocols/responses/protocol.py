@@ -27,7 +27,7 @@ from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
-from .request_writer import own_body, write_request
+from .request_writer import COUNTED, own_body, write_request
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
 
@@ -125,6 +125,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a Responses backend."""
         return write_request(request)
+
+    def write_counted(self, request: ModelRequest) -> dict[str, Any]:
+        """What makes up the prompt: a server refuses anything beyond."""
+        return {key: value for key, value in write_request(request).items() if key in COUNTED}
 
     def own_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The server keeps nothing: the gateway does."""

@@ -29,6 +29,11 @@ LEAST_TOKENS: Final = 16
 CALL_ID_CHARS: Final = 64
 """Longest id of a call."""
 
+COUNTED: Final = frozenset(
+    {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation"}
+)
+"""Fields that a server takes which counts tokens."""
+
 _SHARED: Final = frozenset(
     {
         "metadata", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
