@@ -66,9 +66,11 @@ async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> N
 
 async def test_a_client_of_responses_may_ask_too() -> None:
     body = {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]}
-    async with Upstream([answering(WAYS["vllm"][1])] * 9) as up:
-        async with serving(upstream_config(up.url, backend={"preset": "vllm"})) as server:
-            answer = await post(server, body, path=RESPONSES)
+    async with (
+        Upstream([answering(WAYS["vllm"][1])] * 9) as up,
+        serving(upstream_config(up.url, backend={"preset": "vllm"})) as server,
+    ):
+        answer = await post(server, body, path=RESPONSES)
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": 7}
 
 
