@@ -120,6 +120,7 @@ SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
 """By kind of backend: each is one, over HTTP."""
 
 BACKENDS: Final[Mapping[str, str]] = {
+    "codex_app_server": "proxy.backends.codex_app.backend:CodexAppBackend",
     "mock": "proxy.backends.mock:MockBackend",
 }
 """Kinds of backends besides."""

@@ -11,6 +11,7 @@ Rules of this package:
 
 from .backend import BackendConfig as BackendConfig
 from .backend import BreakerConfig as BreakerConfig
+from .backend import CodexConfig as CodexConfig
 from .backend import Pool as Pool
 from .backend import Timeouts as Timeouts
 from .chain import DEFAULT_CHAIN as DEFAULT_CHAIN

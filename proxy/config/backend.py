@@ -41,14 +41,58 @@ class BreakerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CodexConfig:
+    """A Codex app-server. What it can do by itself is off, and each has its own switch; none of them touches the tools
+    of clients."""
+
+    shell: bool = doc(
+        "The model may run commands on the server's machine, without writing: it can then read every file that the server can read.",
+        default=False,
+    )
+    web_search: bool = doc("The model may search the web.", default=False)
+    view_image: bool = doc("The model may look at image files of the server's machine.", default=False)
+    mcp_servers: bool = doc("The model may use the MCP servers of the server's own configuration.", default=False)
+    instructions: str = doc(
+        "What the model is told before the conversation, which comes as one text; empty: nothing. Of `native` mode it is the client's "
+        "system message.",
+        default="You are the assistant in a conversation with a client program. What the user sends is the whole conversation "
+        "so far: each turn stands under a line that begins with `===` and names who speaks. Follow its system turns. Write the "
+        "assistant's next turn, without such a line, and nothing else.",
+    )
+    config: Mapping[str, Any] = doc(
+        "Further keys of Codex's configuration for each thread (`model_provider`, ...); they win over what the gateway sets.",
+        default_factory=dict,
+        repr=False,
+    )
+    folder: str | None = doc(
+        "Where threads are at home. Default: an empty folder, if the gateway runs the server; else the server's.",
+        default=None,
+    )
+    env: Mapping[str, str] = doc("With `command`: variables that the process gets.", default_factory=dict, repr=False)
+    inherit: tuple[str, ...] = doc(
+        "With `command`: names of further variables of the gateway's environment that it gets. It always gets those that every program "
+        "needs (`PATH`, `HOME`, `CODEX_HOME`, `LANG`, ...), and the proxies with `trust_env`.",
+        default=(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
     """One model server. What is None here comes from the preset."""
 
     kind: str = doc(
-        "`openai_chat`, `openai_completions`, `openai_responses`, `anthropic_messages`, `mock`, or a plug-in's name.",
+        "`openai_chat`, `openai_completions`, `openai_responses`, `anthropic_messages`, `codex_app_server`, `mock`, or a plug-in's name.",
         default="openai_chat",
     )
-    url: str | None = doc("Base URL, with or without `/v1`.", default=None)
+    url: str | None = doc(
+        "Base URL, with or without `/v1`; of a `codex_app_server` that runs elsewhere `ws://...` or `wss://...`.",
+        default=None,
+    )
+    command: tuple[str, ...] = doc(
+        "`codex_app_server` only, in place of `url`: the program that the gateway runs, such as `[codex, app-server]`.",
+        default=(),
+        repr=False,
+    )
     api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
     headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
     preset: str = doc(
@@ -131,4 +175,5 @@ class BackendConfig:
     )
     breaker: BreakerConfig = doc("Circuit breaker.", default_factory=BreakerConfig)
     script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
+    codex: CodexConfig = doc("`codex_app_server` only.", default_factory=CodexConfig)
     options: Mapping[str, Any] = doc("Options of a plug-in backend, or of a `template`.", default_factory=dict)

@@ -35,6 +35,9 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
 
+CODEX: Final = "codex_app_server"
+"""A kind of backends whose servers are no addresses of HTTP."""
+
 
 TEXT_ONLY: Final = "openai_completions"
 """The kind of backends to which a conversation is one text."""
@@ -117,18 +120,18 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     if not config.backends:
         yield "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"
     for name, backend in config.backends.items():
+        if backend.kind == CODEX:
+            yield from _codex(backend, f"backends.{name}")
+            continue
+        if backend.command:
+            yield f"backends.{name}.command: only the kind {CODEX!r} runs a program"
         path = f"backends.{name}.url"
         yield from _chat_template(backend, f"backends.{name}.template")
         if backend.url is None:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"
             continue
-        try:
-            url = urlsplit(backend.url)
-            fine = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:
-            fine = False
-        if not fine:
+        if not _is_address(backend.url, ("http", "https")):
             # Not quoted: the address may hold a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
 
@@ -143,6 +146,29 @@ def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
         template_for(backend.template, backend.options)
     except ValueError as error:
         yield f"{path}: {error}"
+
+
+def _codex(backend: BackendConfig, path: str) -> Iterator[str]:
+    """Of an app-server: a process with its environment, or an address with its key."""
+    if backend.command and backend.url is not None:
+        yield f"{path}.command: give either `command` or `url`"
+    elif backend.command:
+        if backend.api_key is not None or backend.headers:
+            yield f"{path}: `api_key` and `headers` go to a `url`; what the process needs goes into `codex.env`"
+        if not backend.command[0]:
+            yield f"{path}.command: expected a program and its arguments, such as [codex, app-server]"
+    elif backend.url is None:
+        yield f"{path}: needs `command: [codex, app-server]`, or the `url` of a server"
+    elif not _is_address(backend.url, ("ws", "wss")):
+        yield f"{path}.url: expected an address such as 'ws://127.0.0.1:4500'"
+
+
+def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
 
 
 def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:

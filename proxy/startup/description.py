@@ -33,7 +33,8 @@ def describe(config: GatewayConfig, plugins: Registries) -> str:
     for name, backend in config.backends.items():
         url = urlsplit(backend.url or "")
         address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
-        lines.append(f"backend {name}: {backend.kind}{address}, preset {backend.preset}")
+        run = f" run as {backend.command[0]}" if backend.command else ""
+        lines.append(f"backend {name}: {backend.kind}{address}{run}, preset {backend.preset}")
     for route in effective_routes(config):
         names = ", ".join((route.model, *route.aliases))
         renamed = f" as {route.upstream_model}" if route.upstream_model else ""

@@ -1,0 +1,209 @@
+"""An app-server that is a process of the gateway: one line of JSON per frame, over its pipes.
+
+Rules:
+
+1. It ends with the gateway. When its input closes it ends by itself, which holds even where the gateway is killed; who
+   does not is told to, and killed, with all processes of its group: the `codex` of npm is a launcher of another one.
+2. Of the gateway's environment it gets what `INHERITED` lists and what is configured, nothing else.
+3. What it writes to its standard error goes to the log, in lines of bounded length and number, without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ...errors import BackendFault
+from ..private import Private
+from ..upstream_errors import clean
+from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
+
+LOG: Final = logging.getLogger("toolwire.backends")
+
+INHERITED: Final = ["CODEX_HOME", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR", "TZ", "USER", "SYSTEMROOT", "USERPROFILE"]
+"""Variables that every program may need, and those that say where Codex has its files."""
+
+PROXIES: Final = tuple(
+    name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
+)
+"""Inherited where `trust_env` is set (R10.12)."""
+
+GRACE_S: Final = 2.0
+"""How long it is given to end when its input closes, and again when it is told to end."""
+
+LOGGED_LINES: Final = 100
+LOGGED_PER_S: Final = 60.0
+"""So many lines of its standard error are logged in so many seconds; the others are counted."""
+
+
+def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool) -> dict[str, str]:
+    """The environment of the process: `own`, and of the gateway's what is inherited."""
+    names = (*INHERITED, *(PROXIES if proxies else ()), *inherit)
+    return {**{name: os.environ[name] for name in names if name in os.environ}, **own}
+
+
+class LineSplitter:
+    """Bytes into lines, of which none that is too large is kept."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = bytearray()
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes | TooLarge]:
+        """The lines that have ended, without their ends. One of more than `most` bytes comes as its beginning, once
+        and at once; what follows of it is dropped."""
+        out: list[bytes | TooLarge] = []
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            if self._skipping:
+                self._skipping = False
+            elif len(self._held) + len(piece) > self._most:
+                out.append(TooLarge(bytes(self._held[:HEAD_BYTES] or piece[:HEAD_BYTES])))
+            else:
+                out.append(bytes(self._held) + piece)
+            self._held.clear()
+        if not self._skipping:
+            self._held += rest
+            if len(self._held) > self._most:
+                out.append(TooLarge(bytes(self._held[:HEAD_BYTES])))
+                self._held.clear()
+                self._skipping = True
+        return out
+
+
+class ProcessTransport(Transport):
+    """The pipes of a process. `name` is the backend's."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, frame_bytes: int, private: Private) -> None:
+        self._name = name
+        self._process = process
+        self._frame_bytes = frame_bytes
+        self._private = private
+        self._complaints = asyncio.create_task(self._log_errors())
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        folder: str,
+        frame_bytes: int,
+        private: Private,
+    ) -> ProcessTransport:
+        """Run `command` in `folder`. Raises `BackendFault` if it cannot be run."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(env),
+                cwd=folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            LOG.warning("backend %r: cannot run %r: %s", name, command[0], getattr(error, "strerror", None) or error)
+            raise BackendFault(
+                "The model server's process cannot be started.",
+                code="upstream_disconnected",
+                hint="See the backend's `command`.",
+                transient=True,
+            ) from None
+        LOG.info("backend %r: process %d runs %r", name, process.pid, command[0])
+        return cls(name, process, frame_bytes, private)
+
+    def send(self, frame: bytes) -> None:
+        """See `Transport.send`."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        if pipe.is_closing():
+            raise Broken("its input is closed")
+        if pipe.transport.get_write_buffer_size() > MOST_UNSENT:
+            raise Broken("it does not read what it is sent")
+        pipe.write(frame + b"\n")
+
+    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+        """The lines of its standard output."""
+        output = self._process.stdout
+        assert output is not None
+        splitter = LineSplitter(self._frame_bytes)
+        while data := await output.read(READ_BYTES):
+            for line in splitter.feed(data):
+                if not isinstance(line, bytes) or line.strip():
+                    yield line
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """End the process, and whatever it has started."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        for next_step in (signal.SIGTERM, signal.SIGKILL, None):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_S):
+                    await process.wait()
+                    break
+            if next_step is not None:
+                self._signal(next_step)
+        self._signal(signal.SIGKILL)  # what a launcher leaves behind
+        LOG.info("backend %r: process %d has ended (%s)", self._name, process.pid, _ending(process.returncode))
+        await asyncio.wait([self._complaints], timeout=GRACE_S)
+        self._complaints.cancel()
+
+    def _signal(self, which: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, which)
+
+    async def _log_errors(self) -> None:
+        """Rule 3."""
+        errors = self._process.stderr
+        assert errors is not None
+        splitter = LineSplitter(READ_BYTES)
+        began, logged, left_out = time.monotonic(), 0, 0
+        while data := await errors.read(READ_BYTES):
+            for line in splitter.feed(data):
+                if time.monotonic() - began > LOGGED_PER_S:
+                    self._note_left_out(left_out)
+                    began, logged, left_out = time.monotonic(), 0, 0
+                text = line if isinstance(line, bytes) else line.head
+                if logged < LOGGED_LINES:
+                    logged += 1
+                    LOG.warning("backend %r says: %s", self._name, _shown(text, self._private))
+                else:
+                    left_out += 1
+            await asyncio.sleep(0)
+        self._note_left_out(left_out)
+
+    def _note_left_out(self, lines: int) -> None:
+        if lines:
+            LOG.warning("backend %r says %d more lines, which are left out", self._name, lines)
+
+
+def _shown(line: bytes, private: Private) -> str:
+    """A line as the log may have it: without secrets and control characters."""
+    text = line.decode(errors="replace")
+    return clean("".join(c if c.isprintable() else " " for c in text), private=private)
+
+
+def _ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

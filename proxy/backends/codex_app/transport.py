@@ -1,0 +1,47 @@
+"""How frames get to an app-server and back, whatever lies between."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+MOST_UNSENT: Final = 64 * 1024 * 1024
+"""A server that leaves so many bytes unread has stopped reading."""
+
+HEAD_BYTES: Final = 4096
+"""So much is kept of a frame that is too large: enough to see whose it is."""
+
+READ_BYTES: Final = 64 * 1024
+"""After so many bytes others get their turn on the event loop."""
+
+
+class Broken(Exception):
+    """The connection is no good any more. The text is for the log."""
+
+
+class TooLarge:
+    """In the place of a frame that is larger than the limit: how it begins."""
+
+    __slots__ = ("head",)
+
+    def __init__(self, head: bytes) -> None:
+        self.head = head
+
+
+class Transport(Protocol):
+    """One connection to one server."""
+
+    @abstractmethod
+    def send(self, frame: bytes) -> None:
+        """Send a frame, at once or when there is room. Raises `Broken` if there is too little of it, or nobody is
+        there."""
+
+    @abstractmethod
+    def frames(self) -> AsyncIterator[bytes | TooLarge]:
+        """What comes, until the server hangs up. Raises `Broken`. Lets others run between two reads, also where a
+        server never stops talking."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Hang up, and see to it that nothing is left running. May be called twice; must be called once."""

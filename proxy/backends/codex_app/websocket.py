@@ -1,0 +1,104 @@
+"""An app-server that runs elsewhere: one text frame of a WebSocket per message.
+
+No `Origin` is sent: the server takes whoever sends one for a web page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+
+from ...config import BackendConfig
+from ..connections import unreachable, untrusted
+from .transport import MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
+
+HEARTBEAT_S: Final = 30.0
+"""So often the server is asked for a sign of life; half of it later it counts as gone."""
+
+CLOSING_S: Final = 2.0
+"""How long the server is given to say goodbye."""
+
+
+class WebSocketTransport(Transport):
+    """A WebSocket, with what waits to be sent."""
+
+    def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._session = session
+        self._socket = socket
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._more = asyncio.Event()
+        self._writing = asyncio.create_task(self._write())
+
+    @classmethod
+    async def connect(cls, config: BackendConfig, frame_bytes: int) -> WebSocketTransport:
+        """Connect to the server at `config.url`. Raises `BackendFault`."""
+        assert config.url is not None
+        headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
+        session = aiohttp.ClientSession(trust_env=config.trust_env)
+        try:
+            socket = await session.ws_connect(
+                config.url,
+                headers=headers,
+                max_msg_size=frame_bytes,
+                heartbeat=HEARTBEAT_S,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING_S),
+                ssl=config.verify_tls,
+            )
+        except aiohttp.ClientSSLError:
+            await session.close()
+            raise untrusted() from None
+        except (aiohttp.ClientError, OSError):
+            await session.close()
+            raise unreachable() from None
+        except BaseException:
+            await session.close()
+            raise
+        return cls(session, socket)
+
+    def send(self, frame: bytes) -> None:
+        """See `Transport.send`."""
+        if self._socket.closed or self._writing.done():
+            raise Broken("it has hung up")
+        if self._unsent_bytes > MOST_UNSENT:
+            raise Broken("it does not read what it is sent")
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        self._more.set()
+
+    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+        """The text frames. One that is too large ends the connection: what comes before it can not be told from the
+        rest."""
+        read = 0
+        async for message in self._socket:
+            if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                frame = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
+                yield frame
+                read += len(frame)
+                if read >= READ_BYTES:
+                    read = 0
+                    await asyncio.sleep(0)
+        if (code := self._socket.close_code) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+            raise Broken("a frame is larger than `limits.frame_bytes`")
+        if (error := self._socket.exception()) is not None:
+            raise Broken(f"{type(error).__name__} (close code {code})")
+
+    async def close(self) -> None:
+        """Close the socket."""
+        self._writing.cancel()
+        await asyncio.gather(self._writing, return_exceptions=True)
+        await self._socket.close()
+        await self._session.close()
+
+    async def _write(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._unsent:
+                frame = self._unsent.popleft()
+                await self._socket.send_str(frame.decode())
+                self._unsent_bytes -= len(frame)

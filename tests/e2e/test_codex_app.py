@@ -1,0 +1,232 @@
+"""`codex_app_server` end to end: real sockets, clients of every protocol, and a scripted server behind a process's pipes
+or a WebSocket (`tests.codex_double`). The real one: `tests/clients/test_codex_app_server.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from tests import codex_double
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, sdk, serving
+from tests.e2e.responses_answers import RESPONSES, ask, of_stream, of_whole, outline, tool
+
+MESSAGES = "/v1/messages"
+HANGS_S = 60.0
+"""Nothing here may take so long."""
+
+READ = tool("read_file", path="string")
+TOOLS = [READ, tool("write_file", path="string", content="string")]
+CALL = block("read_file", {"path": "a.txt"})
+USAGE = {
+    "totalTokens": 18,
+    "inputTokens": 11,
+    "cachedInputTokens": 3,
+    "cacheWriteInputTokens": 0,
+    "outputTokens": 7,
+    "reasoningOutputTokens": 2,
+}
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+class Codex:
+    """A gateway before a scripted server."""
+
+    def __init__(self, server: TestServer, log: Path) -> None:
+        self.server = server
+        self.log = log
+
+    def told(self, method: str) -> list[dict[str, Any]]:
+        """The parameters of every request of this method that came to the server."""
+        return [line.get("params") for line in codex_double.read(self.log) if line.get("method") == method]
+
+    def said(self) -> list[str]:
+        """The text of every turn."""
+        return [params["input"][0]["text"] for params in self.told("turn/start")]
+
+    def answers(self) -> list[Any]:
+        """What the server was answered."""
+        lines = [line for line in codex_double.read(self.log) if "method" not in line and "id" in line]
+        return [line.get("result", line.get("error")) for line in lines]
+
+    def processes(self) -> list[dict[str, Any]]:
+        """What each process had when it began; each connection, over a WebSocket."""
+        return [line for line in codex_double.read(self.log) if "started" in line]
+
+    async def until(self, test: Callable[[], Any]) -> None:
+        """Wait for what the server is told."""
+        async with asyncio.timeout(HANGS_S):
+            while not test():
+                await asyncio.sleep(0.01)
+
+
+Start = Callable[..., Awaitable[Codex]]
+
+
+@pytest.fixture(params=["stdio", "websocket"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def codex(tmp_path: Path) -> AsyncIterator[Start]:
+    """Start gateways: `await codex(turn, ...)`; `way` says how the server is reached, `script` what else it does,
+    `backend` and `options` are those of the configuration."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            *turns: Any,
+            way: str = "stdio",
+            script: dict[str, Any] | None = None,
+            backend: dict[str, Any] | None = None,
+            limits: dict[str, Any] | None = None,
+            **options: Any,
+        ) -> Codex:
+            written = {"turns": list(turns), **(script or {})}
+            log = tmp_path / "log"
+            place: dict[str, Any]
+            if way == "websocket":
+                double = await stack.enter_async_context(codex_double.served(written, log))
+                place = {"url": str(double.make_url("/")).replace("http", "ws")}
+            else:
+                file = tmp_path / "script"
+                file.write_text(json.dumps(written))
+                place = {"command": [sys.executable, "-I", "-S", str(codex_double.FILE), str(file), str(log)]}
+            timeouts = {"connect_s": HANGS_S, **(backend or {}).pop("timeouts", {})}
+            up = {"kind": "codex_app_server", "timeouts": timeouts, **place, **(backend or {})}
+            options.setdefault("format", "sentinel")
+            config = read_config({"backends": {"up": up}, "defaults": options, "limits": limits or {}})
+            return Codex(await stack.enter_async_context(serving(config)), log)
+
+        yield start
+
+
+# --- what the first users run -----------------------------------------------------------------------------------------
+
+
+async def test_responses_with_tools_streamed(codex: Start, way: str) -> None:
+    """R8.7: event for event, and the counts of the server."""
+    turn = [{"think": "Hm"}, {"think": "."}, "Let me", " look.\n", *(CALL[i : i + 7] for i in range(0, len(CALL), 7))]
+    up = await codex([*turn, {"usage": USAGE}], way=way)
+    got = of_stream(await ask(up.server, tools=TOOLS, stream=True))
+    message = "output_item.added content_part.added {} output_text.done content_part.done output_item.done"
+    assert " ".join(got.kinds) == " ".join(
+        [
+            "created in_progress",
+            "output_item.added reasoning_text.delta reasoning_text.delta reasoning_text.done output_item.done",
+            message.format("output_text.delta output_text.delta"),
+            "output_item.added function_call_arguments.delta function_call_arguments.done output_item.done",
+            "completed",
+        ]
+    )
+    assert outline(got.resource) == [
+        ("reasoning", "Hm."),
+        ("text", "Let me look."),
+        ("call", "read_file", '{"path": "a.txt"}'),
+    ]
+    usage = got.resource["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (11, 7, 18)
+    assert usage["input_tokens_details"]["cached_tokens"] == 3
+    assert usage["output_tokens_details"]["reasoning_tokens"] == 2
+    (text,) = up.said()
+    assert "read_file" in text and text.endswith("hi"), "the tools are taught in the text"
+
+
+FOLLOWING = ("echoed", "previous", "results only")
+
+
+@WAYS
+@pytest.mark.parametrize("form", FOLLOWING)
+async def test_following_up(codex: Start, form: str, stream: bool, way: str) -> None:
+    """R8.6: however the results come back, the model sees the whole conversation, in a thread of its own."""
+    up = await codex(["Let me look.\n", CALL], ["It says ", "seven."], way=way)
+    read = of_stream if stream else lambda answer: answer
+    first = await ask(up.server, input="What is in a.txt?", tools=TOOLS, stream=stream)
+    resource = read(first).resource if stream else of_whole(first)
+    call = resource["output"][-1]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "seven"}
+    asked = {"role": "user", "content": "What is in a.txt?"}
+    body: dict[str, Any] = {
+        "echoed": {"input": [asked, *resource["output"], result]},
+        "previous": {"input": [result], "previous_response_id": resource["id"]},
+        "results only": {"input": [result, {"role": "user", "content": "Well?"}], "previous_response_id": resource["id"]},
+    }[form]
+    second = await ask(up.server, tools=TOOLS, stream=stream, **body)
+    final = read(second).resource if stream else of_whole(second)
+    assert outline(final) == [("text", "It says seven.")]
+    _, text = up.said()
+    places = [text.index(said) for said in ("What is in a.txt?", "Let me look.", "a.txt\\\"", "seven")]
+    assert places == sorted(places)
+    threads = {params["threadId"] for params in up.told("turn/start")}
+    assert len(threads) == 2
+    assert [params["ephemeral"] for params in up.told("thread/start")] == [True, True]
+
+
+@WAYS
+async def test_chat(codex: Start, way: str, stream: bool) -> None:
+    up = await codex(["Let me look.\n", CALL, {"usage": USAGE}], way=way)
+    asked = {"messages": USER, "model": "m", "tools": [function("read_file", path="string")]}
+    async with sdk(up.server) as client:
+        if stream:
+            options = {"stream_options": {"include_usage": True}}
+            chunks = [chunk async for chunk in await client.chat.completions.create(**asked, **options, stream=True)]
+            deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+            text = "".join(delta.content or "" for delta in deltas)
+            calls = [call.function for delta in deltas for call in delta.tool_calls or ()]
+            said = (calls[0].name, "".join(call.arguments or "" for call in calls))
+            reason = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1]
+            usage = chunks[-1].usage
+        else:
+            answer = await client.chat.completions.create(**asked)
+            text = answer.choices[0].message.content
+            (call,) = answer.choices[0].message.tool_calls
+            said, reason = (call.function.name, call.function.arguments), answer.choices[0].finish_reason
+            usage = answer.usage
+    assert (text.strip(), said, reason) == ("Let me look.", ("read_file", '{"path": "a.txt"}'), "tool_calls")
+    assert (usage.prompt_tokens, usage.completion_tokens) == (11, 7)
+
+
+@WAYS
+async def test_messages(codex: Start, way: str, stream: bool) -> None:
+    up = await codex(["Let me look.\n", CALL, {"usage": USAGE}], way=way)
+    described = {"name": "read_file", "input_schema": READ["parameters"]}
+    body = {"messages": USER, "max_tokens": 100, "tools": [described], "stream": stream}
+    answer = await post(up.server, body, path=MESSAGES)
+    assert answer.status == 200, answer.body
+    if stream:
+        events = [json.loads(line[6:]) for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+        blocks = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+        deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+        text = "".join(delta.get("text", "") for delta in deltas)
+        given = json.loads("".join(delta.get("partial_json", "") for delta in deltas))
+        reason = next(event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta")
+    else:
+        message = answer.json()
+        blocks, reason = message["content"], message["stop_reason"]
+        text, given = blocks[0]["text"], blocks[1]["input"]
+        assert message["usage"]["output_tokens"] == 7
+    assert [found["type"] for found in blocks] == ["text", "tool_use"]
+    assert (text.strip(), given, reason) == ("Let me look.", {"path": "a.txt"}, "tool_use")
+
+
+async def test_two_at_once(codex: Start, way: str) -> None:
+    """One waits until the other is done, on one connection."""
+    up = await codex({"when": "first", "steps": ["1", {"wait": True}]}, {"when": "second", "steps": ["2"]}, way=way)
+    async with aiohttp.ClientSession() as session:
+        body = {"model": "m", "messages": [{"role": "user", "content": "first"}], "stream": True}
+        async with session.post(up.server.make_url(CHAT), json=body) as first:
+            assert b'"1"' in await first.content.readuntil(b'"1"')
+            body["messages"] = [{"role": "user", "content": "second"}]
+            async with session.post(up.server.make_url(CHAT), json=body) as second:
+                assert b'"2"' in await second.read()
+    await up.until(lambda: up.told("turn/interrupt"))
+    assert len(up.processes()) == 1
