@@ -106,7 +106,12 @@ class Peer:
                 task.cancel()
                 self.say(id=number, result={})
                 self.end(params["threadId"], params["turnId"], "interrupted", None)
-        elif method in ("thread/unsubscribe", "thread/inject_items"):
+        elif method == "thread/inject_items":
+            self.say(id=number, result={})
+            for item in params["items"]:  # as the real one does, of another turn
+                told = {"threadId": params["threadId"], "turnId": "auto-compact-0", "item": item}
+                self.say(method="rawResponseItem/completed", params=told)
+        elif method == "thread/unsubscribe":
             self.say(id=number, result={})
         else:
             self.say(id=number, error={"code": -32600, "message": f"unknown method {method}"})

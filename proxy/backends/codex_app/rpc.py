@@ -119,6 +119,7 @@ class Connection:
         self._unreadable = 0
         self._over = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
+        self.spawn(self._watch())
 
     @property
     def alive(self) -> bool:
@@ -219,6 +220,10 @@ class Connection:
         except (OSError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         self._break(why)
+
+    async def _watch(self) -> None:
+        await self._transport.wait_ended()
+        self._break("the server has ended")
 
     def _take(self, frame: bytes) -> None:
         try:

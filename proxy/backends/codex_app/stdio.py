@@ -26,7 +26,25 @@ from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Tr
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
-INHERITED: Final = ["CODEX_HOME", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR", "TZ", "USER", "SYSTEMROOT", "USERPROFILE"]
+INHERITED: Final = [
+    "CODEX_HOME",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TEMP",
+    "TMP",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "SYSTEMROOT",
+    "USERPROFILE",
+]
 """Variables that every program may need, and those that say where Codex has its files."""
 
 PROXIES: Final = tuple(
@@ -36,6 +54,9 @@ PROXIES: Final = tuple(
 
 GRACE_S: Final = 2.0
 """How long it is given to end when its input closes, and again when it is told to end."""
+
+WATCH_S: Final = 0.25
+"""So often it is looked at whether it still runs: what it has started may hold its pipes open."""
 
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
@@ -143,6 +164,12 @@ class ProcessTransport(Transport):
                     yield line
             await asyncio.sleep(0)
 
+    async def wait_ended(self) -> None:
+        """Until the process has ended, and what it said before was read."""
+        while self._process.returncode is None:
+            await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(WATCH_S)
+
     async def close(self) -> None:
         """End the process, and whatever it has started."""
         if self._closing is None:
@@ -154,16 +181,21 @@ class ProcessTransport(Transport):
         assert process.stdin is not None
         process.stdin.close()
         for next_step in (signal.SIGTERM, signal.SIGKILL, None):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE_S):
-                    await process.wait()
-                    break
+            if await self._ends():
+                break
             if next_step is not None:
                 self._signal(next_step)
         self._signal(signal.SIGKILL)  # what a launcher leaves behind
         LOG.info("backend %r: process %d has ended (%s)", self._name, process.pid, _ending(process.returncode))
         await asyncio.wait([self._complaints], timeout=GRACE_S)
         self._complaints.cancel()
+
+    async def _ends(self) -> bool:
+        """Whether it ends soon. `Process.wait` may wait for its pipes as well."""
+        given_up = time.monotonic() + GRACE_S
+        while self._process.returncode is None and time.monotonic() < given_up:
+            await asyncio.sleep(0.01)
+        return self._process.returncode is not None
 
     def _signal(self, which: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

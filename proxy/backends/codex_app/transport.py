@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
@@ -41,6 +42,10 @@ class Transport(Protocol):
     def frames(self) -> AsyncIterator[bytes | TooLarge]:
         """What comes, until the server hangs up. Raises `Broken`. Lets others run between two reads, also where a
         server never stops talking."""
+
+    async def wait_ended(self) -> None:
+        """Until the server is known to have ended, also where `frames` does not tell."""
+        await asyncio.Event().wait()
 
     @abstractmethod
     async def close(self) -> None:

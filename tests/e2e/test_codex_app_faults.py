@@ -1,0 +1,482 @@
+"""A `codex_app_server` that fails in every way it can: what the client is told, and that nobody else notices
+(docs/reference/faults.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.testing import WireAnswer
+from tests import codex_double
+from tests.e2e.conftest import CHAT, post
+from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
+from tests.e2e.test_codex_app import HANGS_S, TOOLS, USAGE, WAYS, Codex, Start, codex, way
+
+__all__ = ["codex", "way"]
+
+OVERLOADED = {"code": -32001, "message": "Server overloaded; retry later."}
+SECRET = "sk-the-codex-key-0123456789"
+TWICE = {"attempts": 2, "backoff_s": 0.001}
+
+
+async def chat(up: Codex, text: str = "hi", *, stream: bool = False) -> WireAnswer:
+    async with asyncio.timeout(HANGS_S):
+        return await post(up.server, {"messages": [{"role": "user", "content": text}], "stream": stream})
+
+
+def text_of(answer: WireAnswer) -> str:
+    assert answer.status == 200, answer.body
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def error_of(answer: WireAnswer, *, stream: bool) -> tuple[str, str]:
+    """Type and code of an error, wherever it stands."""
+    if not stream or answer.status != 200:
+        error = answer.json()["error"]
+    else:
+        error = next(frame["error"] for frame in answer.frames() if isinstance(frame, dict) and "error" in frame)
+    return error["type"], error["code"]
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    async with asyncio.timeout(HANGS_S):
+        while True:
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+            except FileNotFoundError:
+                return
+            if state == "Z":
+                return
+            await asyncio.sleep(0.01)
+
+
+# --- too much to do ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["initialize", "thread/start", "turn/start"])
+async def test_overload_is_waited_out(codex: Start, way: str, method: str) -> None:
+    """Some tries with pauses, before anything is said; no try of the route is used up."""
+    up = await codex(["Hello."], way=way, script={"refuse": {method: [OVERLOADED] * 3}})
+    assert text_of(await chat(up)) == "Hello."
+    assert len(up.told(method)) == 4
+
+
+@WAYS
+async def test_overload_that_does_not_end(
+    codex: Start, way: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.backends.codex_app.backend.PAUSE_S", 0.001)
+    up = await codex(["Hello."], way=way, script={"refuse": {"turn/start": [OVERLOADED] * 50}})
+    answer = await chat(up, stream=stream)
+    assert (answer.status, error_of(answer, stream=stream)) == (503, ("server_error", "overloaded"))
+    assert "overloaded" in answer.body.decode()
+
+
+# --- a model that fails -----------------------------------------------------------------------------------------------
+
+FAILURES: dict[str, tuple[Any, str, int, str]] = {
+    "context": ("contextWindowExceeded", "It is full.", 400, "context_length_exceeded"),
+    "rate": ("rateLimitExceeded", "Slow down.", 429, "rate_limit_exceeded"),
+    "used up": ("usageLimitExceeded", "Come back later.", 429, "rate_limit_exceeded"),
+    "key": ("unauthorized", "Who?", 502, "upstream_auth"),
+    "no model": ("modelNotFound", "There is no such model.", 404, "model_not_found"),
+    "overload": ("serverOverloaded", "Too much.", 503, "overloaded"),
+    "inside": ("internalServerError", "High demand.", 502, "upstream_error"),
+    "word": ("somethingNew", "Hm.", 502, "upstream_error"),
+    "refused": ("other", '{"error": {"message": "No such thing."}}', 400, "upstream_rejected"),
+    "429": ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, "last status: 429", 429, "rate_limit_exceeded"),
+    "401": (
+        {"httpConnectionFailed": {"httpStatusCode": 401}},
+        "status 401, url: http://10.1.2.3/v1",
+        502,
+        "upstream_auth",
+    ),
+    "cut": ({"responseStreamDisconnected": {"httpStatusCode": None}}, "cut", 502, "upstream_disconnected"),
+    "closed": ("other", "stream disconnected before completion: stream closed", 502, "upstream_disconnected"),
+}
+
+
+@WAYS
+@pytest.mark.parametrize("name", FAILURES)
+async def test_a_turn_that_fails(codex: Start, name: str, stream: bool) -> None:
+    info, message, status, code = FAILURES[name]
+    up = await codex([{"fail": {"message": message, "codexErrorInfo": info}}], ["Hello."])
+    answer = await chat(up, stream=stream)
+    assert (answer.status, error_of(answer, stream=stream)[1]) == (status, code)
+    assert b"10.1.2.3" not in answer.body
+    assert text_of(await chat(up)) == "Hello."
+
+
+@WAYS
+async def test_a_turn_that_fails_after_text(codex: Start, way: str, stream: bool) -> None:
+    """In the stream, as its end; never joined to another try's text."""
+    up = await codex(["Half ", {"fail": {"message": "It broke.", "codexErrorInfo": "internalServerError"}}], way=way)
+    answer = await chat(up, stream=stream)
+    assert error_of(answer, stream=stream)[1] == "upstream_error"
+    assert answer.status == (200 if stream else 502)
+
+
+@WAYS
+async def test_a_limit_of_length(codex: Start, way: str, stream: bool) -> None:
+    """Codex calls it a failure. A call in it stays valid (C18)."""
+    error = {"message": "Incomplete response returned, reason: max_output_tokens", "codexErrorInfo": "other"}
+    up = await codex(["Half an", {"usage": USAGE}, {"fail": error}], way=way)
+    answer = await ask(up.server, tools=TOOLS, stream=stream)
+    resource = of_stream(answer).resource if stream else of_whole(answer)
+    assert outline(resource) == [("text", "Half an")]
+    assert resource["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert resource["usage"]["output_tokens"] == 7
+
+
+async def test_a_filter(codex: Start) -> None:
+    error = {"message": "stream disconnected before completion: Incomplete response returned, reason: content_filter"}
+    up = await codex(["I", {"fail": {**error, "codexErrorInfo": "other"}}])
+    assert (await chat(up)).json()["choices"][0]["finish_reason"] == "content_filter"
+
+
+async def test_a_prompt_that_is_too_long(codex: Start, way: str) -> None:
+    data = {"input_error_code": "input_too_large", "max_chars": 1048576, "actual_chars": 2000000}
+    error = {"code": -32602, "message": "Input exceeds the maximum length of 1048576 characters.", "data": data}
+    up = await codex(way=way, script={"refuse": {"turn/start": [error]}})
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (400, "context_length_exceeded")
+    assert "1048576" in answer.body.decode()
+
+
+async def test_a_prompt_that_the_server_cuts_in_silence(codex: Start, way: str) -> None:
+    """It makes a summary of what does not fit its model: that is another conversation, and is not answered."""
+    compaction = {"notify": "item/started", "params": {"item": {"type": "contextCompaction", "id": "x"}}}
+    up = await codex([compaction, "Something else.", {"wait": True}], way=way)
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (400, "context_length_exceeded")
+    await up.until(lambda: up.told("turn/interrupt"))
+
+
+async def test_an_image_that_the_server_does_not_take(codex: Start) -> None:
+    error = {"code": -32600, "message": "remote image URLs are not supported; use an inline data URL instead"}
+    up = await codex(script={"refuse": {"turn/start": [error]}})
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (400, "unsupported_content")
+
+
+# --- a stream that begins again ---------------------------------------------------------------------------------------
+
+
+@WAYS
+async def test_an_answer_that_begins_again(codex: Start, way: str, stream: bool) -> None:
+    """The server asks its model anew and says the beginning twice: a whole answer holds it once, a stream that has said
+    something ends as an error, and the turn is stopped."""
+    up = await codex(["Half ", {"retry": True}, "Half of it.", {"usage": USAGE}], way=way)
+    answer = await chat(up, stream=stream)
+    if not stream:
+        assert text_of(answer) == "Half of it."
+    else:
+        assert error_of(answer, stream=True)[1] == "upstream_disconnected"
+        assert b"of it" not in answer.body
+
+
+async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start, way: str) -> None:
+    """Thoughts are no answer: they stay, in a block of their own."""
+    up = await codex([{"think": "Hm"}, {"retry": True}, {"think": "Hm."}, "Yes."], way=way)
+    resource = of_stream(await ask(up.server, stream=True)).resource
+    assert outline(resource)[-1] == ("text", "Yes.")
+    assert [kind for kind, *_ in outline(resource)].count("text") == 1
+
+
+# --- who goes ---------------------------------------------------------------------------------------------------------
+
+
+@WAYS
+async def test_who_goes_stops_the_turn(codex: Start, way: str, stream: bool) -> None:
+    """R10.7, also before the first token; and the thread is let go."""
+    up = await codex([{"wait": True}] if not stream else ["1", {"wait": True}], way=way)
+    async with aiohttp.ClientSession() as session:
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+        request = asyncio.create_task(session.post(up.server.make_url(CHAT), json=body))
+        if stream:
+            response = await request
+            await response.content.readuntil(b'"1"')
+            response.close()
+        else:
+            await up.until(lambda: up.told("turn/start"))
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+    await up.until(lambda: up.told("turn/interrupt"))
+    await up.until(lambda: up.told("thread/unsubscribe"))
+    (interrupted,) = up.told("turn/interrupt")
+    assert interrupted["threadId"] == up.told("turn/start")[0]["threadId"]
+
+
+async def test_every_thread_is_let_go(codex: Start, way: str) -> None:
+    """The server keeps what nobody lets go; what has ended need not be stopped."""
+    up = await codex(["Hello."], way=way)
+    for _ in range(3):
+        await chat(up)
+    await up.until(lambda: len(up.told("thread/unsubscribe")) == 3)
+    assert not up.told("turn/interrupt")
+
+
+# --- a process that misbehaves ----------------------------------------------------------------------------------------
+
+
+@WAYS
+async def test_a_process_that_dies(codex: Start, stream: bool) -> None:
+    """Its answers end as errors, and the next request has another process."""
+    up = await codex(["Half ", {"die": 3}], ["Hello."])
+    answer = await chat(up, stream=stream)
+    assert error_of(answer, stream=stream)[1] == "upstream_disconnected"
+    assert text_of(await chat(up)) == "Hello."
+    assert len(up.processes()) == 2
+
+
+async def test_a_process_that_dies_before_it_said_anything(codex: Start) -> None:
+    """Another try of the route goes to its successor: no client notices."""
+    up = await codex([{"die": 3}], ["Hello."], retry=TWICE)
+    assert text_of(await chat(up)) == "Hello."
+
+
+async def test_a_process_that_is_killed_while_nobody_asks(codex: Start) -> None:
+    up = await codex(["Hello."])
+    assert text_of(await chat(up)) == "Hello."
+    os.kill(up.processes()[0]["started"], signal.SIGKILL)
+    await up.until(lambda: len(up.processes()) >= 2)
+    assert text_of(await chat(up)) == "Hello."
+
+
+async def test_a_process_that_dies_takes_no_other_server_with_it(codex: Start) -> None:
+    """What others were being told ends as an error, at once, and is not left hanging."""
+    up = await codex(
+        {"when": "one", "steps": ["1", {"wait": True}]}, {"when": "two", "steps": [{"die": 1}]}, ["Hello."]
+    )
+    async with aiohttp.ClientSession() as session:
+        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
+        async with asyncio.timeout(HANGS_S), session.post(up.server.make_url(CHAT), json=body) as first:
+            await first.content.readuntil(b'"1"')
+            assert (await chat(up, "two")).status == 502
+            assert b"upstream_disconnected" in await first.read()
+    assert text_of(await chat(up, "three")) == "Hello."
+
+
+async def answered(up: Codex) -> None:
+    """Ask until there is an answer: where limits are so short that a slow machine may pass them, too."""
+    async with asyncio.timeout(HANGS_S):
+        while (await chat(up)).status != 200:
+            pass
+
+
+@pytest.mark.parametrize("before", [{"die": 1}, {"hang": True}], ids=["dies", "hangs"])
+async def test_a_process_that_never_shakes_hands(codex: Start, before: dict[str, Any]) -> None:
+    """The first one; its successor does."""
+    limits = {"connect_s": 0.5} if "hang" in before else {}
+    up = await codex(["Hello."], script={"before": [{**before, "once": 1}]}, backend={"timeouts": limits})
+    first = await chat(up)
+    assert error_of(first, stream=False)[1] == "upstream_timeout" if limits else "upstream_disconnected"
+    await answered(up)
+    await gone(up.processes()[0]["started"])
+
+
+async def test_a_program_that_is_not_there(codex: Start) -> None:
+    up = await codex(backend={"command": ["/no/such/program"]})
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_disconnected")
+    assert b"/no/such" not in answer.body
+    ready = await aiohttp_get(up, "/ready")
+    assert ready == 503
+
+
+async def aiohttp_get(up: Codex, path: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(up.server.make_url(path)) as response:
+        return response.status
+
+
+async def test_ready(codex: Start, way: str) -> None:
+    up = await codex(way=way)
+    assert text_of(await chat(up)) == "Hello."
+    assert await aiohttp_get(up, "/ready") == 200
+
+
+async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit ends the request; that it does not answer when it is to stop ends the process."""
+    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", 0.3)
+    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    up = await codex(["1", {"hang": True}], ["Hello."], backend={"timeouts": {"idle_s": 0.2}})
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
+    await up.until(lambda: len(up.processes()) >= 2)
+    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", HANGS_S)
+    await answered(up)
+    await gone(up.processes()[0]["started"])
+
+
+async def test_a_turn_that_never_says_anything(codex: Start, way: str) -> None:
+    """Only it: the connection stays."""
+    up = await codex([{"quiet": True}], ["Hello."], way=way, backend={"timeouts": {"first_byte_s": 0.3}})
+    answer = await chat(up)
+    assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
+    assert len(up.processes()) == 1
+
+
+async def test_garbage(codex: Start, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Frames that are no JSON-RPC are left out, and the log says so without repeating them."""
+    garbage = [{"write": text} for text in ("oops " * 50, "[]", '"x"', "{", '{"id": [1], "result": 1}', "[" * 5000)]
+    up = await codex(["Hel", *garbage, "lo."], way=way)
+    assert text_of(await chat(up)) == "Hello."
+    assert "is not JSON-RPC" in caplog.text
+    assert "oops" not in caplog.text
+
+
+async def test_garbage_without_end(codex: Start) -> None:
+    """A process that says nothing else is replaced."""
+    up = await codex(["1", {"write": "oops", "times": 2000}, {"wait": True}], ["Hello."])
+    assert (await chat(up)).status == 502
+    assert text_of(await chat(up)) == "Hello."
+    assert len(up.processes()) == 2
+
+
+async def test_a_line_that_is_too_long(codex: Start) -> None:
+    """It costs only the turn that it is about."""
+    up = await codex(
+        {"when": "one", "steps": ["1", {"wait": True}]},
+        {"when": "two", "steps": [{"huge": 300_000}, {"wait": True}]},
+        ["Hello."],
+        limits={"frame_bytes": 100_000},
+    )
+    async with aiohttp.ClientSession() as session:
+        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
+        async with session.post(up.server.make_url(CHAT), json=body) as first:
+            await first.content.readuntil(b'"1"')
+            answer = await chat(up, "two")
+            assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_invalid_response")
+            assert text_of(await chat(up, "three")) == "Hello."
+            first.close()
+    await up.until(lambda: len(up.told("turn/interrupt")) == 2)
+    assert len(up.processes()) == 1
+
+
+async def test_a_frame_that_is_too_large(codex: Start) -> None:
+    """Over a WebSocket it ends the connection; the next request has another."""
+    up = await codex([{"huge": 300_000}, {"wait": True}], ["Hello."], way="websocket", limits={"frame_bytes": 100_000})
+    assert (await chat(up)).status == 502
+    assert text_of(await chat(up)) == "Hello."
+    assert len(up.processes()) == 2
+
+
+@WAYS
+async def test_a_flood(codex: Start, stream: bool) -> None:
+    """An answer that is too large is a fault of that answer, and what is said of no thread is not kept."""
+    noise = {
+        "write": '{"method": "noise", "params": {"threadId": "nobody", "text": "' + "x" * 1000 + '"}}',
+        "times": 2000,
+    }
+    up = await codex(
+        [noise, *["x" * 10_000] * 100, {"wait": True}], [noise, "Hello."], limits={"stream_bytes": 300_000}
+    )
+    answer = await chat(up, stream=stream)
+    assert error_of(answer, stream=stream)[1] == "upstream_invalid_response"
+    assert text_of(await chat(up)) == "Hello."
+
+
+# --- what is written and inherited ------------------------------------------------------------------------------------
+
+
+async def test_standard_error_is_in_the_log(codex: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """In lines of bounded length and number, without secrets."""
+    caplog.set_level(logging.INFO, logger="toolwire.backends")
+    steps = [
+        {"complain": f"the key is {SECRET}"},
+        {"complain": "long " * 10_000},
+        {"complain": "again", "times": 3000},
+        "Hello.",
+    ]
+    up = await codex(steps, backend={"codex": {"env": {"GW_KEY": SECRET}}})
+    assert text_of(await chat(up)) == "Hello."
+    await up.until(lambda: "again" in caplog.text)
+    await up.server.close()
+    assert "the key is" in caplog.text
+    assert SECRET not in caplog.text
+    assert caplog.text.count("says: again") <= 100
+    assert "more lines, which are left out" in caplog.text
+    assert max(len(record.getMessage()) for record in caplog.records) < 1000
+
+
+async def test_the_environment_is_a_list(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the gateway's own the process gets what every program needs, and what is named."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others-123")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("FURTHER", "1")
+    up = await codex(backend={"codex": {"env": {"GW_KEY": SECRET}, "inherit": ["FURTHER", "NOT_THERE"]}})
+    await chat(up)
+    (process,) = up.processes()
+    assert {"GW_KEY", "FURTHER", "PATH"} <= process["env"].keys()
+    assert {"OPENAI_API_KEY", "HTTPS_PROXY", "NOT_THERE"}.isdisjoint(process["env"])
+    assert process["folder"] != os.getcwd()
+    assert not os.path.exists(process["folder"]) or not os.listdir(process["folder"])
+
+
+async def test_no_answer_holds_a_secret(codex: Start) -> None:
+    up = await codex([f"It is {SECRET}."], backend={"codex": {"env": {"GW_KEY": SECRET}}})
+    answer = await chat(up)
+    assert answer.status == 502
+    assert SECRET.encode() not in answer.body
+
+
+async def test_the_key_goes_to_the_address(codex: Start) -> None:
+    up = await codex(way="websocket", backend={"api_key": SECRET, "headers": {"X-More": "1"}})
+    await chat(up)
+    (connection,) = up.processes()
+    assert (connection["headers"]["Authorization"], connection["headers"]["X-More"]) == (f"Bearer {SECRET}", "1")
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_no_process_is_left_behind(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs is killed."""
+    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    up = await codex(["1", {"hang": True}])
+    async with aiohttp.ClientSession() as session:
+        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
+        async with session.post(up.server.make_url(CHAT), json=body) as first:
+            await first.content.readuntil(b'"1"')
+    (process,) = up.processes()
+    await up.server.close()
+    await gone(process["started"])
+
+
+GATEWAY = """
+server: {{port: 0}}
+backends:
+  up: {{kind: codex_app_server, command: {command}}}
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Signals) -> None:
+    """Also where the gateway has no time to see to it: its end of the pipe closes."""
+    log, script, file = tmp_path / "log", tmp_path / "script", tmp_path / "toolwire.yaml"
+    script.write_text("{}")
+    command = [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(log)]
+    file.write_text(GATEWAY.format(command=command))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proxy", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(HANGS_S):
+            while not any(line.get("method") == "initialized" for line in codex_double.read(log)):
+                await asyncio.sleep(0.05)
+        process.send_signal(how)
+        await asyncio.wait_for(process.wait(), HANGS_S)
+        await gone(codex_double.read(log)[0]["started"])
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
