@@ -1,8 +1,8 @@
 """A scripted Codex app-server, over pipes (`python codex_double.py SCRIPT LOG`) or a WebSocket (`served`).
 
-The script is a mapping. `turns` are lists of steps, one for each `turn/start`, in order, also across processes; the last
-one is played again. A turn that is a mapping `{"when": TEXT, "steps": [...]}` is played for inputs that hold the text.
-`refuse`: by method, the errors with which it is answered first. `before`: what is done before anything else.
+The script is a mapping. `turns` are lists of steps, one for each `turn/start`, in order, also across processes; the
+last one is played again. A turn that is a mapping `{"when": TEXT, "steps": [...]}` is played for inputs that hold the
+text. `refuse`: by method, the errors with which it is answered first. `before`: what is done before anything else.
 
 | Step | What it does |
 | --- | --- |
@@ -14,7 +14,8 @@ one is played again. A turn that is a mapping `{"when": TEXT, "steps": [...]}` i
 | `{"retry": true}` | the model's stream was cut, and begins anew |
 | `{"fail": {...}}` | the turn ends with this error |
 | `{"usage": {...}}` | counts of the whole thread |
-| `{"call": [ID, NAME, ARGUMENTS]}` | a call of a dynamic tool; `{"called": true}` afterwards: the model's answer is over |
+| `{"call": [ID, NAME, ARGUMENTS]}` | a call of a dynamic tool |
+| `{"called": true}` | the model's answer with calls is over |
 | `{"wait": true}` | until it is interrupted |
 | `{"write": TEXT, "times": N}` | bytes as they are |
 | `{"huge": N}` | a delta of so many characters |

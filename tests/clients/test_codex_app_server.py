@@ -1,6 +1,6 @@
-"""The real `codex app-server` behind the gateway. The model's server is scripted and listens on the loopback: what comes
-to it shows what the model gets, and that is what counts, because the server leaves out in silence what it does not
-know.
+"""The real `codex app-server` behind the gateway. The model's server is scripted and listens on the loopback: what
+comes to it shows what the model gets, and that is what counts, because the server leaves out in silence what it does
+not know.
 
 It needs no network and no login. Its home is a folder of its own.
 """
@@ -27,6 +27,7 @@ from tests.clients.npm import install
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
+from tests.e2e.test_codex_app_faults import runs
 
 HANGS_S = 60.0
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -387,8 +388,7 @@ async def test_what_the_models_server_refuses(codex: Start, status: int, got: in
 
 
 async def test_sizes(codex: Start) -> None:
-    """Up to the server's limit a text arrives whole; beyond it is refused. What would be cut in silence to fit the model
-    is refused as well."""
+    """Up to the server's limit a text arrives whole; beyond it is refused."""
     server, model = await codex(ended(message("ok")))
     text = "word " * 200_000
     assert (await chat(server, text)).status == 200
@@ -403,7 +403,7 @@ async def test_sizes(codex: Start) -> None:
 
 async def test_what_does_not_fit_is_not_cut(codex: Start) -> None:
     """The server would make a summary, in silence, of what does not fit its model."""
-    server, model = await codex(ended(message("ok")), mode="native")
+    server, _ = await codex(ended(message("ok")), mode="native")
     items = [*({"role": "user", "content": "y" * 800_000} for _ in range(2)), {"role": "user", "content": "hi"}]
     body = io.BytesIO(json.dumps({"model": "m", "input": items, "tools": [READ]}).encode())
     async with aiohttp.ClientSession() as session:
@@ -502,12 +502,5 @@ def _below(pid: int) -> list[int]:
 
 async def _ended(pids: Sequence[int]) -> None:
     async with asyncio.timeout(HANGS_S):
-        while any(_runs(pid) for pid in pids):
+        while any(map(runs, pids)):  # noqa: ASYNC110  # they are not ours
             await asyncio.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False

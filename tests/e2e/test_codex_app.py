@@ -1,5 +1,5 @@
-"""`codex_app_server` end to end: real sockets, clients of every protocol, and a scripted server behind a process's pipes
-or a WebSocket (`tests.codex_double`). The real one: `tests/clients/test_codex_app_server.py`."""
+"""`codex_app_server` end to end: real sockets, clients of every protocol, and a scripted server behind a process's
+pipes or a WebSocket (`tests.codex_double`). The real one: `tests/clients/test_codex_app_server.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, sdk, serving
-from tests.e2e.responses_answers import RESPONSES, ask, of_stream, of_whole, outline, tool
+from tests.e2e.responses_answers import ask, of_stream, of_whole, outline, tool
 
 MESSAGES = "/v1/messages"
 HANGS_S = 60.0
@@ -65,7 +65,7 @@ class Codex:
     async def until(self, test: Callable[[], Any]) -> None:
         """Wait for what the server is told."""
         async with asyncio.timeout(HANGS_S):
-            while not test():
+            while not test():  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.01)
 
 
@@ -138,7 +138,8 @@ async def test_responses_with_tools_streamed(codex: Start, way: str) -> None:
     assert usage["input_tokens_details"]["cached_tokens"] == 3
     assert usage["output_tokens_details"]["reasoning_tokens"] == 2
     (text,) = up.said()
-    assert "read_file" in text and text.endswith("hi"), "the tools are taught in the text"
+    assert "read_file" in text, "the tools are taught in the text"
+    assert text.endswith("hi")
 
 
 FOLLOWING = ("echoed", "previous", "results only")
@@ -363,7 +364,7 @@ async def test_native(codex: Start, way: str, stream: bool) -> None:
         {"called": True},
         {"wait": True},
     ]
-    up = await codex(turn, ["Done."], way=way, mode="native")
+    up = await codex(turn, ["Done.", {"called": True}], way=way, mode="native")
     answer = await ask(up.server, tools=TOOLS, stream=stream, instructions="Be good.")
     resource = of_stream(answer).resource if stream else of_whole(answer)
     calls = [("call", "read_file", a), ("call", "write_file", b)]

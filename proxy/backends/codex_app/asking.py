@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import orjson
 
 from ...config import CodexConfig
 from ...model import Image, Message, ModelRequest, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from ...protocols.wire import dump
+from ...protocols.wire import dump, dump_in_pieces
 
 WHOLE_RESULTS: Final = 1_000_000_000
 """Tokens of a tool's result; the server else cuts long ones in the middle."""
@@ -66,12 +68,21 @@ _MARK: Final = "==="
 class Question:
     """What is sent for one request: the parameters of `thread/start`, the items that are put into the thread, and the
     parameters of `turn/start`, both without the thread's id. `names`: of the tools, as the server has them, the
-    client's."""
+    client's. The larger parts may be JSON already."""
 
-    thread: Mapping[str, Any]
-    items: Sequence[Mapping[str, Any]]
+    thread: Any
+    items: Any
     turn: Mapping[str, Any]
     names: Mapping[str, str]
+
+    def written(self) -> Question:
+        """The same as JSON, for megabytes and a thread."""
+        return replace(
+            self,
+            thread=orjson.Fragment(dump_in_pieces(self.thread)),
+            items=orjson.Fragment(dump_in_pieces(self.items)) if self.items else (),
+            turn={**self.turn, "input": orjson.Fragment(dump_in_pieces(self.turn["input"]))},
+        )
 
 
 def question(request: ModelRequest, config: CodexConfig, folder: str | None, servers: Iterable[str]) -> Question:
@@ -203,10 +214,13 @@ def _said(parts: Iterable[Part], images: list[Image]) -> str:
 
 def named(names: Iterable[str]) -> dict[str, str]:
     """By tool, its name at the server: the same one where it can be (rule 4), and for no two the same."""
-    out: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in dict.fromkeys(names):
-        alias = plain = _NOT_IN_NAMES.sub("_", name)
+    wanted = {name: _NOT_IN_NAMES.sub("_", name) for name in names}
+    out = {name: name for name, plain in wanted.items() if plain == name and name not in RESERVED}
+    taken = set(out)
+    for name, plain in wanted.items():
+        if name in out:
+            continue
+        alias = plain
         number = 1
         while alias in RESERVED or alias in taken:
             alias = f"{_PREFIX}{plain}" if number == 1 else f"{_PREFIX}{number}_{plain}"

@@ -78,7 +78,7 @@ class CodexAppBackend(Backend):
         given = {name: self._env[name] for name in (*config.codex.env, *config.codex.inherit) if name in self._env}
         self.private: Private = private_of(replace(config, headers={**config.headers, **given}))
         """What no client may see, and no log."""
-        self._link = Link(self._connect, config.timeouts.connect_s)
+        self._link = Link(name, self._connect, config.timeouts.connect_s)
         self._servers: tuple[str, ...] = ()
         self._own_folder: str | None = None
 
@@ -111,9 +111,7 @@ class CodexAppBackend(Backend):
         """Begin a turn of a new thread."""
         began = time.monotonic()
         connection = await self._link.connection()
-        asked = await offload(
-            is_large(request), lambda: question(request, self.config.codex, self.folder, self._servers)
-        )
+        asked = await offload(is_large(request), self._question, request)
         source = CodexSource(self, connection, request, asked, began)
         try:
             await source.begin()
@@ -121,6 +119,10 @@ class CodexAppBackend(Backend):
             await source.close()
             raise
         return source
+
+    def _question(self, request: ModelRequest) -> Question:
+        asked = question(request, self.config.codex, self.folder, self._servers)
+        return asked.written() if is_large(request) else asked
 
     async def ready(self) -> bool:
         """Whether there is a connection, or one can be made."""
@@ -153,7 +155,7 @@ class CodexAppBackend(Backend):
                 return connection
         except BaseException as error:
             if connection is not None:
-                await connection.close()
+                self._link.discard(connection)
             if isinstance(error, TimeoutError) and limit.expired():
                 raise timed_out(CONNECTING, limit_s) from None
             raise

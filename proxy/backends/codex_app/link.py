@@ -31,9 +31,11 @@ SOONEST_S: Final = 0.5
 
 
 class Link:
-    """`dial` makes a connection, and raises `GatewayError`. Who waits for one waits at most `connect_s` seconds."""
+    """Of the backend `name`. `dial` makes a connection, and raises `GatewayError`. Who waits for one waits at most
+    `connect_s` seconds."""
 
-    def __init__(self, dial: Callable[[], Awaitable[Connection]], connect_s: float | None) -> None:
+    def __init__(self, name: str, dial: Callable[[], Awaitable[Connection]], connect_s: float | None) -> None:
+        self._name = name
         self._dial = dial
         self._connect_s = connect_s
         self._connection: Connection | None = None
@@ -79,24 +81,32 @@ class Link:
             raise found
         return found
 
+    def discard(self, connection: Connection) -> None:
+        """Close a connection of which nobody has any use. Nobody waits for a server that takes its time to go."""
+        task = asyncio.create_task(connection.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
     async def _keep(self) -> None:
         failed = 0
         while True:
-            connection = await self._attempt()
+            connection = await self._attempt(failed)
             if connection is not None:
                 try:
                     await connection.wait_over()
                 finally:
                     self._connection = None
-                    self._close(connection)
+                    self.discard(connection)
             failed = 1 if connection is not None and connection.useful else failed + 1
             await self._pause(failed)
 
-    async def _attempt(self) -> Connection | None:
+    async def _attempt(self, failed: int) -> Connection | None:
         self._wanted.clear()
         try:
             self._connection = await self._dial()
         except GatewayError as error:
+            if failed & (failed + 1) == 0:  # more and more seldom
+                LOG.warning("backend %r cannot be used (attempt %d): %s", self._name, failed + 1, error.message)
             self._tell(error)
             return None
         except Exception:  # whatever else goes wrong is a bug here, and must not end the keeping
@@ -105,12 +115,6 @@ class Link:
             return None
         self._tell(self._connection)
         return self._connection
-
-    def _close(self, connection: Connection) -> None:
-        """Nobody waits for a server that takes its time to go."""
-        task = asyncio.create_task(connection.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
 
     def _tell(self, outcome: Connection | GatewayError) -> None:
         for answer in self._waiting:

@@ -24,6 +24,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import BackendFault, GatewayError
+from ...protocols.wire import dump
 from ..connections import disconnected, too_large
 from .transport import Broken, TooLarge, Transport
 
@@ -199,7 +200,7 @@ class Connection:
         if not self.alive:
             raise disconnected()
         try:
-            self._transport.send(orjson.dumps(message))
+            self._transport.send(dump(message))
         except Broken as error:
             self._break(str(error))
             raise disconnected() from None

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -166,7 +167,7 @@ class ProcessTransport(Transport):
 
     async def wait_ended(self) -> None:
         """Until the process has ended, and what it said before was read."""
-        while self._process.returncode is None:
+        while self._process.returncode is None:  # noqa: ASYNC110  # `Process.wait` may wait for its pipes as well
             await asyncio.sleep(WATCH_S)
         await asyncio.sleep(WATCH_S)
 
@@ -180,26 +181,30 @@ class ProcessTransport(Transport):
         process = self._process
         assert process.stdin is not None
         process.stdin.close()
-        for next_step in (signal.SIGTERM, signal.SIGKILL, None):
-            if await self._ends():
-                break
-            if next_step is not None:
-                self._signal(next_step)
-        self._signal(signal.SIGKILL)  # what a launcher leaves behind
+        if not await self._ends():
+            self._signal(kill=False)
+            if not await self._ends():
+                self._signal(kill=True)
+                await self._ends()
+        self._signal(kill=True)  # what a launcher leaves behind
         LOG.info("backend %r: process %d has ended (%s)", self._name, process.pid, _ending(process.returncode))
         await asyncio.wait([self._complaints], timeout=GRACE_S)
         self._complaints.cancel()
 
     async def _ends(self) -> bool:
-        """Whether it ends soon. `Process.wait` may wait for its pipes as well."""
+        """Whether it ends soon."""
         given_up = time.monotonic() + GRACE_S
-        while self._process.returncode is None and time.monotonic() < given_up:
+        while self._process.returncode is None and time.monotonic() < given_up:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
         return self._process.returncode is not None
 
-    def _signal(self, which: signal.Signals) -> None:
+    def _signal(self, *, kill: bool) -> None:
+        """To the process and all of its group, where there are groups."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, which)
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL if kill else signal.SIGTERM)
 
     async def _log_errors(self) -> None:
         """Rule 3."""

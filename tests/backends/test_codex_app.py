@@ -1,0 +1,292 @@
+"""The parts of `codex_app_server` by themselves: lines, names, texts, and what is said of a turn. Together:
+`tests/e2e/test_codex_app.py`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.backends.codex_app.answer import Turn, read_usage
+from proxy.backends.codex_app.asking import RESERVED, named, question, transcript
+from proxy.backends.codex_app.stdio import LineSplitter, ProcessTransport, environment
+from proxy.backends.codex_app.transport import HEAD_BYTES, Broken, TooLarge
+from proxy.backends.private import NOTHING
+from proxy.config import CodexConfig
+from proxy.configuration.settings import load
+from proxy.errors import GatewayError
+from proxy.events import Event, Finish, Start
+from proxy.folding import fold
+from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from proxy.stream_grammar import check
+from proxy.support.conversion import ConfigError
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_are_the_same_however_they_are_cut(seed: int) -> None:
+    """Those that are too large come as their beginning, once."""
+    rng = random.Random(seed)
+    lines = [bytes(rng.choices(b"abc", k=rng.choice([0, 1, 5, 20, 21, 40]))) for _ in range(30)]
+    data = b"\n".join(lines) + b"\n"
+    splitter, got = LineSplitter(20), []
+    while data:
+        size = rng.choice([1, 3, 17, 100])
+        got += splitter.feed(data[:size])
+        data = data[size:]
+    assert len(got) == len(lines)
+    for line, found in zip(lines, got, strict=True):
+        if len(line) <= 20:
+            assert found == line
+        else:
+            assert isinstance(found, TooLarge)
+            assert line.startswith(found.head[:20])
+
+
+def test_of_a_line_that_is_too_large_only_its_head_is_kept() -> None:
+    splitter = LineSplitter(100_000)
+    got = [found for _ in range(100) for found in splitter.feed(b"x" * 10_000)]
+    (found,) = [*got, *splitter.feed(b"\n")]
+    assert isinstance(found, TooLarge)
+    assert found.head == b"x" * HEAD_BYTES
+    assert splitter.feed(b"next\n") == [b"next"]
+
+
+# --- a process --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_process_that_does_not_read_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held for it is bounded; and it is killed in the end."""
+    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("proxy.backends.codex_app.stdio.MOST_UNSENT", 1_000_000)
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+    )
+    transport = await ProcessTransport.start(
+        "up", [sys.executable, "-I", "-S", "-c", code], env={}, folder=".", frame_bytes=1000, private=NOTHING
+    )
+    frames = transport.frames()
+    assert await anext(frames) == b"on"
+    with pytest.raises(Broken):
+        all(transport.send(b"x" * 100_000) is None for _ in range(100))
+    await frames.aclose()  # type: ignore[attr-defined]  # a generator
+    await transport.close()
+    await transport.close()
+    assert await transport.wait_ended() is None
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert environment({"A": "1"}, (), proxies=False).items() >= {"A": "1", "PATH": "/bin"}.items()
+    assert {"OPENAI_API_KEY", "https_proxy"}.isdisjoint(environment({}, (), proxies=False))
+    assert {"OPENAI_API_KEY", "https_proxy"} <= environment({}, ["OPENAI_API_KEY"], proxies=True).keys()
+    assert environment({"PATH": "/own"}, (), proxies=False)["PATH"] == "/own"
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def test_every_tool_has_a_name_of_its_own() -> None:
+    """None that the server keeps to itself, refuses, or has twice; the same one wherever that is possible."""
+    names = [
+        "read_file",
+        "exec_command",
+        "client_exec_command",
+        "a.b",
+        "a_b",
+        "a b",
+        *sorted(RESERVED - {"exec_command"}),
+        "größe",
+    ]
+    aliases = named(names)
+    assert [aliases[name] for name in ("read_file", "client_exec_command", "a_b")] == [
+        "read_file",
+        "client_exec_command",
+        "a_b",
+    ]
+    assert len(set(aliases.values())) == len(names) == len(aliases)
+    assert RESERVED.isdisjoint(aliases.values())
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]+", alias) for alias in aliases.values())
+
+
+TALK = (
+    Message("system", (Text("Be good."),)),
+    Message("user", (Text("Look: "), Image("data:1"), Text("and"))),
+    Message("assistant", (Text("I do."), ToolUse("c1", "read", '{"a": 1}'))),
+    Message("tool", (ToolResult("c1", (Text("seven"), Image("data:2"))),)),
+)
+
+
+def test_a_transcript() -> None:
+    """One text, and the images behind it in their order."""
+    text, *images = transcript(TALK)
+    assert images == [{"type": "image", "url": "data:1"}, {"type": "image", "url": "data:2"}]
+    assert text["text"] == (
+        "=== system\nBe good.\n\n=== user\nLook: \n[image 1]\nand\n\n"
+        '=== assistant\nI do.\n[function_call call_id=c1 name=read arguments={"a": 1}]\n\n'
+        "=== tool\n[function_call_output call_id=c1 output=seven\n[image 2]]"
+    )
+
+
+def test_what_is_large_is_written_the_same() -> None:
+    request = ModelRequest("m", TALK, (ToolSpec("read", "d", {"type": "object"}), ToolSpec("exec_command")))
+    asked = question(request, CodexConfig(), "/x", ["evil"])
+    written = asked.written()
+    for value, other in ((asked.thread, written.thread), (asked.items, written.items), (asked.turn, written.turn)):
+        assert orjson.loads(orjson.dumps(other)) == orjson.loads(orjson.dumps(value))
+    assert asked.thread["config"]["mcp_servers"] == {"evil": {"enabled": False}}
+    assert asked.names == {"read": "read", "client_exec_command": "exec_command"}
+
+
+def test_own_keys_win() -> None:
+    config = CodexConfig(config={"model_provider": "x", "features": {"shell_tool": True}})
+    settings = question(ModelRequest("m", TALK), config, None, []).thread["config"]
+    assert (settings["model_provider"], settings["features"]["shell_tool"]) == ("x", True)
+    assert settings["features"]["goals"] is False
+
+
+# --- what is said of a turn -------------------------------------------------------------------------------------------
+
+
+def note(method: str, **params: Any) -> Mapping[str, Any]:
+    return {"method": method, "params": params}
+
+
+def delta(item: str, text: str) -> Mapping[str, Any]:
+    return note("item/agentMessage/delta", itemId=item, delta=text)
+
+
+def thought(item: str, text: str, form: str = "textDelta") -> Mapping[str, Any]:
+    return note(f"item/reasoning/{form}", itemId=item, delta=text)
+
+
+def done(item: str, text: str, kind: str = "agentMessage") -> Mapping[str, Any]:
+    words = {"text": text} if kind == "agentMessage" else {"summary": [text], "content": []}
+    return note("item/completed", item={"type": kind, "id": item, **words})
+
+
+def end(status: str = "completed", **turn: Any) -> Mapping[str, Any]:
+    return note("turn/completed", turn={"status": status, **turn})
+
+
+def said(messages: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[tuple[str, str]]:
+    """The parts of the answer, after its events were found in order."""
+    turn = Turn({}, NOTHING, whole=whole)
+    events: list[Event] = [Start("", "m", 0)]
+    for message in messages:
+        events += turn.feed(message)
+    check(events)
+    return [(type(part).__name__, part.text) for part in fold(events).choices[0].parts]  # type: ignore[union-attr]
+
+
+WAYS_TO_SAY_IT = {
+    "deltas": [delta("1", "He"), delta("1", "llo"), done("1", "Hello")],
+    "deltas without an end": [delta("1", "Hello")],
+    "the end alone": [done("1", "Hello")],
+    "less than the end": [delta("1", "Hel"), done("1", "Hello")],
+    "empty deltas": [delta("1", ""), delta("1", "Hello"), delta("1", "")],
+    "only the turn's end": [],
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_SAY_IT)
+def test_text_is_said_once(way: str) -> None:
+    items = [{"type": "agentMessage", "id": "1", "text": "Hello"}]
+    assert said([*WAYS_TO_SAY_IT[way], end(items=items)]) == [("Text", "Hello")]
+
+
+def test_items_of_one_id_one_after_the_other() -> None:
+    """Ids are the model's, which may use one again."""
+    begun = note("item/started", item={"type": "agentMessage", "id": "1", "text": ""})
+    assert said([begun, delta("1", "a"), done("1", "a"), begun, done("1", "bc"), end()]) == [("Text", "abc")]
+
+
+def test_thoughts_are_told_in_one_form() -> None:
+    messages = [
+        note("item/reasoning/summaryPartAdded", itemId="r", summaryIndex=0),
+        thought("r", "a", "summaryTextDelta"),
+        note("item/reasoning/summaryPartAdded", itemId="r", summaryIndex=1),
+        thought("r", "b", "summaryTextDelta"),
+        thought("r", "RAW"),
+        done("r", "a", "reasoning"),
+        delta("1", "Yes."),
+        end(),
+    ]
+    assert said(messages) == [("Reasoning", "a\n\nb"), ("Text", "Yes.")]
+    assert said([done("r", "all", "reasoning"), delta("1", "x"), end()]) == [("Reasoning", "all"), ("Text", "x")]
+
+
+ODD: list[Mapping[str, Any]] = [
+    note("item/completed", item=None),
+    note("item/completed", item={"type": "agentMessage"}),
+    note("item/completed", item={"type": "reasoning", "id": 1, "content": "x"}),
+    note("item/agentMessage/delta", itemId=None, delta=None),
+    note("item/agentMessage/delta", delta=7),
+    note("thread/tokenUsage/updated", tokenUsage=None),
+    note("thread/tokenUsage/updated", tokenUsage={"total": {"inputTokens": "many", "outputTokens": -1}}),
+    note("rawResponseItem/completed", item=None),
+    note("rawResponse/completed"),
+    note("item/tool/call", tool=None),
+    note("what/ever", item={"type": "agentMessage", "id": "1", "text": "x"}),
+]
+
+
+def test_what_is_odd_is_left_out() -> None:
+    for some in itertools.permutations(ODD, 2):
+        turn = Turn({"read": "read"}, NOTHING, whole=False)
+        events = [event for message in (*some, delta("1", "Yes."), end()) for event in turn.feed(message)]
+        assert isinstance(events[-1], Finish)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [end("failed"), end("failed", error="x"), end("interrupted"), end("new"), end(status=None), note("turn/completed")],  # type: ignore[arg-type]
+)
+def test_an_end_that_is_none_is_an_error(last: Mapping[str, Any]) -> None:
+    with pytest.raises(GatewayError):
+        said([delta("1", "Half"), last])
+
+
+def test_counts() -> None:
+    usage = read_usage({"inputTokens": 3, "outputTokens": 2, "cachedInputTokens": 1, "reasoningOutputTokens": 1})
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens) == (3, 2, 1, 1)
+    assert read_usage({"inputTokens": 0, "outputTokens": 0}) is None
+    assert read_usage(None) is None
+
+
+# --- what is configured -----------------------------------------------------------------------------------------------
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "neither": ({}, "needs `command"),
+    "both": ({"command": ["codex"], "url": "ws://127.0.0.1:1"}, "either `command` or `url`"),
+    "http": ({"url": "http://127.0.0.1:1"}, "ws://"),
+    "a key for a process": ({"command": ["codex"], "api_key": "x"}, "codex.env"),
+    "no program": ({"command": [""]}, "expected a program"),
+    "another kind": ({"kind": "openai_chat", "url": "http://127.0.0.1:1", "command": ["codex"]}, "only the kind"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named(name: str) -> None:
+    backend, said_of_it = MISTAKES[name]
+    with pytest.raises(ConfigError, match=re.escape(said_of_it)):
+        load(None, env={}, overrides={"backends": {"up": {"kind": "codex_app_server", **backend}}})
+
+
+def test_both_spellings_are_read() -> None:
+    for place in (
+        {"command": ["codex", "app-server"]},
+        {"url": "ws://127.0.0.1:4500"},
+        {"url": "wss://codex.example.org/x"},
+    ):
+        load(None, env={}, overrides={"backends": {"up": {"kind": "codex_app_server", **place}}})
