@@ -226,7 +226,7 @@ async def chat(server: TestServer, text: str = "hi", **body: Any) -> Any:
 
 @pytest.mark.parametrize("way", ["stdio", "websocket"])
 async def test_responses_with_tools(codex: Start, way: str) -> None:
-    """Streamed, with each of the forms of following up (R8.6, R8.7); and nothing of Codex's own reaches the model."""
+    """Streamed, with each of the forms of following up; and nothing of Codex's own reaches the model."""
     first = ended(message("Let me", " look.\n", *(CALL[i : i + 9] for i in range(0, len(CALL), 9))))
     server, model = await codex(first, ended(message("It says ", "seven.")), way=way)
     asked = {"role": "user", "content": "What is in a.txt?"}

@@ -148,7 +148,7 @@ FOLLOWING = ("echoed", "previous", "results only")
 @WAYS
 @pytest.mark.parametrize("form", FOLLOWING)
 async def test_following_up(codex: Start, form: str, stream: bool, way: str) -> None:
-    """R8.6: however the results come back, the model sees the whole conversation, in a thread of its own."""
+    """However the results come back, the model sees the whole conversation, in a thread of its own."""
     up = await codex(["Let me look.\n", CALL], ["It says ", "seven."], way=way)
     read = of_stream if stream else lambda answer: answer
     first = await ask(up.server, input="What is in a.txt?", tools=TOOLS, stream=stream)

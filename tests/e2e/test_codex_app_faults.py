@@ -65,8 +65,9 @@ async def gone(pid: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "thread/start", "turn/start"])
-async def test_overload_is_waited_out(codex: Start, way: str, method: str) -> None:
+async def test_overload_is_waited_out(codex: Start, way: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some tries with pauses, before anything is said; no try of the route is used up."""
+    monkeypatch.setattr("proxy.backends.codex_app.backend.PAUSE_S", 0.01)
     up = await codex(["Hello."], way=way, script={"refuse": {method: [OVERLOADED] * 3}})
     assert text_of(await chat(up)) == "Hello."
     assert len(up.told(method)) == 4
@@ -111,7 +112,7 @@ FAILURES: dict[str, tuple[Any, str, int, str]] = {
 @pytest.mark.parametrize("name", FAILURES)
 async def test_a_turn_that_fails(codex: Start, name: str, stream: bool) -> None:
     info, message, status, code = FAILURES[name]
-    up = await codex([{"fail": {"message": message, "codexErrorInfo": info}}], ["Hello."])
+    up = await codex([{"fail": {"message": message, "codexErrorInfo": info}}], ["Hello."], way="websocket")
     answer = await chat(up, stream=stream)
     assert (answer.status, error_of(answer, stream=stream)[1]) == (status, code)
     assert b"10.1.2.3" not in answer.body
@@ -276,8 +277,11 @@ async def answered(up: Codex) -> None:
 
 
 @pytest.mark.parametrize("before", [{"die": 1}, {"hang": True}], ids=["dies", "hangs"])
-async def test_a_process_that_never_shakes_hands(codex: Start, before: dict[str, Any]) -> None:
+async def test_a_process_that_never_shakes_hands(
+    codex: Start, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first one; its successor does."""
+    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
     limits = {"connect_s": 0.5} if "hang" in before else {}
     up = await codex(["Hello."], script={"before": [{**before, "once": 1}]}, backend={"timeouts": limits})
     first = await chat(up)

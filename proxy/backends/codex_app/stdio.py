@@ -51,7 +51,7 @@ INHERITED: Final = [
 PROXIES: Final = tuple(
     name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
 )
-"""Inherited where `trust_env` is set (R10.12)."""
+"""Inherited where `trust_env` is set."""
 
 GRACE_S: Final = 2.0
 """How long it is given to end when its input closes, and again when it is told to end."""
