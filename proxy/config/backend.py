@@ -42,7 +42,7 @@ class BreakerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexConfig:
-    """A Codex app-server. What it can do by itself is off, each by a switch that does not touch the tools of clients."""
+    """A Codex app-server. All that it can do by itself is off; no switch of that touches the tools of clients."""
 
     shell: bool = doc(
         "The model may run commands on the server's machine, without writing: it can then read every file that the server can read.",
