@@ -55,7 +55,7 @@ class CodexConfig:
         "What the model is told before the conversation, which comes as one text; empty: nothing. Of `native` mode it is the client's "
         "system message.",
         default="You are the assistant in a conversation with a client program. What the user sends is the whole conversation "
-        "so far: each turn stands under a line that begins with `===` and names who speaks. Follow its system turns. Write the "
+        "so far: each turn stands under a line that begins with `===` and names who speaks; without such lines it is what the user says. Follow the system turns. Write the "
         "assistant's next turn, without such a line, and nothing else.",
     )
     config: Mapping[str, Any] = doc(

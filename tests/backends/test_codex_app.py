@@ -147,6 +147,18 @@ def test_what_is_large_is_written_the_same() -> None:
     assert asked.names == {"read": "read", "client_exec_command": "exec_command"}
 
 
+def test_a_form_is_enforced_or_asked_for() -> None:
+    """Codex makes every schema a strict one."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for strict, tools in itertools.product((True, False), ((), (ToolSpec("read"),))):
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
+        asked = question(ModelRequest("m", TALK, tools, response_format=form), CodexConfig(), None, [])
+        assert asked.turn.get("outputSchema") == (schema if strict else None)
+        assert ('"properties"' in asked.thread["baseInstructions"]) is not strict
+    asked = question(ModelRequest("m", TALK, response_format={"type": "json_object"}), CodexConfig(), None, [])
+    assert "one JSON object" in asked.thread["baseInstructions"]
+
+
 def test_own_keys_win() -> None:
     config = CodexConfig(config={"model_provider": "x", "features": {"shell_tool": True}})
     settings = question(ModelRequest("m", TALK), config, None, []).thread["config"]

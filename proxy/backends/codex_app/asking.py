@@ -88,12 +88,13 @@ class Question:
 def question(request: ModelRequest, config: CodexConfig, folder: str | None, servers: Iterable[str]) -> Question:
     """What `request` amounts to. `folder`: where the thread is at home. `servers`: the names of the server's own MCP
     servers."""
+    schema, form = _form(request.response_format)
     thread: dict[str, Any] = {
         "model": request.model,
         "ephemeral": True,
         "approvalPolicy": "never",
         "sandbox": "read-only",
-        "baseInstructions": config.instructions,
+        "baseInstructions": _joined(config.instructions, form),
         "config": settings(config, servers),
     }
     if folder is not None:
@@ -101,14 +102,14 @@ def question(request: ModelRequest, config: CodexConfig, folder: str | None, ser
     turn: dict[str, Any] = {}
     if request.sampling.reasoning_effort is not None:
         turn["effort"] = request.sampling.reasoning_effort
-    if (schema := _output_schema(request.response_format)) is not None:
+    if schema is not None:
         turn["outputSchema"] = schema
     if not request.tools:
         return Question(thread=thread, items=(), turn={**turn, "input": transcript(request.messages)}, names={})
     names = named(tool.name for tool in request.tools)
     instructions, messages = _instructions(request.messages)
     thread |= {
-        "baseInstructions": instructions,
+        "baseInstructions": _joined(instructions, form),
         "experimentalRawEvents": True,
         "dynamicTools": [
             {
@@ -165,12 +166,22 @@ def _over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]
     return out
 
 
-def _output_schema(form: Mapping[str, Any] | None) -> Any:
-    """The schema that the server enforces: it knows strict ones only."""
-    described = form.get("json_schema") if form is not None and form.get("type") == "json_schema" else None
+def _form(form: Mapping[str, Any] | None) -> tuple[Any, str]:
+    """The schema that the server enforces, which are strict ones; any other form is asked for in words."""
+    kind = None if form is None else form.get("type")
+    if form is None or kind not in ("json_object", "json_schema"):
+        return None, ""
+    described = form.get("json_schema")
+    schema = described.get("schema") if isinstance(described, Mapping) else None
+    if kind == "json_object" or schema is None:
+        return None, "The answer must be one JSON object and nothing else."
     if isinstance(described, Mapping) and described.get("strict") is True:
-        return described.get("schema")
-    return None
+        return schema, ""
+    return None, f"The answer must be JSON that fits this JSON Schema, and nothing else: {dump(schema).decode()}"
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
 
 
 # --- as one text ----------------------------------------------------------------------------------------------------
@@ -235,7 +246,7 @@ def _instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     number = 0
     while number < len(messages) and messages[number].role in ("system", "developer"):
         number += 1
-    return "\n\n".join(message.text for message in messages[:number]), messages[number:]
+    return _joined(*(message.text for message in messages[:number])), messages[number:]
 
 
 def _split(messages: Sequence[Message]) -> tuple[Sequence[Message], list[dict[str, Any]]]:
