@@ -98,7 +98,8 @@ class Peer:
         elif method == "turn/start":
             turn = f"U{next(self.double.numbers)}"
             steps = self.steps(json.dumps(params["input"]))
-            self.turns[turn] = asyncio.create_task(self.play(params["threadId"], turn, number, steps))
+            play = self.play(params["threadId"], turn, number, steps, params["input"])
+            self.turns[turn] = asyncio.create_task(play)
         elif method == "turn/interrupt":
             task = self.turns.get(params["turnId"])
             if task is None or task.done():
@@ -126,7 +127,7 @@ class Peer:
         number, self.double.begun = self.double.begun, self.double.begun + 1
         return plain[min(number, len(plain) - 1)]
 
-    async def play(self, thread: str, turn: str, number: int, steps: list[Any]) -> None:
+    async def play(self, thread: str, turn: str, number: int, steps: list[Any], asked: Any) -> None:
         ids = {"threadId": thread, "turnId": turn}
 
         def notify(method: str, **params: Any) -> None:
@@ -134,6 +135,9 @@ class Peer:
 
         notify("turn/started", turn={"id": turn, "status": "inProgress"})  # may come before the answer
         self.say(id=number, result={"turn": {"id": turn, "items": [], "status": "inProgress"}})
+        repeated = {"type": "userMessage", "id": "u", "content": asked}
+        for when in ("started", "completed"):
+            self.say(method=f"item/{when}", params={"item": repeated, **ids})
         item: dict[str, Any] | None = None
         names = itertools.count(1)
 

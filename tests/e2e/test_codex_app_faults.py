@@ -348,12 +348,13 @@ async def test_garbage_without_end(codex: Start) -> None:
     assert len(up.processes()) == 2
 
 
-async def test_a_line_that_is_too_long(codex: Start) -> None:
+async def test_a_frame_that_is_too_large(codex: Start, way: str) -> None:
     """It costs only the turn that it is about."""
     up = await codex(
         {"when": "one", "steps": ["1", {"wait": True}]},
         {"when": "two", "steps": [{"huge": 300_000}, {"wait": True}]},
         ["Hello."],
+        way=way,
         limits={"frame_bytes": 100_000},
     )
     async with aiohttp.ClientSession() as session:
@@ -368,9 +369,16 @@ async def test_a_line_that_is_too_long(codex: Start) -> None:
     assert len(up.processes()) == 1
 
 
-async def test_a_frame_that_is_too_large(codex: Start) -> None:
+async def test_a_frame_that_only_repeats_the_prompt(codex: Start, way: str) -> None:
+    """The server says again what it was asked, twice: a large image costs no answer."""
+    up = await codex(["Hello."], way=way, limits={"frame_bytes": 100_000})
+    assert text_of(await chat(up, "z" * 300_000)) == "Hello."
+
+
+async def test_a_frame_without_bounds(codex: Start) -> None:
     """Over a WebSocket it ends the connection; the next request has another."""
-    up = await codex([{"huge": 300_000}, {"wait": True}], ["Hello."], way="websocket", limits={"frame_bytes": 100_000})
+    limits = {"frame_bytes": 100_000, "body_bytes": 100_000}
+    up = await codex([{"huge": 300_000}, {"wait": True}], ["Hello."], way="websocket", limits=limits)
     assert (await chat(up)).status == 502
     assert text_of(await chat(up)) == "Hello."
     assert len(up.processes()) == 2

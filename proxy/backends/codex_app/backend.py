@@ -162,7 +162,7 @@ class CodexAppBackend(Backend):
 
     async def _transport(self) -> Transport:
         if not self.config.command:
-            return await WebSocketTransport.connect(self.config, self.limits.frame_bytes)
+            return await WebSocketTransport.connect(self.config, self.limits)
         return await ProcessTransport.start(
             self.name,
             self.config.command,

@@ -52,6 +52,7 @@ DECLINED: Final[Mapping[str, Any]] = {
 
 TOOL_CALL: Final = "item/tool/call"
 
+_REPEATED: Final = re.compile(rb'"(?:type"\s*:\s*"userMessage|role"\s*:\s*"(?:user|developer))"')
 _THREAD: Final = re.compile(rb'"threadId"\s*:\s*"([^"\\]{1,200})"')
 
 
@@ -280,7 +281,9 @@ class Connection:
             self._send(answer)
 
     def _too_large(self, frame: TooLarge) -> None:
-        """Only the thread that it was about is lost."""
+        """Only the thread that it was about is lost; nothing if it only repeats what was asked."""
+        if _REPEATED.search(frame.head):
+            return
         found = _THREAD.search(frame.head)
         LOG.warning("backend %r: a frame is larger than `limits.frame_bytes` and left out", self.name)
         inbox = self._inboxes.get(found[1].decode(errors="replace")) if found is not None else None

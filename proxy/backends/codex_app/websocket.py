@@ -1,6 +1,10 @@
 """An app-server that runs elsewhere: one text frame of a WebSocket per message.
 
-No `Origin` is sent: the server takes whoever sends one for a web page.
+Rules:
+
+1. No `Origin` is sent: the server takes whoever sends one for a web page.
+2. A frame that is too large is dropped when it is there, because only its text says whose it is. One that is
+   larger than what a request may hold, which the server says again, ends the connection.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from typing import Final
 
 import aiohttp
 
-from ...config import BackendConfig
+from ...config import BackendConfig, LimitsConfig
 from ..connections import unreachable, untrusted
-from .transport import MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
+from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
 
 HEARTBEAT_S: Final = 30.0
 """So often the server is asked for a sign of life; half of it later it counts as gone."""
@@ -26,7 +30,10 @@ CLOSING_S: Final = 2.0
 class WebSocketTransport(Transport):
     """A WebSocket, with what waits to be sent."""
 
-    def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse, frame_bytes: int
+    ) -> None:
+        self._frame_bytes = frame_bytes
         self._session = session
         self._socket = socket
         self._unsent: deque[bytes] = deque()
@@ -35,7 +42,7 @@ class WebSocketTransport(Transport):
         self._writing = asyncio.create_task(self._write())
 
     @classmethod
-    async def connect(cls, config: BackendConfig, frame_bytes: int) -> WebSocketTransport:
+    async def connect(cls, config: BackendConfig, limits: LimitsConfig) -> WebSocketTransport:
         """Connect to the server at `config.url`. Raises `BackendFault`."""
         assert config.url is not None
         headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
@@ -44,7 +51,7 @@ class WebSocketTransport(Transport):
             socket = await session.ws_connect(
                 config.url,
                 headers=headers,
-                max_msg_size=frame_bytes,
+                max_msg_size=max(limits.frame_bytes, 2 * limits.body_bytes),
                 heartbeat=HEARTBEAT_S,
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING_S),
                 ssl=config.verify_tls,
@@ -58,7 +65,7 @@ class WebSocketTransport(Transport):
         except BaseException:
             await session.close()
             raise
-        return cls(session, socket)
+        return cls(session, socket, limits.frame_bytes)
 
     def send(self, frame: bytes) -> None:
         """See `Transport.send`."""
@@ -71,19 +78,18 @@ class WebSocketTransport(Transport):
         self._more.set()
 
     async def frames(self) -> AsyncIterator[bytes | TooLarge]:
-        """The text frames. One that is too large ends the connection: what comes before it can not be told from the
-        rest."""
+        """The text frames."""
         read = 0
         async for message in self._socket:
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 frame = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-                yield frame
+                yield frame if len(frame) <= self._frame_bytes else TooLarge(frame[:HEAD_BYTES])
                 read += len(frame)
                 if read >= READ_BYTES:
                     read = 0
                     await asyncio.sleep(0)
         if (code := self._socket.close_code) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
-            raise Broken("a frame is larger than `limits.frame_bytes`")
+            raise Broken("a frame is larger than anything that it may have to say")
         if (error := self._socket.exception()) is not None:
             raise Broken(f"{type(error).__name__} (close code {code})")
 
