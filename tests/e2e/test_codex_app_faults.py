@@ -407,6 +407,8 @@ async def test_standard_error_is_in_the_log(codex: Start, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO, logger="toolwire.backends")
     steps = [
         {"complain": f"the key is {SECRET}"},
+        {"complain": "OPENAI_API_KEY=abcdef123456 {'access_token': 'abcdef123456'} Authorization: Bearer abcdef123456"},
+        {"complain": "eyJhbGciOiJIUzI1NiJ9.abcdef123456.abcdef123456"},
         {"complain": "long " * 10_000},
         {"complain": "again", "times": 3000},
         "Hello.",
@@ -417,6 +419,7 @@ async def test_standard_error_is_in_the_log(codex: Start, caplog: pytest.LogCapt
     await up.server.close()
     assert "the key is" in caplog.text
     assert SECRET not in caplog.text
+    assert "abcdef123456" not in caplog.text
     assert caplog.text.count("says: again") <= 100
     assert "more lines, which are left out" in caplog.text
     assert max(len(record.getMessage()) for record in caplog.records) < 1000

@@ -81,7 +81,8 @@ class Turn:
                 return self._part(params)
             case "thread/tokenUsage/updated":
                 usage = params.get("tokenUsage")
-                self._usage = read_usage(usage.get("total") if isinstance(usage, dict) else None) or self._usage
+                if isinstance(usage, dict):
+                    self._usage = read_usage(usage.get("total") or usage.get("last")) or self._usage
             case "error":
                 return self._error(params)
             case "rawResponseItem/completed":

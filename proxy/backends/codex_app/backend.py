@@ -307,8 +307,8 @@ class CodexSource(EventSource):
             raise timed_out(phase, limit_s) from None
         out: list[Event] = []
         for message in messages:
-            if message["params"].get("turnId", self._turn) != self._turn:
-                continue  # what was put into the thread before is told as well
+            if message["method"].startswith("rawResponse") and message["params"].get("turnId") != self._turn:
+                continue  # an item that was put into the thread before
             restarts = self._answer.restarts
             try:
                 out += self._answer.feed(message)

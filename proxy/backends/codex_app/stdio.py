@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -21,8 +22,8 @@ from contextlib import suppress
 from typing import Final
 
 from ...errors import BackendFault
-from ..private import Private
-from ..upstream_errors import clean
+from ..private import HIDDEN, Private
+from ..upstream_errors import MOST_READ_CHARS, clean
 from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
 
 LOG: Final = logging.getLogger("toolwire.backends")
@@ -62,6 +63,15 @@ WATCH_S: Final = 0.25
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
 """So many lines of its standard error are logged in so many seconds; the others are counted."""
+
+
+_NAMED: Final = re.compile(
+    r"((?:key|token|secret|passw|credential|authorization|cookie)[\w-]{0,20}[\"']?\s*[=:]\s*[\"']?(?:(?:basic|bearer)\s+)?)[^\s\"',;]{6,}",
+    re.IGNORECASE,
+)
+"""A value behind a name that says what it is."""
+_TOKEN: Final = re.compile(r"\beyJ[\w-]{10,}(?:\.[\w-]*){0,2}")
+"""What a login is told in, without a name."""
 
 
 def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool) -> dict[str, str]:
@@ -233,7 +243,8 @@ class ProcessTransport(Transport):
 
 def _shown(line: bytes, private: Private) -> str:
     """A line as the log may have it: without secrets and control characters."""
-    text = line.decode(errors="replace")
+    text = line[:MOST_READ_CHARS].decode(errors="replace")
+    text = _TOKEN.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text))
     return clean("".join(c if c.isprintable() else " " for c in text), private=private)
 
 
