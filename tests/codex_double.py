@@ -228,6 +228,13 @@ def read(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+def behind_pipes(script: dict[str, Any], folder: Path) -> list[str]:
+    """The command of a server that plays this; its log is `log` in the folder."""
+    file = folder / "script"
+    file.write_text(json.dumps(script))
+    return [sys.executable, "-I", "-S", str(FILE), str(file), str(folder / "log")]
+
+
 async def over_pipes(script: dict[str, Any], log: Path) -> None:
     """Serve standard input until it ends."""
 

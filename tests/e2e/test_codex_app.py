@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -98,9 +97,7 @@ async def codex(tmp_path: Path) -> AsyncIterator[Start]:
                 double = await stack.enter_async_context(codex_double.served(written, log))
                 place = {"url": str(double.make_url("/")).replace("http", "ws")}
             else:
-                file = tmp_path / "script"
-                file.write_text(json.dumps(written))
-                place = {"command": [sys.executable, "-I", "-S", str(codex_double.FILE), str(file), str(log)]}
+                place = {"command": codex_double.behind_pipes(written, tmp_path)}
             timeouts = {"connect_s": HANGS_S, **(backend or {}).pop("timeouts", {})}
             up = {"kind": "codex_app_server", "timeouts": timeouts, **place, **(backend or {})}
             options.setdefault("format", "sentinel")

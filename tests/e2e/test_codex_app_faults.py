@@ -479,9 +479,8 @@ backends:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Signals) -> None:
     """Also where the gateway has no time to see to it: its end of the pipe closes."""
-    log, script, file = tmp_path / "log", tmp_path / "script", tmp_path / "toolwire.yaml"
-    script.write_text("{}")
-    command = [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(log)]
+    log, file = tmp_path / "log", tmp_path / "toolwire.yaml"
+    command = codex_double.behind_pipes({}, tmp_path)
     file.write_text(GATEWAY.format(command=command))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "proxy", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
