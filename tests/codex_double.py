@@ -170,7 +170,7 @@ class Peer:
                 notify("error", error=step["fail"], willRetry=False)
                 self.end(thread, turn, "failed", step["fail"])
                 return
-            elif "usage" in step:
+            elif "usage" in step and "called" not in step:
                 notify("thread/tokenUsage/updated", tokenUsage={"total": step["usage"], "last": step["usage"]})
             elif "call" in step:
                 ident, name, arguments = step["call"]
@@ -180,7 +180,7 @@ class Peer:
                 asked = {"callId": ident, "namespace": None, "tool": name, "arguments": json.loads(arguments)}
                 self.say(method="item/tool/call", id=next(self.double.numbers), params={**ids, **asked})
             elif "called" in step:
-                usage = {"totalTokens": 18, "inputTokens": 11, "outputTokens": 7}
+                usage = step.get("usage", {"totalTokens": 18, "inputTokens": 11, "outputTokens": 7})
                 notify("rawResponse/completed", responseId="r", usage=usage)
             elif "wait" in step:
                 await asyncio.Event().wait()
