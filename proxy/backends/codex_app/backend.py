@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import shutil
 import tempfile
@@ -42,6 +43,8 @@ from .stdio import ProcessTransport, environment
 from .transport import Transport
 from .websocket import WebSocketTransport
 
+LOG: Final = logging.getLogger("toolwire.backends")
+
 TRIES: Final = 5
 """So often a server that is overloaded is asked the same."""
 
@@ -68,7 +71,6 @@ class CodexAppBackend(Backend):
             capabilities(replace(config, images=config.images or "true")),
             multiple_choices=False,
             reasoning_effort=True,
-            response_format=True,
             stream_usage=False,
             tool_types=frozenset({"function"}),
         )
@@ -76,7 +78,8 @@ class CodexAppBackend(Backend):
         self.limits = limits
         self._env = environment(config.codex.env, config.codex.inherit, proxies=config.trust_env)
         given = {name: self._env[name] for name in (*config.codex.env, *config.codex.inherit) if name in self._env}
-        self.private: Private = private_of(replace(config, headers={**config.headers, **given}))
+        secrets = private_of(BackendConfig(headers=given)).secrets
+        self.private: Private = Private.together((private_of(config), Private(secrets=secrets)))
         """What no client may see, and no log."""
         self._link = Link(name, self._connect, config.timeouts.connect_s)
         self._servers: tuple[str, ...] = ()
@@ -189,7 +192,10 @@ async def _mcp_servers(connection: Connection) -> tuple[str, ...]:
     """The names of the MCP servers in the server's own configuration: each has to be switched off by its name."""
     try:
         said = await connection.request("config/read", {"includeLayers": False})
-    except RpcError:
+    except RpcError as error:
+        LOG.warning(
+            "backend %r does not say which MCP servers it has, they stay on: %s", connection.name, error.message
+        )
         return ()
     config = said.get("config") if isinstance(said, dict) else None
     servers = config.get("mcp_servers") if isinstance(config, dict) else None
