@@ -23,7 +23,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.clients.conftest import execute
 from tests.clients.npm import install
+from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
@@ -257,6 +259,37 @@ async def test_responses_with_tools(codex: Start, way: str) -> None:
         assert sent["tools"] == []
         assert [item["role"] for item in sent["input"]] == ["developer", "user"]
         assert "environment_context" not in json.dumps(sent["input"])
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_codex_itself_as_the_client(codex: Start, program: Path, tmp_path: Path, mode: str) -> None:
+    """`codex exec` does a task with its own shell, in front of another Codex that must not touch its own."""
+    commands = ("cat word.txt", "printf pamplemousse > greeting.txt")
+    script = []
+    for number, command in enumerate(commands):
+        given = {"cmd": command}
+        if mode == "prompt":
+            written = block("exec_command", given)
+            script.append(ended(message("I do it.\n", *(written[i : i + 7] for i in range(0, len(written), 7)))))
+        else:
+            called = call(f"c{number}", "client_exec_command", json.dumps(given))
+            script.append(ended(message("I do it."), called))
+    server, model = await codex(*script, ended(message("All done.")), mode=mode)
+    home, work = tmp_path / "client", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    (home / "config.toml").write_text(CONFIG.format(url=server.make_url("/v1")))
+    (work / "word.txt").write_text("a word of its own")
+    nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), **nowhere}
+    task = ("exec", "--skip-git-repo-check", "--json", "--model", "some-model", "Do it.")
+    status, out, err = await execute(str(program), *task, cwd=work, env=env)
+    assert status == 0, err or out
+    assert (work / "greeting.txt").read_text() == "pamplemousse"
+    assert len(model.asked) == 3
+    assert "a word of its own" in json.dumps(model.asked[1]["input"])
+    items = [json.loads(line)["item"] for line in out.splitlines() if '"item.completed"' in line]
+    assert items[-1]["text"] == "All done."
 
 
 EVIL = """
