@@ -159,6 +159,19 @@ def test_a_form_is_enforced_or_asked_for() -> None:
     assert "one JSON object" in asked.thread["baseInstructions"]
 
 
+def test_ids_of_calls_are_not_too_long() -> None:
+    """A call and its result keep the same, and two calls two."""
+    ids = ["x" * 200, "x" * 199 + "y", "c1"]
+    uses = Message("assistant", tuple(ToolUse(ident, "read", "{}") for ident in ids))
+    results = Message("tool", tuple(ToolResult(ident, (Text("r"),)) for ident in ids))
+    items = question(ModelRequest("m", (uses, results), (ToolSpec("read"),)), CodexConfig(), None, []).items
+    calls, outputs = [item["call_id"] for item in items[:3]], [item["call_id"] for item in items[3:]]
+    assert calls == outputs
+    assert len(set(calls)) == 3
+    assert max(map(len, calls)) <= 64
+    assert calls[2] == "c1"
+
+
 def test_own_keys_win() -> None:
     config = CodexConfig(config={"model_provider": "x", "features": {"shell_tool": True}})
     settings = question(ModelRequest("m", TALK), config, None, []).thread["config"]

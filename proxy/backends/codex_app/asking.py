@@ -21,6 +21,7 @@ import orjson
 
 from ...config import CodexConfig
 from ...model import Image, Message, ModelRequest, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ...protocols.call_ids import at_most
 from ...protocols.wire import dump, dump_in_pieces
 
 WHOLE_RESULTS: Final = 1_000_000_000
@@ -58,6 +59,9 @@ RESERVED: Final = frozenset(
     ]
 )
 """Names of the server's own tools: which of them it keeps to itself depends on the model."""
+
+CALL_ID_CHARS: Final = 64
+"""What the model's server takes, which speaks Responses (R24.2a)."""
 
 _PREFIX: Final = "client_"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -283,11 +287,12 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
             case ToolUse():
                 say()
                 name = names.get(part.name, _NOT_IN_NAMES.sub("_", part.name))
-                call = {"call_id": part.call_id, "name": name, "arguments": part.arguments}
+                call = {"call_id": at_most(CALL_ID_CHARS, part.call_id), "name": name, "arguments": part.arguments}
                 out.append({"type": "function_call", **call})
             case ToolResult():
                 say()
-                out.append({"type": "function_call_output", "call_id": part.call_id, "output": _output(part.parts)})
+                call_id = at_most(CALL_ID_CHARS, part.call_id)
+                out.append({"type": "function_call_output", "call_id": call_id, "output": _output(part.parts)})
             case Opaque() | Reasoning():
                 pass
     say()
