@@ -15,18 +15,10 @@ from tests.unit.test_imports import ROOT, everything, read
 SHARED = {
     "proxy.protocols." + name
     for name in (
-        "base",
-        "chat_templates",
-        "numbers",
-        "openai",
-        "passed",
-        "shape",
-        "sides",
-        "stored_form",
-        "turn",
+        "base", "call_ids", "chat_templates", "numbers", "openai", "passed", "shape", "sides", "stored_form", "turn",
         "wire",
     )
-}
+}  # fmt: skip
 """Modules that are no single protocol's."""
 
 TYPED = {

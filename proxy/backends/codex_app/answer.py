@@ -246,15 +246,15 @@ def read_usage(said: Any) -> Usage | None:
     if not isinstance(said, dict):
         return None
 
-    def count(name: str) -> int:
+    def tokens(name: str) -> int:
         value = said.get(name)
         return value if isinstance(value, int) and value > 0 else 0
 
     usage = Usage(
-        count("inputTokens"),
-        count("outputTokens"),
-        cached_tokens=count("cachedInputTokens"),
-        cache_write_tokens=count("cacheWriteInputTokens"),
-        reasoning_tokens=count("reasoningOutputTokens"),
+        tokens("inputTokens"),
+        tokens("outputTokens"),
+        cached_tokens=tokens("cachedInputTokens"),
+        cache_write_tokens=tokens("cacheWriteInputTokens"),
+        reasoning_tokens=tokens("reasoningOutputTokens"),
     )
     return usage if usage.total_tokens else None
