@@ -6,6 +6,8 @@ its own server side, so nothing here knows one by its name. Any other needs a do
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import product
@@ -22,6 +24,7 @@ from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Us
 from proxy.protocols.base import ServerSide, WriteOptions
 from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
+from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
@@ -102,7 +105,29 @@ def mock(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
     return {"script": [{"usage": {"input": 9, "output": 4}, **turn}]}
 
 
-DOUBLES: Final[dict[str, Callable[[str, str, Path], dict[str, Any]]]] = {"mock": mock}
+def codex(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
+    """And of a Codex app-server, behind the pipes of a process."""
+    counts = {"totalTokens": 13, "inputTokens": 9, "outputTokens": 4}
+    match outcome:
+        case "an error":
+            turn: list[Any] = [{"fail": {"message": "Burnt."}}]
+        case "a cut":
+            turn = [PIECE, {"die": 1}]
+        case _ if mode == "prompt":
+            turn = [taught(outcome)]
+        case _:
+            turn = [SAID[outcome], {"close": True}] if SAID[outcome] else []
+            made = enumerate(CALLS[outcome])
+            turn += [{"call": [f"call_{at}", name, orjson.dumps(given).decode()]} for at, (name, given) in made]
+            turn += [{"called": True, "usage": counts}, {"wait": True}] if CALLS[outcome] else []
+    if outcome in CALLS and (mode == "prompt" or not CALLS[outcome]):
+        turn.append({"usage": {**counts, "cachedInputTokens": 0, "reasoningOutputTokens": 0}})
+    script = folder / "script"
+    script.write_text(json.dumps({"turns": [turn]}))
+    return {"command": [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(folder / "log")]}
+
+
+DOUBLES: Final[dict[str, Callable[[str, str, Path], dict[str, Any]]]] = {"mock": mock, "codex_app_server": codex}
 """Of kinds that do not speak over HTTP."""
 
 
