@@ -15,7 +15,7 @@ text. `refuse`: by method, the errors with which it is answered first. `before`:
 | `{"fail": {...}}` | the turn ends with this error |
 | `{"usage": {...}}` | counts of the whole thread |
 | `{"call": [ID, NAME, ARGUMENTS]}` | a call of a dynamic tool |
-| `{"called": true}` | the model's answer with calls is over; or its counts |
+| `{"called": true}` | the model's answer with calls is over, with a `usage` or one of its own |
 | `{"wait": true}` | until it is interrupted |
 | `{"write": TEXT, "times": N}` | bytes as they are |
 | `{"huge": N}` | a delta of so many characters |
