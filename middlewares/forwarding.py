@@ -17,7 +17,9 @@ import orjson
 from aiohttp import web
 
 from proxy.backends.adapt import adapt, limited, may_be_asked
+from proxy.backends.base import TokenCounter
 from proxy.backends.fit_messages import fit_images
+from proxy.backends.tokenizing import BY_SERVER
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
 from proxy.endpoints.choices import ChoiceInWords, in_words
@@ -30,6 +32,7 @@ from proxy.model import ModelReply, ModelRequest, Text, Usage
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.routing import Route
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
@@ -109,7 +112,9 @@ class Forwarding(Middleware):
             wire = route.pool.protocol
             reply.count(_unknown, passes=wire is not None and wire.name == exchange.protocol.name)
             return reply
-        counter = Counter(self._estimator(route.options.usage.encoding), sent, always=source_wanted == "estimate")
+        server = _counting(route, source) if route.options.usage.count == "backend_tokenize" else None
+        estimator = self._estimator(route.options.usage.encoding)
+        counter = Counter(estimator, sent, always=source_wanted == "estimate", server=server)
         if own:
             reply.count(counter.fill, counter.see, passes=True)
         else:
@@ -192,6 +197,13 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
         )
 
 
+def _counting(route: Route, source: Attempts) -> TokenCounter | None:
+    """The server that answers, if it can count."""
+    name = "" if source.asked is None else source.asked[0]
+    found = (member.endpoint.backend for member in route.pool.every if member.name == name)
+    return next((backend for backend in found if isinstance(backend, TokenCounter)), None)
+
+
 async def _unknown(last: Event) -> Event:
     """The same event; a `Finish` without all counts says that they are unknown."""
     if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
@@ -200,10 +212,14 @@ async def _unknown(last: Event) -> Event:
 
 
 class Counter:
-    """Fills in the token counts of one answer: those of the text really sent and of the raw text really generated."""
+    """Fills in the token counts of one answer: those of the text really sent and of the raw text really generated. The
+    `server` is asked first if it can count."""
 
-    def __init__(self, estimator: Estimator, sent: ModelRequest, *, always: bool) -> None:
+    def __init__(
+        self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None = None
+    ) -> None:
         self._estimator = estimator
+        self._server = server
         self._sent = sent
         self._always = always
         self._written: list[str] = []
@@ -228,16 +244,26 @@ class Counter:
             return last
         given = None if known is None or known.missing == "input" else known.input_tokens
         written = None if known is None or known.missing == "output" else known.output_tokens
-        if given is None:
-            given = await self._estimator.count_request(self._sent)
-        if written is None:
-            written = await self._estimator.count("".join(self._written))
+        by_server = True
+        if given is None and (given := await self._by_server()) is None:
+            given, by_server = await self._estimator.count_request(self._sent), False
+        text = "".join(self._written)
+        if written is None and (written := await self._by_server(text)) is None:
+            written, by_server = await self._estimator.count(text), False
         usage = replace(
             known or Usage(),
             input_tokens=given,
             output_tokens=written,
             estimated=True,
-            tokenizer=self._estimator.tokenizer,
+            tokenizer=BY_SERVER if by_server else self._estimator.tokenizer,
             missing=None,
         )
         return changed(last, usage=usage)
+
+    async def _by_server(self, written: str | None = None) -> int | None:
+        """What the server's tokenizer says of a text that was written, else of the prompt; None: it does not."""
+        if self._server is None or written == "":
+            return None
+        if written is None:
+            return await self._server.count(self._sent)
+        return await self._server.count_text(self._sent.model, written)

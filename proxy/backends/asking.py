@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Final
@@ -25,13 +25,13 @@ from ..errors import BackendFault, GatewayError
 from ..model import EMPTY, ModelRequest
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
-from . import tokenizing
 from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST
 from .private import Private
 from .session_client import SessionClient, broken
+from .tokenizing import Ask
 
 PROBE_S: Final = 2.0
 """Limit for each of the questions."""
@@ -102,17 +102,21 @@ class Asking:
             raise fault
         return self._without_secrets(said)
 
-    async def count(
-        self, wire: ServerSide, engine: str | None, request: ModelRequest, headers: Mapping[str, str]
-    ) -> int | None:
+    async def count(self, wire: ServerSide, request: ModelRequest, headers: Mapping[str, str]) -> int | None:
         """The tokens of a prompt, by the path that the server's protocol has for that, asked with these further
-        `headers`, else by the engine's own; None: it cannot say."""
+        `headers`; None: it cannot say."""
+        assert wire.count_path is not None
+        url = self._base.joinpath(wire.count_path.lstrip("/"))
+        return await self._counted(lambda: self._post(url, wire.write_counted(request), headers), wire.read_count)
+
+    async def of_engine(self, way: Callable[[Ask], Awaitable[int | None]]) -> int | None:
+        """What the engine's own paths say of a number of tokens; None: they cannot."""
+        return await self._counted(lambda: way(self._ask_engine), lambda tokens: tokens)
+
+    async def _counted(self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], int | None]) -> int | None:
         try:
             async with asyncio.timeout(COUNT_S):
-                if wire.count_path is None:
-                    return await tokenizing.count(engine, wire.write_request(request), self._ask_engine)
-                url = self._base.joinpath(wire.count_path.lstrip("/"))
-                return wire.read_count(await self._post(url, wire.write_counted(request), headers))
+                return read(await ask())
         except (aiohttp.ClientError, OSError, ValueError, GatewayError):
             return None
 

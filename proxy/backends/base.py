@@ -162,6 +162,9 @@ class TokenCounter(Protocol):
         """The tokens of the prompt that `request`, as it would be sent, amounts to; None: it cannot say (R11.6). Does
         not raise `GatewayError`."""
 
+    async def count_text(self, model: str, text: str) -> int | None:
+        """The tokens of a text that `model` wrote; as `count`."""
+
 
 async def fold_batches(batches: AsyncIterator[list[Event]]) -> ModelReply:
     """The whole reply that a stream amounts to, added up as it comes: of a million events none is kept. Raises the

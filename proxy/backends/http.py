@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from .observed import ObservedAnswer
 from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from .private import private_of
 from .session_client import SessionClient
+from .tokenizing import Ask, count, count_text
 from .upstream_errors import cleaned, read_refusal
 
 LINGER_S: Final = 0.2
@@ -197,14 +198,23 @@ class HttpBackend:
 
     async def count(self, request: ModelRequest) -> int | None:
         """See `TokenCounter`."""
+        if self.wire.count_path is not None:
+            return await self._asking.count(self.wire, request, self._said(request))
+        return await self._by_engine(lambda engine, ask: count(engine, self.wire.write_request(request), ask))
+
+    async def count_text(self, model: str, text: str) -> int | None:
+        """See `TokenCounter`."""
+        return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
+
+    async def _by_engine(self, way: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
+        """What an engine's own path says; one of no known kind that could not say is not asked again."""
+        if self._counts is False or self.base.host == OPENAI_HOST:
+            return None
         preset = self._config.preset
         engine = self._engine if preset in (AUTO, GENERIC) else preset
-        by_engine = self.wire.count_path is None
-        if by_engine and (self._counts is False or self.base.host == OPENAI_HOST):
-            return None
-        tokens = await self._asking.count(self.wire, engine, request, self._said(request))
-        if by_engine and engine is None:
-            self._counts = tokens is not None  # a server of no known kind is asked once
+        tokens = await self._asking.of_engine(lambda ask: way(engine, ask))
+        if engine is None:
+            self._counts = tokens is not None
         return tokens
 
     def learn(self, said: Identity | None) -> None:

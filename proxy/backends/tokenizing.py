@@ -17,6 +17,9 @@ from typing import Any, Final
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Posts an object to one of the engine's own paths: the parsed answer, None if there is none."""
 
+BY_SERVER: Final = "backend"
+"""With what was counted, if a server did."""
+
 MOST: Final = 1 << 40
 """No prompt has more: such a number is none."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ..backends.base import Backend, Capabilities, TokenCounter, WireSource
+from ..backends.tokenizing import BY_SERVER
 from ..backends.usage import Estimator
 from ..endpoints.attempts import Attempts
 from ..endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
@@ -79,7 +80,7 @@ class Counting(Delivery):
         if route.options.usage.count == "estimate" or not isinstance(pool, NotingPool) or pool.counter is None:
             return None
         tokens = await pool.counter.count(request)
-        return None if tokens is None else (tokens, {USAGE_SOURCE: "backend", TOKENIZER: "backend"})
+        return None if tokens is None else (tokens, {USAGE_SOURCE: "backend", TOKENIZER: BY_SERVER})
 
     async def _by_estimate(self, encoding: str, request: ModelRequest) -> _Counted:
         estimator = self._estimators.setdefault(encoding, Estimator(encoding))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream
+from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
+from tests.protocols.messages_wires import frames
 
 PATH = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses/input_tokens"
@@ -107,6 +108,45 @@ async def test_nobody_is_asked_who_shall_not_be() -> None:
             answer = await post(server, BODY, path=PATH)
     assert answer.headers["x-usage-source"] == "estimate"
     assert "/tokenize" not in {asked.path for asked in up.requests}
+
+
+ENGINES = {
+    "vllm": ({"preset": "vllm"}, lambda body: {"count": 30 if "messages" in body else 2}),
+    "llamacpp": ({"preset": "llamacpp"}, lambda body: {"tokens": [1] * (30 if body["add_special"] else 2)}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_it_counts_what_it_has_not_said(engine: str, stream: bool) -> None:
+    """Where that is configured: the prompt in its template, and what the model wrote by itself."""
+    backend, tokenize = ENGINES[engine]
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path == "/tokenize":
+            return answering({"/tokenize": tokenize(asked.json)})(asked)
+        if asked.path == "/apply-template":
+            return answering({"/apply-template": {"prompt": "hi"}})(asked)
+        return Say("Hello there.")(asked) if asked.path == "/v1/chat/completions" else answering({})(asked)
+
+    body = {"messages": USER, "max_tokens": 9, "stream": stream, "tools": [TOOL]}
+    async with Upstream([answer] * 9) as up:
+        config = upstream_config(up.url, backend=backend, defaults={"usage": {"count": "backend_tokenize"}})
+        async with serving(config) as server:
+            whole = await post(server, body, path="/v1/messages")
+    usage = frames(whole.body)[-2]["usage"] if stream else whole.json()["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (30, 2)
+    if not stream:
+        assert (whole.headers["x-usage-source"], whole.headers["x-usage-tokenizer"]) == ("estimate", "backend")
+
+
+async def test_what_it_cannot_count_is_estimated() -> None:
+    async with Upstream([Say("Hello there.")] * 9) as up:
+        config = upstream_config(up.url, backend={"preset": "vllm"}, defaults={"usage": {"count": "backend_tokenize"}})
+        async with serving(config) as server:
+            answer = await post(server, {"messages": USER, "tools": [function("read")]}, path="/v1/chat/completions")
+    assert answer.json()["usage"]["prompt_tokens"] > 0
+    assert answer.headers["x-usage-tokenizer"] in ("o200k_base", "bytes")
 
 
 async def test_a_server_that_is_gone() -> None:
