@@ -21,8 +21,7 @@ from ..backends.mock import read_script
 from ..config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
 from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
 from ..prompting.prompt import check_template
-from ..protocols.chat_templates import template_for
-from ..registry import SERVER_PROTOCOLS
+from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
 from .mistakes import Mistakes
@@ -38,9 +37,6 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 CODEX: Final = "codex_app_server"
 """A kind of backends whose servers are no addresses of HTTP."""
 
-
-TEXT_ONLY: Final = "openai_completions"
-"""The kind of backends to which a conversation is one text."""
 
 PATH: Final = re.compile(r"(?:/[\w.-]+)+")
 
@@ -137,13 +133,14 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
 
 
 def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
-    if backend.template is None:
+    if backend.template is None or backend.kind not in SERVER_PROTOCOLS:
         return
-    if backend.kind != TEXT_ONLY:
-        yield f"{path}: only for the kind {TEXT_ONLY!r}: other servers have their own"
+    wire = usual_server(backend.kind)
+    if not wire.takes_template:
+        yield f"{path}: a server of the kind {backend.kind!r} has one of its own"
         return
     try:
-        template_for(backend.template, backend.options)
+        wire.configured(backend)
     except ValueError as error:
         yield f"{path}: {error}"
 
