@@ -145,7 +145,7 @@ class Captures:
         """What a backend is, without where it is and how to get in."""
         config = self._config.backends.get(name)
         found: dict[str, Any] = {} if config is None else to_mapping(config)
-        for key in ("url", "api_key", "headers", "script", "options", "pool", "timeouts"):
+        for key in ("url", "api_key", "headers", "script", "options", "template", "pool", "timeouts"):
             found.pop(key, None)
         return found
 
@@ -210,6 +210,9 @@ class Capture:
     def ended(self, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self._captures.held_bytes -= self._bytes
+        done = record.notes.get("tool_mode")
+        if done is not None:  # run again, it knows nothing of what was known of the model
+            self._head["config"]["defaults"]["mode"] = "hybrid" if record.counts["mode_switches"] else done
         end = {"status": record.status, "code": record.code, **record.fields}
         self.add("end", fields={name: value for name, value in end.items() if value is not None})
         if self._left_out:

@@ -38,8 +38,10 @@ called, or the probe's was not called."""
 
 CAUSES: Final[tuple[Cause, ...]] = ("accepted", "called", "refused", "near_miss", "silent")
 
-_OF_ONE_TOOL: Final = re.compile(r"\btools?(?:\[|\.)\d", re.IGNORECASE)
-"""A message with this is about one of the tools, and not about tools."""
+_OF_ONE_TOOL: Final = re.compile(
+    r"\btools?(?:\[|\.)\d|schema|too (?:many|long|large)|at most|maximum|duplicate|pattern", re.IGNORECASE
+)
+"""A message with this is about the tools of one request, and not about tools."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,23 @@ async def captured_of(server: TestServer, ident: str, key: str | None = None) ->
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "auto"])
+async def test_what_was_known_of_a_model_need_not_be_known_again(mode: str) -> None:
+    """The first exchange goes over to `prompt`, or is probed; the second does at once what was learned."""
+
+    def answer(asked: Any) -> Any:
+        return Refuse(400, "this model does not support tools") if "tools" in asked.json else ANSWERS["call"](asked)
+
+    async with Upstream([answer]) as upstream:
+        config = upstream_config(upstream.url, capture=3, defaults={"mode": mode})
+        async with serving(config) as server:
+            for ident in ("one", "two"):
+                await post(server, asked(CHAT, False, True), headers={"X-Request-Id": ident})
+                captured = read_capture(await captured_of(server, ident))
+                assert captured.bytes_of("output").count(b"Paris") == 1
+                assert (await reproduced(captured)).same
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
