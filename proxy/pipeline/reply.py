@@ -60,7 +60,7 @@ class Reply(web.StreamResponse):
         self.wire = source if isinstance(source, WireSource) else None
         self.streamed = streamed
         self.stages: list[AnyStage] = []
-        self._counting: list[AnyStage] = []
+        self._counting: tuple[FinishFunction, Callable[[Event], None] | None, Owner | None] | None = None
         self._passes = False
         self.owner: Owner | None = None
         self.waited_s = 0.0
@@ -198,8 +198,7 @@ class Reply(web.StreamResponse):
         """Let `fill` put the counts of tokens into the last event, and `see` watch what the model has given, before any
         other stage. That alone is no reason to write an answer anew: one that `passes`, unless another one changes it,
         says what its server said, and nobody reads it for that."""
-        watching = [] if see is None else [WatchStage(see, self.owner)]
-        self._counting = [*watching, FinishStage(fill, self.owner)]
+        self._counting = fill, see, self.owner
         self._passes = passes
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
@@ -240,12 +239,15 @@ class Reply(web.StreamResponse):
     def settled(self) -> None:
         """What was declared has been done."""
         self.stages.clear()
-        self._counting.clear()
+        self._counting = None
 
     def _running(self) -> list[AnyStage]:
         """The stages in their order, those that count first if they are needed."""
-        counting = self._counting if self._counting and (self.touched or not self._passes) else ()
-        return [*counting, *self.stages]
+        if self._counting is None or (self._passes and not self.touched):
+            return self.stages[:]
+        fill, see, owner = self._counting
+        watching = () if see is None else (WatchStage(see, owner),)
+        return [*watching, FinishStage(fill, owner), *self.stages]
 
     async def wire_body(self) -> bytes:
         """The wire bytes of a whole answer; only if there is a `wire`."""
