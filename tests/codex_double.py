@@ -21,6 +21,7 @@ text. `refuse`: by method, the errors with which it is answered first. `before`:
 | `{"huge": N}` | a delta of so many characters |
 | `{"complain": TEXT, "times": N}` | lines on standard error |
 | `{"die": STATUS}` | the process ends at once |
+| `{"sleep": SECONDS}` | it does nothing for a while |
 | `{"hang": true}` | nothing is read or written any more |
 | `{"quiet": true}` | the turn is over, and nobody says so |
 
@@ -218,6 +219,8 @@ def misbehave(step: dict[str, Any]) -> None:
     elif "die" in step:
         sys.stdout.flush()
         os._exit(step["die"])
+    elif "sleep" in step:
+        time.sleep(step["sleep"])
     elif "hang" in step:
         while True:
             time.sleep(60)

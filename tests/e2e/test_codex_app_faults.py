@@ -282,12 +282,22 @@ async def test_a_process_that_never_shakes_hands(
 ) -> None:
     """The first one; its successor does."""
     monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("proxy.backends.codex_app.backend.STARTING_S", 0.5)
     limits = {"connect_s": 0.5} if "hang" in before else {}
     up = await codex(["Hello."], script={"before": [{**before, "once": 1}]}, backend={"timeouts": limits})
     first = await chat(up)
     assert error_of(first, stream=False)[1] == "upstream_timeout" if limits else "upstream_disconnected"
     await answered(up)
     await gone(up.processes()[0]["started"])
+
+
+async def test_a_process_that_begins_slowly(codex: Start) -> None:
+    """Who cannot wait is told so; the process is not killed for it."""
+    slow = {"sleep": 1.0}
+    up = await codex(["Hello."], script={"before": [slow]}, backend={"timeouts": {"connect_s": 0.1}})
+    assert error_of(await chat(up), stream=False)[1] == "upstream_timeout"
+    await answered(up)
+    assert len(up.processes()) == 1
 
 
 async def test_a_program_that_is_not_there(codex: Start) -> None:

@@ -48,6 +48,9 @@ LOG: Final = logging.getLogger("toolwire.backends")
 TRIES: Final = 5
 """So often a server that is overloaded is asked the same."""
 
+STARTING_S: Final = 30.0
+"""So long a process may take to begin, whoever has given up waiting for it."""
+
 PAUSE_S: Final = 0.1
 """The pause before the second try, at most; it doubles with each."""
 
@@ -150,6 +153,8 @@ class CodexAppBackend(Backend):
     async def _connect(self) -> Connection:
         """A connection on which hands were shaken. Raises `GatewayError`."""
         limit_s = self.config.timeouts.connect_s
+        if limit_s is not None and self.config.command:
+            limit_s = max(limit_s, STARTING_S)
         connection: Connection | None = None
         try:
             async with asyncio.timeout(limit_s) as limit:
