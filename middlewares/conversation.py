@@ -167,7 +167,8 @@ class Keeper:
             created=now,
             expires=now + conversations.max_age_s,
         )
-        self._turn = form.begun(turn, self._options)
+        begins = exchange.received.stream or is_large(exchange.received)  # a large one here, where it is in a thread
+        self._turn = form.begun(turn, self._options) if begins else turn
 
     async def begin(self) -> bool:
         """Keep the turn as running; whether that worked."""

@@ -154,7 +154,7 @@ class TurnForm(Protocol):
         return turn
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
-        """`turn` with its answer."""
+        """`turn` with its answer. It may have `begun` or not: that of a stream has."""
 
     def broken_off(
         self,

@@ -22,8 +22,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from asyncio import AbstractEventLoop, Future, get_running_loop
-from collections import deque
+from asyncio import AbstractEventLoop, Future, get_running_loop, wait
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,7 +90,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
             UPDATE owners SET turns = turns - 1, bytes = bytes - old.bytes
                 WHERE owner = (SELECT owner FROM lives WHERE place = old.place);
-            DELETE FROM owners WHERE turns = 0;
+            DELETE FROM owners WHERE turns = 0 AND owner = (SELECT owner FROM lives WHERE place = old.place);
             DELETE FROM lives WHERE place = old.place;
         END""",
     ),
@@ -151,23 +150,25 @@ class SqliteStore(ResponseStore):
         self._busy_timeout_s = busy_timeout_s
         self._now = now
         self._thread = SqliteThread("toolwire-store", self._connect)
-        self._waiting: deque[_Put] = deque()
-        self._writing = False  # somebody will take what waits
+        self._waiting: list[_Put] = []
+        self._writing: list[_Put] = []
 
     async def start(self) -> None:
         await self._call(lambda _: None)
 
     async def close(self) -> None:
+        while pending := [put.done for put in (*self._writing, *self._waiting) if not put.done.done()]:
+            await wait(pending)
         await self._thread.close()
 
     async def put(self, turn: Turn) -> None:
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
-        put = _Put(turn, get_running_loop())
+        loop = get_running_loop()
+        put = _Put(turn, loop.create_future())
         self._waiting.append(put)
-        if not self._writing:
-            self._writing = True
-            self._thread.begin(self._write)
+        if len(self._waiting) == 1 and not self._writing:
+            loop.call_soon(self._write_waiting, loop)  # with those who come meanwhile
         await put.done
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
@@ -191,37 +192,48 @@ class SqliteStore(ResponseStore):
     async def prune(self, now: float) -> int:
         return await self._call(lambda db: self._prune(db, now))
 
+    def _write_waiting(self, loop: AbstractEventLoop) -> None:
+        """Let the thread write what waits, and then what waits by then."""
+        self._writing, self._waiting = self._waiting, []
+        if not self._writing:
+            return
+
+        def written() -> None:
+            for put in self._writing:
+                put.tell()
+            self._write_waiting(loop)
+
+        def work() -> None:
+            self._write(self._writing)
+            with suppress(RuntimeError):  # the loop is closed, and with it all who wait
+                loop.call_soon_threadsafe(written)
+
+        self._thread.begin(work)
+
     # --- in the thread ----------------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        """Write what waits, in one transaction; if that fails, each by itself, so that nobody fails for another."""
-        self._writing = False  # whoever comes from now on begins anew
-        puts: list[_Put] = []
-        while self._waiting:
-            put = self._waiting.popleft()
-            try:
-                put.text = encode(put.turn, self._max_turn_bytes)
-                puts.append(put)
-            except Exception as error:
-                put.end(error)
-        if not puts:
-            return
-        try:
-            self._guarded(lambda db: self._put(db, puts))
-        except Exception as error:
-            if len(puts) == 1:
-                puts[0].end(error)
-                return
-        else:
-            _end(puts)
-            return
+    def _write(self, puts: Sequence[_Put]) -> None:
+        """Write these in one transaction; if that fails, each by itself, so that nobody fails for another."""
         for put in puts:
             try:
-                self._guarded(lambda db, put=put: self._put(db, [put]))  # type: ignore[misc]
+                put.text = encode(put.turn, self._max_turn_bytes)
             except Exception as error:
-                put.end(error)
-            else:
-                put.end()
+                put.error = error
+        good = [put for put in puts if put.error is None]
+        if not good:
+            return
+        for together in ([good], [[put] for put in good]):
+            for some in together:
+                try:
+                    self._guarded(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
+                except Exception as error:
+                    if len(some) == 1:
+                        some[0].error = error
+                else:
+                    for put in some:
+                        put.written = True
+            if all(put.written or put.error is not None for put in good):
+                return
 
     def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
@@ -373,33 +385,23 @@ class SqliteStore(ResponseStore):
 class _Put:
     """A turn that waits to be written. `done` is when it is, or what went wrong."""
 
-    __slots__ = ("done", "loop", "text", "turn")
+    __slots__ = ("done", "error", "text", "turn", "written")
 
-    def __init__(self, turn: Turn, loop: AbstractEventLoop) -> None:
+    def __init__(self, turn: Turn, done: Future[None]) -> None:
         self.turn = turn
-        self.loop = loop
-        self.done: Future[None] = loop.create_future()
+        self.done = done
         self.text = b""
+        self.written = False
+        self.error: Exception | None = None
 
-    def end(self, error: Exception | None = None) -> None:
-        """It is over; called in the store's thread."""
-        _end([self], error)
-
-
-def _end(puts: Sequence[_Put], error: Exception | None = None) -> None:
-    """These are over; called in the store's thread."""
-
-    def tell() -> None:
-        for put in puts:
-            if put.done.done():  # whoever put it has gone
-                continue
-            if error is None:
-                put.done.set_result(None)
-            else:
-                put.done.set_exception(error)
-
-    with suppress(RuntimeError):  # the loop is closed, and with it all who wait
-        puts[0].loop.call_soon_threadsafe(tell)
+    def tell(self) -> None:
+        """It is over."""
+        if self.done.done():
+            return  # whoever put it has gone
+        if self.error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(self.error)
 
 
 def _check_ours(db: sqlite3.Connection) -> None:

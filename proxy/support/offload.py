@@ -33,6 +33,7 @@ _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     **dict.fromkeys((Text, Attempt, Refusal, Reasoning), attrgetter("text", "extra")),
 }
 """What of a message may be long."""
+_SHORT: Final = frozenset({int, float, bool})
 
 
 def is_large(request: ModelRequest) -> bool:
@@ -50,13 +51,16 @@ def is_long(value: object) -> bool:
         item = todo.pop()
         if not item:
             continue
+        kind = type(item)
+        if kind in _SHORT:
+            continue
         if isinstance(item, str):
             left -= len(item)
-        elif (held := _HELD.get(type(item))) is not None:
+        elif (held := _HELD.get(kind)) is not None:
             todo += held(item)
-        elif isinstance(item, Mapping):
-            left -= 8 * len(item)
-            todo += item.values()
+        elif kind is dict or isinstance(item, Mapping):
+            left -= 8 * len(item)  # type: ignore[arg-type]
+            todo += item.values()  # type: ignore[attr-defined]
         elif isinstance(item, list | tuple):
             left -= 8 * len(item)
             todo += item

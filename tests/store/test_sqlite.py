@@ -43,9 +43,9 @@ def writer(path: Path) -> Iterator[Writer]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
     started: list[subprocess.Popen[str]] = []
 
-    def start(name: str, *, count: int, max_turns: int, chars: int) -> subprocess.Popen[str]:
+    def start(name: str, *, count: int, max_turns: int, chars: int, beside: int = 0) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, script, str(path), name, *map(str, (count, max_turns, chars))],
+            [sys.executable, script, str(path), name, *map(str, (count, max_turns, chars, beside))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -263,6 +263,27 @@ async def test_a_process_that_is_killed_while_it_writes(path: Path, clock: Clock
         assert following in (None, turn(f"{name}_{last + 1}", text=name * chars, status="in_progress"))
         await store.close()
         check(path)
+
+
+async def test_what_was_written_together_is_there_together(path: Path, clock: Clock, writer: Writer) -> None:
+    """Of a process that is killed: each put that has returned."""
+    process = await asyncio.to_thread(writer, "w", count=10_000, max_turns=90_000, chars=100, beside=6)
+    await asyncio.to_thread(begin, process)
+    assert process.stdout is not None
+    for _ in range(60):
+        await asyncio.to_thread(process.stdout.readline)
+    process.kill()
+    said = (await asyncio.to_thread(process.stdout.read)).splitlines(keepends=True)
+    number, status = next((line.split() for line in reversed(said) if line.endswith("\n")), ("29", "completed"))
+    store = SqliteStore(path, now=clock)
+    for i in range(int(number) + 1):
+        ids = [f"w_{i}", *(f"w_{i}_{n}" for n in range(6))]
+        there = [kept.status for ident in ids if (kept := await store.get(ident, "alice"))]
+        assert len(there) == len(ids)
+        assert i == int(number) or set(there) == {"completed"}
+        assert status == "in_progress" or set(there) == {"completed"}
+    await store.close()
+    check(path)
 
 
 # --- what may be wrong ------------------------------------------------------------------------------------------------

@@ -78,13 +78,12 @@ class ResponsesTurns(TurnForm):
 
     def begun(self, turn: Turn, options: WriteOptions) -> Turn:
         """With the response in progress, and the items of `input` as they are listed."""
-        around = _around(resource(options, turn.id, "in_progress"))
-        return _noted(turn, resource=around, input=_unsaid(turn, input_items(options.body, turn.id)))
+        return _noted(_asked(turn, options), resource=_around(resource(options, turn.id, "in_progress")))
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
         """With the response of a whole answer."""
         origins: Origins = []
-        return _ended(turn, finished(reply, options, origins), origins)
+        return _ended(_asked(turn, options), finished(reply, options, origins), origins)
 
     def broken_off(
         self,
@@ -96,7 +95,7 @@ class ResponsesTurns(TurnForm):
     ) -> Turn:
         """With the response of an answer that broke off after `reply`."""
         origins: Origins = []
-        return _ended(turn, broken_off(reply, options, status, error, origins), origins)
+        return _ended(_asked(turn, options), broken_off(reply, options, status, error, origins), origins)
 
     # --- showing ----------------------------------------------------------------------------------------------------
 
@@ -133,6 +132,13 @@ def turn_of_items(kept: Mapping[str, Any]) -> Turn:
         return replace(turn, output=read_items(shown["output"]))
     turn = _noted(turn, input=_unsaid(turn, kept["input"]))
     return _ended(turn, shown, [[] for _ in shown["output"]])
+
+
+def _asked(turn: Turn, options: WriteOptions) -> Turn:
+    """`turn` with what its messages do not say of the items of its input; itself if it was begun."""
+    if PROTOCOL in turn.extra:
+        return turn
+    return _noted(turn, input=_unsaid(turn, input_items(options.body, turn.id)))
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
