@@ -417,3 +417,10 @@ async def test_native_named_choice_offers_only_that_tool(codex: Start) -> None:
     up = await codex([{"call": ["c1", "read_file", '{"path": "a"}']}, {"called": True}, {"wait": True}], mode="native")
     await ask(up.server, tools=TOOLS, tool_choice={"type": "function", "name": "read_file"})
     assert [described["name"] for described in up.told("thread/start")[0]["dynamicTools"]] == ["read_file"]
+
+
+async def test_stop_sequences_are_applied_by_the_gateway(codex: Start) -> None:
+    """The protocol has no place for them (R24.5)."""
+    up = await codex(["One.\nObser", "vation: two."])
+    answer = await post(up.server, {"messages": [{"role": "user", "content": "hi"}], "stop": ["\nObservation"]})
+    assert answer.json()["choices"][0]["message"]["content"] == "One."

@@ -75,6 +75,7 @@ class CodexAppBackend(Backend):
             multiple_choices=False,
             reasoning_effort=True,
             stream_usage=False,
+            stop_sequences=0,
             tool_types=frozenset({"function"}),
         )
         self.config = config
