@@ -29,6 +29,7 @@ from proxy.formats.toolset import note, note_of
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.places import Places
 from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
 from proxy.support.cache import BoundedCache
@@ -88,7 +89,7 @@ class Validation(Middleware):
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
-        paths = Paths(exchange.body)
+        places = Places(exchange.body)
         options = exchange.route.options
         if options.requests.unsupported == "error":
             _check_supported(exchange, request)
@@ -99,19 +100,19 @@ class Validation(Middleware):
                 param="n",
             )
         if request.tools:
-            exchange.state[ToolSchemas] = await self._check_tools(exchange, request, paths)
-        _check_choice(exchange, request, paths)
+            exchange.state[ToolSchemas] = await self._check_tools(exchange, request, places)
+        _check_choice(exchange, request, places)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
         if is_large(request):
-            await offload(True, _check_messages, exchange, request, paths)
+            await offload(True, _check_messages, exchange, request, places)
         else:
-            _check_messages(exchange, request, paths)
+            _check_messages(exchange, request, places)
         return request
 
     # --- tools ------------------------------------------------------------------------------------------------------
 
-    async def _check_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+    async def _check_tools(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
         options, limits = exchange.route.options, exchange.route.limits
         count = len(request.tools)
         if count > limits.tools_max:
@@ -127,9 +128,9 @@ class Validation(Middleware):
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: ToolSchemas | None = note_of(request.tools, key)
-        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request, paths))
+        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request, places))
 
-    async def _decision(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+    async def _decision(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
         """The decision on tools that are not known by identity: they may be by their content."""
         options = exchange.route.options
         text = orjson.dumps(
@@ -141,11 +142,11 @@ class Validation(Middleware):
         key = blake2b(text, digest_size=16).digest()
         known = self._decisions.get(key)
         if known is None:
-            known = await self._compiled_tools(exchange, request, paths)
+            known = await self._compiled_tools(exchange, request, places)
             self._decisions.put(key, known, len(text))
         return known
 
-    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest, paths: Paths) -> ToolSchemas:
+    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
         options = exchange.route.options
         if self._schemas is None:
             self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
@@ -156,14 +157,14 @@ class Validation(Middleware):
             if tool.kind == "hosted":
                 continue
             _check_name(
-                tool, paths.tool(tool, index, "name"), longest, relaxed=options.requests.tool_names == "relaxed"
+                tool, places.tool(tool, index, "name"), longest, relaxed=options.requests.tool_names == "relaxed"
             )
             first = seen.setdefault((tool.namespace, tool.name), index)
             if first != index:
-                raise _tool_fault(f"Two tools have the name {quote(tool.name)}.", paths.tool(tool, index, "name"))
+                raise _tool_fault(f"Two tools have the name {quote(tool.name)}.", places.tool(tool, index, "name"))
             if tool.kind == "custom":
                 continue
-            param = paths.tool(tool, index, "parameters")
+            param = places.tool(tool, index, "parameters")
             if tool.parameters is None and options.requests.validation == "strict":
                 raise _tool_fault(f"The tool {quote(tool.name)} has no `parameters`.", param)
             compiles = self._schemas.compiles
@@ -178,15 +179,15 @@ class Validation(Middleware):
         return schemas
 
 
-def _check_messages(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+def _check_messages(exchange: Exchange, request: ModelRequest, places: Places) -> None:
     if all(type(part) is Text for message in request.messages for part in message.parts):
         return  # nothing below finds anything in text
     if echoed := sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts):
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
-        _check_conversation(exchange, request, paths)
-    _check_images(exchange, request, paths)
-    _check_files(exchange, request, paths)
+        _check_conversation(exchange, request, places)
+    _check_images(exchange, request, places)
+    _check_files(exchange, request, places)
 
 
 def _tool_fault(message: str, param: str) -> ClientFault:
@@ -199,7 +200,7 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
 
 
-def _check_choice(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+def _check_choice(exchange: Exchange, request: ModelRequest, places: Places) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
     tools, which are not in `tools`, count."""
     choice = request.tool_choice
@@ -214,15 +215,15 @@ def _check_choice(exchange: Exchange, request: ModelRequest, paths: Paths) -> No
     for name in wanted:
         if name not in names:
             raise ClientFault(
-                f"'{paths.choice}' names {quote(name)}, which is not in `tools`.",
+                f"'{places.choice}' names {quote(name)}, which is not in `tools`.",
                 code="invalid_tool_choice",
-                param=paths.choice,
+                param=places.choice,
             )
     if choice.forces and (not names or choice.allowed == ()):
         raise ClientFault(
-            f"'{paths.choice}' demands a call, but no tool can be called.",
+            f"'{places.choice}' demands a call, but no tool can be called.",
             code="invalid_tool_choice",
-            param=paths.choice,
+            param=places.choice,
             hint="Send `tools`, or leave it out.",
         )
 
@@ -301,7 +302,7 @@ def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
 # --- the conversation -----------------------------------------------------------------------------------------------
 
 
-def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+def _check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
     """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
     called: dict[str, int] = {}  # id -> the message that made the call
     asked = -1  # the last message that is not a result
@@ -309,27 +310,27 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, paths: Paths)
     for index, message in enumerate(request.messages):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         for number, part in enumerate(results):
-            _check_result(part, called, index, number, paths)
+            _check_result(part, called, index, number, places)
             if called[part.call_id] != asked:
                 moved += 1
                 if exchange.route.options.requests.validation == "strict":
                     raise ClientFault(
                         f"The result for {quote(part.call_id)} does not stand right after its call.",
                         code="invalid_message_order",
-                        param=paths.message(index),
+                        param=places.message(index),
                     )
         if not results:
             asked = index
-        _note_calls(message, index, called, paths)
+        _note_calls(message, index, called, places)
     if moved:
         exchange.record.count("moved_results", moved)
         LOG.warning("request %s: %d tool results do not stand right after their calls", exchange.id, moved)
 
 
-def _note_calls(message: Message, index: int, called: dict[str, int], paths: Paths) -> None:
+def _note_calls(message: Message, index: int, called: dict[str, int], places: Places) -> None:
     calls = [part for part in message.parts if isinstance(part, ToolUse)]
     for number, call in enumerate(calls):
-        param = paths.call_id(index, number)
+        param = places.call_id(index, number)
         if not 1 <= len(call.call_id) <= MAX_CALL_ID_CHARS:
             raise ClientFault(
                 f"Invalid call id {quote(call.call_id)}: expected 1 to {MAX_CALL_ID_CHARS} characters.",
@@ -346,23 +347,23 @@ def _note_calls(message: Message, index: int, called: dict[str, int], paths: Pat
         called[call.call_id] = index
 
 
-def _check_result(result: ToolResult, called: Mapping[str, int], index: int, number: int, paths: Paths) -> None:
+def _check_result(result: ToolResult, called: Mapping[str, int], index: int, number: int, places: Places) -> None:
     if not called:
         raise ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",
             code="invalid_message_order",
-            param=paths.message(index),
+            param=places.message(index),
         )
     if result.call_id not in called:
         raise ClientFault(
             f"No earlier call has the id {quote(result.call_id)}.",
             code="invalid_tool_call_id",
-            param=paths.result_id(index, number),
+            param=places.result_id(index, number),
             hint="A result needs the id of the call that it answers.",
         )
 
 
-def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> None:
     """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one;
     other things that are not known are left out with a notice (R8.2)."""
     wire = exchange.route.pool.protocol
@@ -379,7 +380,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> Non
             raise ClientFault(
                 f"This model's server takes no `{kind}`.",
                 code="unsupported_content",
-                param=paths.content(kind),
+                param=places.content(kind),
                 hint="Send its text instead.",
             )
     if kinds:
@@ -389,7 +390,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, paths: Paths) -> Non
         )
 
 
-def _check_images(exchange: Exchange, request: ModelRequest, paths: Paths) -> None:
+def _check_images(exchange: Exchange, request: ModelRequest, places: Places) -> None:
     takes = _may_be_asked(exchange, request)
     if takes.images or takes.drop_images:
         return
@@ -398,115 +399,10 @@ def _check_images(exchange: Exchange, request: ModelRequest, paths: Paths) -> No
             raise ClientFault(
                 "This model's server takes no images.",
                 code="unsupported_content",
-                param=paths.image(index),
+                param=places.image(index),
                 hint="Send text only, or set `images: true` or `images: drop` for the backend.",
             )
 
 
 def _has_image(parts: tuple[Part, ...]) -> bool:
     return any(isinstance(p, Image) or (isinstance(p, ToolResult) and _has_image(p.parts)) for p in parts)
-
-
-# --- paths into what the client sent --------------------------------------------------------------------------------
-
-
-class Paths:
-    """Where things of the request stand in the client's body.
-
-    The body is looked at, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or
-    inside a group; messages stand in `messages` or `input`. Nothing is computed until it is asked for: most requests
-    have no fault.
-    """
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        self._body = body
-        self._messages = "input" if "messages" not in body and "input" in body else "messages"
-        self._ahead = 1 if self._messages in body and body.get("system") else 0  # messages that stand elsewhere
-
-    @property
-    def choice(self) -> str:
-        """Of the demand for a call."""
-        deprecated = self._body.get("tool_choice") is None and self._body.get("function_call") is not None
-        return "function_call" if deprecated else "tool_choice"
-
-    def tool(self, tool: ToolSpec, index: int, field: str) -> str:
-        """Of a field of a tool. Where it is absent, where it belongs in the shape that the client uses."""
-        path = self._place(self._body.get("tools"), tool, "tools") or self._place(
-            self._body.get("functions"), tool, "functions"
-        )
-        inner = tool.received.get(tool.kind)
-        if field == "parameters" and "input_schema" in tool.received:
-            field = "input_schema"
-        if tool.received.get(field) is None and isinstance(inner, Mapping):
-            return f"{path or f'tools[{index}]'}.{tool.kind}.{field}"
-        return f"{path or f'tools[{index}]'}.{field}"
-
-    def _place(self, items: Any, tool: ToolSpec, path: str) -> str | None:
-        for number, item in enumerate(items if isinstance(items, list) else ()):
-            if item is tool.received:
-                return f"{path}[{number}]"
-            if isinstance(item, Mapping) and item.get("type") == "namespace":
-                inside = self._place(item.get("tools"), tool, f"{path}[{number}].tools")
-                if inside is not None:
-                    return inside
-        return None
-
-    def message(self, index: int) -> str:
-        """Of a message."""
-        return f"{self._messages}[{index - self._ahead}]"
-
-    def call_id(self, index: int, number: int) -> str:
-        """Of the id of the `number`-th call of a message."""
-        item = self._item(index)
-        if item.get("tool_calls"):
-            return f"{self.message(index)}.tool_calls[{number}].id"
-        place = self._block(item, "tool_use", number)
-        if place is not None:
-            return f"{self.message(index)}.{place}.id"
-        return f"{self.message(index)}.call_id" if "call_id" in item else self.message(index)
-
-    def result_id(self, index: int, number: int = 0) -> str:
-        """Of the id that the `number`-th result of a message refers to."""
-        place = self._block(self._item(index), "tool_result", number)
-        if place is not None:
-            return f"{self.message(index)}.{place}.tool_use_id"
-        field = "call_id" if "call_id" in self._item(index) else "tool_call_id"
-        return f"{self.message(index)}.{field}"
-
-    def image(self, index: int) -> str:
-        """Of the first image of a message."""
-        if self._messages == "input":
-            return self.content("input_image")
-        content = self._item(index).get("content")
-        for number, part in enumerate(content if isinstance(content, list) else ()):
-            if isinstance(part, Mapping) and part.get("type") in ("image_url", "input_image", "image"):
-                return f"{self.message(index)}.content[{number}]"
-        return f"{self.message(index)}.content"
-
-    def content(self, kind: str) -> str:
-        """Of the first content part of a type. Looked for in the body: items of `input` are not one message each."""
-        items = self._body.get(self._messages)
-        for index, item in enumerate(items if isinstance(items, list) else ()):
-            if not isinstance(item, Mapping):
-                continue
-            if item.get("type") == kind:
-                return f"{self.message(index)}"
-            for field in ("content", "output"):
-                inner = item.get(field)
-                for number, part in enumerate(inner if isinstance(inner, list) else ()):
-                    if isinstance(part, Mapping) and part.get("type") == kind:
-                        return f"{self.message(index)}.{field}[{number}]"
-        return self._messages
-
-    def _item(self, index: int) -> Mapping[str, Any]:
-        items = self._body.get(self._messages)
-        index -= self._ahead
-        item = items[index] if isinstance(items, list) and 0 <= index < len(items) else None
-        return item if isinstance(item, Mapping) else {}
-
-    def _block(self, item: Mapping[str, Any], kind: str, number: int) -> str | None:
-        """Where the `number`-th block of a type stands in a message's content; None if it has none."""
-        content = item.get("content")
-        blocks = content if isinstance(content, list) else []
-        places = [at for at, block in enumerate(blocks) if isinstance(block, Mapping) and block.get("type") == kind]
-        return f"content[{places[number]}]" if number < len(places) else None
