@@ -160,11 +160,11 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
 
 
 def capabilities(
-    config: BackendConfig, said: Identity | None = None, *, images: bool = True, effort: bool = False
+    config: BackendConfig, said: Identity | None = None, *, images: bool | None = None, effort: bool = False
 ) -> Capabilities:
     """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it
-    is, which counts where the configuration names no preset. `images`: its protocol has a place for them; `effort`: it
-    is the protocol that says how much effort reasoning takes.
+    is, which counts where the configuration names no preset. `images` and `effort`: see `ServerSide.images` and
+    `ServerSide.reasoning_effort`.
 
     Raises `ValueError` for an unknown preset or constraint.
     """
@@ -183,7 +183,8 @@ def capabilities(
     if config.images is None and config.preset == AUTO and said is not None and said.images is not None:
         own["images"] = said.images
     elif config.images is None:
-        own["images_unknown"] = not preset.images and images
+        own["images"] = preset.images or images is True
+        own["images_unknown"] = not own["images"] and images is None
     else:
         own["images"] = config.images == "true"
         own["drop_images"] = config.images == "drop"

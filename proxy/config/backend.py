@@ -113,7 +113,7 @@ class BackendConfig:
     developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
     images: Literal["true", "false", "drop"] | None = doc(
         "Takes images: `true`, `false` (400), `drop` (replaced by a note). Where neither this nor the preset says, those of requests without"
-        " tools go to the server.",
+        " tools go to the server, and all go to one of a protocol that has them for everybody (Responses, Messages).",
         default=None,
     )
     merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)

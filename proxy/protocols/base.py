@@ -318,8 +318,9 @@ class ServerSide(Protocol):
     end_marks: tuple[bytes, ...]
     """Each last frame of a stream has one of these in its bytes, and few others have: only these are shown to
     `is_end`."""
-    images: bool = True
-    """A request has a place for images."""
+    images: bool | None = None
+    """True: images are a part of the protocol that every server knows, as far as its model does; None: a request has a
+    place for them; False: it has none."""
     stops: int | None = None
     """A request has room for so many stop sequences, as it is published: a server may take more; None: for any number,
     0: for none."""

@@ -45,8 +45,9 @@ def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], 
     return answer
 
 
-def behind(up: Upstream, mode: str = "native", headers: dict[str, str] | None = None, **defaults: Any) -> GatewayConfig:
-    backend = {"kind": "anthropic_messages", "api_key": "k1", "headers": headers or {}}
+def behind(up: Upstream, mode: str = "native", facts: dict[str, Any] | None = None, **defaults: Any) -> GatewayConfig:
+    """A gateway before such a server, of which `facts` are known."""
+    backend = {"kind": "anthropic_messages", "api_key": "k1", **(facts or {})}
     return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
 
 
@@ -86,7 +87,7 @@ async def test_betas_reach_a_server_that_knows_them(tools: bool, stream: bool) -
     """They switch on what the body asks for: without its header a field of a beta is refused."""
     body = {key: value for key, value in BODIES[PATH].items() if tools or key != "tools"}
     own = {"Anthropic-Beta": "own-1"}
-    async with Upstream([speaking(TEXT)] * 2) as up, serving(behind(up, headers=own)) as server:
+    async with Upstream([speaking(TEXT)] * 2) as up, serving(behind(up, facts={"headers": own})) as server:
         headers = {"anthropic-beta": "context-management-2025-06-27,some-2"}
         await post(server, {**body, "stream": stream}, path=PATH, headers=headers)
         await post(server, {**body, "stream": stream}, path=PATH)
@@ -116,6 +117,24 @@ async def test_long_ids_fit_a_chat_server() -> None:
     assert len(set(sent)) == 3
     assert max(map(len, sent)) <= 40
     assert sent[2] == "toolu_01D7"
+
+
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_images_reach_a_server_whose_protocol_has_them(mode: str) -> None:
+    """Beside tools too, and in results: that is how an agent looks at a picture."""
+    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "image", "source": PNG}]}
+    messages = [*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, mode)) as server:
+        answer = await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
+    assert answer.status == 200
+    assert PNG["data"] in json.dumps(up.requests[0].json["messages"])
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, mode, {"images": "false"})) as server:
+        answer = await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
+    assert (answer.status, up.requests) == (400, [])
 
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])

@@ -59,6 +59,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     bare_reasoning = True
+    images = True
     limit_fields = ("max_tokens",)
 
     def __init__(self) -> None:

@@ -57,6 +57,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     bare_reasoning = True
+    images = True
     reasoning_effort = True
     stops = 0
     limit_fields = ("max_output_tokens",)
