@@ -131,6 +131,9 @@ class ToolMode(Middleware):
 
     async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[bool, bool]:
         """Whether the servers do tools, and whether that is known."""
+        wire = exchange.route.pool.protocol
+        if wire is not None and not wire.takes_tools:
+            return False, True
         if exchange.route.options.mode == "auto" and not exchange.only_counted:
             for member, model in _asked_names(exchange, asked, exchange.route.pool.members):
                 if member.endpoint.verdict(model) is None:

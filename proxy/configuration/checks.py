@@ -85,6 +85,8 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             yield from _tries(route.options, f"routes[{index}].options")
         if route.options.prompt != config.defaults.prompt:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
+    if not known.at("backends"):
+        yield from _native_text(config)
     yield from _access(config, known)
     yield from _origins(config.cors)
     for index, path in enumerate(config.server.pass_through):
@@ -187,6 +189,22 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             elif name in taken:
                 yield f"{where}: {name!r} is already taken by {taken[name]}"
             taken.setdefault(name, where)
+
+
+def _native_text(config: GatewayConfig) -> Iterator[str]:
+    """Tools that are left to a server whose protocol has no place for them, and would be lost."""
+    for index, route in enumerate(effective_routes(config) if config.backends else ()):
+        path = f"routes[{index}].options" if config.routes else "defaults"
+        for name in (route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))):
+            backend = config.backends.get(name)
+            if route.options.mode != "native" or backend is None or backend.kind not in SERVER_PROTOCOLS:
+                continue
+            if not usual_server(backend.kind).takes_tools:
+                yield (
+                    f"{path}.mode: 'native' leaves tools to the server, and the kind {backend.kind!r} has no place for them;"
+                    " expected 'prompt'"
+                )
+                break
 
 
 def _tries(options: RouteOptions, path: str) -> Iterator[str]:

@@ -324,6 +324,8 @@ class ServerSide(Protocol):
     stops: int | None = None
     """A request has room for so many stop sequences, as it is published: a server may take more; None: for any number,
     0: for none."""
+    takes_tools: bool = True
+    """A request has a place for tools."""
     takes_template: bool = False
     """The configuration may say by which chat template a conversation becomes one text."""
     turn_markers: frozenset[str] = frozenset()

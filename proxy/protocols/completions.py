@@ -50,6 +50,7 @@ class CompletionsProtocol(ServerSide):
     end_marks = (DONE,)
     images = False
     limit_fields = ("max_tokens",)
+    takes_tools = False
     takes_template = True
 
     def __init__(self, template: ChatTemplate = PLAIN, stops: int = _STOPS) -> None:

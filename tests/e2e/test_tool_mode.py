@@ -26,6 +26,7 @@ from proxy.observability.telemetry import Metrics
 from proxy.protocols.base import ServerSide, WriteOptions
 from proxy.registry import SERVER_PROTOCOLS, load_attribute, registries
 from proxy.startup.names import name_mistakes
+from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
@@ -455,3 +456,25 @@ def test_a_chain_of_its_own_needs_the_middleware() -> None:
     )
     mistakes = list(name_mistakes(config, registries(), Mistakes()))
     assert any("`tool_mode`" in line for line in mistakes), mistakes
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "auto"])
+async def test_a_server_whose_protocol_has_no_tools_is_not_asked_for_them(mode: str) -> None:
+    """Nor probed: they would be lost on the way to it."""
+    said = {"id": "c", "object": "text_completion", "choices": [{"index": 0, "text": "Hello", "finish_reason": "stop"}]}
+    answer = Answer([orjson.dumps(said)], headers=JSON, framing="length")
+    async with Upstream([answer] * 3) as up:
+        config = upstream_config(up.url, backend={"kind": "openai_completions"}, defaults={"mode": mode})
+        async with serving(config) as server:
+            await post(server, {"messages": USER, "tools": [function("look_here")]})
+    (asked,) = [one for one in up.requests if one.path == "/v1/completions"]
+    assert "look_here" in asked.json["prompt"]
+
+
+def test_tools_cannot_be_left_to_a_server_that_has_no_place_for_them() -> None:
+    up = {"kind": "openai_completions", "url": "http://127.0.0.1:9"}
+    with pytest.raises(ConfigError, match=r"defaults\.mode: 'native' leaves tools to the server, and the kind"):
+        read_config({"backends": {"up": up}, "defaults": {"mode": "native"}})
+    routes = [{"model": "m", "backend": "chat"}, {"model": "n", "backend": "up", "options": {"mode": "native"}}]
+    with pytest.raises(ConfigError, match=r"routes\[1\].options.mode"):
+        read_config({"backends": {"up": up, "chat": {"url": "http://127.0.0.1:9"}}, "routes": routes})
