@@ -27,6 +27,7 @@ class Compacting(Delivery):
         self._read = self._asked
 
     def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        self._protocol.read_request(body, raw)  # its shape is checked as that of any other
         asking = self._protocol.compacting(body)
         return self._protocol.read_request(asking, dump(asking))
 

@@ -28,6 +28,7 @@ from proxy.protocols import wire
 from proxy.protocols.base import ClientSide, ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.completions import CompletionsProtocol
+from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.registry import registries
 from proxy.scan import _pyparse
@@ -275,6 +276,7 @@ def readers(data: bytes) -> None:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 CHAT_PROTOCOL, RESPONSES_PROTOCOL, COMPLETIONS_PROTOCOL = ChatProtocol(), ResponsesProtocol(), CompletionsProtocol()
+MESSAGES_PROTOCOL: Final = MessagesProtocol()
 CALL: Final = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 TOOL: Final = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
 CHAT: Final[list[dict[str, Any]]] = [
@@ -312,17 +314,46 @@ RESPONSES: Final[list[dict[str, Any]]] = [
     {"model": "m", "input": ITEMS, "tools": [{"type": "custom", "name": "g"}, {"type": "namespace", "name": "n",
         "tools": [{"type": "function", "name": "f", "parameters": {}}]}, {"type": "web_search"}]},
 ]  # fmt: skip
+BLOCKS: Final[list[dict[str, Any]]] = [
+    {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}, "citations": None},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
+    {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "x"}},
+    {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "x"},
+    {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1}},
+    {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "x"}], "is_error": True},
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+]
+MESSAGES: Final[list[dict[str, Any]]] = [
+    {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+    {
+        "model": "m", "max_tokens": 9, "stream": True, "system": BLOCKS[:1], "temperature": 0.5, "top_k": 3,
+        "stop_sequences": ["a"], "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "u"},
+        "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {"a": {}}}, "strict": True},
+                  {"type": "web_search_20250305", "name": "web_search"}],
+        "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+        "messages": [
+            {"role": "user", "content": BLOCKS[:3]}, {"role": "assistant", "content": BLOCKS[3:6]},
+            {"role": "user", "content": [BLOCKS[6], BLOCKS[0]]}, {"role": "system", "content": "late"},
+            {"role": "assistant", "content": [BLOCKS[7], BLOCKS[0]]}, {"role": "user", "content": ""},
+        ],
+    },
+]  # fmt: skip
 LEAVES: Final[list[Any]] = [
     None, True, False, 0, 1, -1, 2**70, 1.5, 1e308, "", "x", "hi", "\ud83d", "\x00", "user", "assistant", "tool", "system",
     "developer", "function", "custom", "auto", "none", "required", "text", "input_text", "output_text", "image_url",
     "refusal", "input_image", "message", "function_call", "function_call_output", "reasoning", "allowed_tools", "f", "c1",
     "{}", "a" * 300, "object", "string", "#", "#/$defs/a", "json_schema", "json_object", *ITEMS, CALL, TOOL,
+    *BLOCKS, "any", "tool", "enabled", "adaptive", "disabled", "base64", "toolu_1", "ephemeral",
 ]  # fmt: skip
 KEYS: Final = [
     "type", "role", "content", "name", "function", "parameters", "tools", "tool_calls", "tool_call_id", "id", "call_id",
     "arguments", "output", "input", "text", "image_url", "url", "detail", "strict", "stream", "stop", "n", "tool_choice",
     "format", "response_format", "json_schema", "schema", "summary", "model", "messages", "metadata", "seed", "mode",
     "instructions", "store", "include", "zzz", "", "description", "properties",
+    "input_schema", "source", "system", "max_tokens", "thinking", "signature", "data", "tool_use_id", "is_error", "title",
+    "budget_tokens", "citations", "output_config", "stop_sequences", "cache_control", "display", "thread",
 ]  # fmt: skip
 
 
@@ -345,7 +376,7 @@ def _request(protocol: ClientSide, valid_ones: list[dict[str, Any]], data: bytes
     wire.dump(written)
     if not request.messages:
         return  # it goes on from a stored response, of which a model server knows nothing
-    if any(tool.get("type") not in ("function", "custom", "namespace") for tool in written.get("tools", ())):
+    if any(tool.get("type", "custom") not in ("function", "custom", "namespace") for tool in written.get("tools", ())):
         return  # a tool that only the model server knows: how it is chosen is its business
     again = protocol.read_request(written, b"")
     assert protocol.write_request(again) == written, "what was written and read is written differently"
@@ -359,6 +390,11 @@ def chat_request(data: bytes) -> None:
 def responses_request(data: bytes) -> None:
     """The same for bodies of the Responses API."""
     _request(RESPONSES_PROTOCOL, RESPONSES, data)
+
+
+def messages_request(data: bytes) -> None:
+    """The same for bodies of Messages; to a Chat server they can be said, too."""
+    _request(MESSAGES_PROTOCOL, MESSAGES, data)
 
 
 def body(data: bytes) -> None:
@@ -445,6 +481,85 @@ def repair(data: bytes) -> None:
 # --- answers that are whole -----------------------------------------------------------------------------------------
 
 
+ITEM_EVENTS: Final[list[dict[str, Any]]] = [
+    {"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1", "model": "m", "status": "in_progress", "output": []}},
+    {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "msg_1", "role": "assistant", "content": []}},
+    {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": "msg_1", "part": {"type": "output_text", "text": ""}},
+    {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": "msg_1", "delta": "x"},
+    {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "item_id": "msg_1", "text": "x"},
+    {"type": "response.output_item.done", "output_index": 0, "item": {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}},
+    {"type": "response.output_item.added", "output_index": 1, "item": {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": ""}},
+    {"type": "response.function_call_arguments.delta", "output_index": 1, "item_id": "fc_1", "delta": "{}"},
+    {"type": "response.output_item.done", "output_index": 1, "item": {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}},
+    {"type": "response.reasoning_summary_text.delta", "output_index": 2, "summary_index": 0, "item_id": "rs_1", "delta": "s"},
+    {"type": "response.completed", "response": {"id": "resp_1", "model": "m", "status": "completed", "output": [], "usage": {"input_tokens": 1, "output_tokens": 2}}},
+    {"type": "response.failed", "response": {"id": "resp_1", "status": "failed", "error": {"code": "server_error", "message": "x"}}},
+    {"type": "error", "error": {"type": "x", "code": "rate_limit_exceeded", "message": "x"}},
+]  # fmt: skip
+BLOCK_EVENTS: Final[list[dict[str, Any]]] = [
+    {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {"input_tokens": 3, "output_tokens": 0}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "x"}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "citations_delta", "citation": {"type": "x"}}},
+    {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}},
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+    {"type": "content_block_start", "index": 3, "content_block": {"type": "server_tool_use", "id": "s", "name": "g", "input": {}}},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 5}},
+    {"type": "message_stop"}, {"type": "ping"}, {"type": "error", "error": {"type": "overloaded_error", "message": "x"}},
+]  # fmt: skip
+
+
+def event_readers(data: bytes) -> None:
+    """The same for readers of streams that are events of many kinds: Responses and Messages."""
+    tape = Tape(data)
+    protocol, known = tape.pick([(RESPONSES_PROTOCOL, ITEM_EVENTS), (MESSAGES_PROTOCOL, BLOCK_EVENTS)])
+    seed, bound, stay = tape.byte(), tape.pick([1 << 20, 400]), tape.byte() % 8
+    told = (
+        [one for one in known if not stay or tape.byte() % 8] if tape.flag() else [tape.pick(known) for _ in range(12)]
+    )
+    changed = [tape.mutated(one, LEAVES, EVENT_KEYS, 2) if tape.byte() % 4 == 0 else one for one in told]
+    stream = b"".join(
+        b"event: %b\ndata: %b\n\n" % (str(one["type"]).encode(), dump(new))
+        for one, new in zip(told, changed, strict=True)
+    )
+    found = []
+    for pieces in (cut(stream, seed), [stream]):
+        reader = protocol.reader(frame_bytes=bound)
+        events = [event for piece in pieces for event in reader.feed(piece)]
+        events += reader.finish()
+        assert isinstance(events[-1], Finish | Fault)
+        if isinstance(events[-1], Finish) or any(isinstance(event, Start) for event in events):
+            check(events)
+        found.append(_shown(events))
+    assert found[0] == found[1]
+
+
+EVENT_KEYS: Final = [
+    *KEYS, "delta", "index", "output_index", "content_index", "item_id", "item", "part", "response", "content_block", "error",
+    "usage", "message", "partial_json", "status", "code", "stop_reason", "summary_index", "input_tokens", "output_tokens",
+]  # fmt: skip
+
+
+def whole_events(data: bytes) -> None:
+    """Whole answers of Responses and Messages servers: read, or an error that says whose fault it is."""
+    tape = Tape(data)
+    output = [ITEM_EVENTS[5]["item"], ITEM_EVENTS[8]["item"], *ITEMS[3:4]]
+    counts = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+    resource = {"id": "resp_1", "object": "response", "status": "completed", "output": output, "usage": counts}
+    message = {"id": "msg_1", "type": "message", "content": BLOCKS[:6], "stop_reason": "end_turn", "usage": counts}
+    protocol, start = tape.pick([(RESPONSES_PROTOCOL, resource), (MESSAGES_PROTOCOL, message)])
+    raw = dump(tape.mutated(start, LEAVES, EVENT_KEYS, 8))
+    try:
+        assert protocol.read_reply(raw).choices
+    except GatewayError as error:
+        assert error.code in CODES, error.code
+        assert error.message
+
+
 def reply(data: bytes) -> None:
     """A whole answer of a model server: read, or an error that says whose fault it is."""
     tape = Tape(data)
@@ -463,6 +578,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     target.__name__: target
     for target in (
         *(scanner, formats, sse, gate, stream_paths, readers),
-        *(chat_request, responses_request, body, schema, repair, reply),
+        *(event_readers, chat_request, responses_request, messages_request, body, schema, repair, reply, whole_events),
     )
 }

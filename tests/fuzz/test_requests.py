@@ -19,6 +19,7 @@ from proxy.app import create_app
 from proxy.errors import CODES
 from proxy.testing import WireAnswer
 from tests.e2e.conftest import CHAT, function, mock_config
+from tests.fuzz.targets import MESSAGES, RESPONSES
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
 VALID: list[dict[str, Any]] = [
@@ -135,9 +136,9 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @st.composite
-def bodies(draw: st.DrawFn) -> Any:
+def bodies(draw: st.DrawFn, valid: list[dict[str, Any]] = VALID) -> Any:
     """A valid body with a few places changed, taken away, doubled, or put somewhere else."""
-    body = copy.deepcopy(draw(st.sampled_from(VALID)))
+    body = copy.deepcopy(draw(st.sampled_from(valid)))
     for _ in range(draw(st.integers(0, 4))):
         known = places(body)
         if not known:
@@ -160,7 +161,7 @@ def bodies(draw: st.DrawFn) -> Any:
     return body
 
 
-Send = Callable[[bytes], WireAnswer]
+Send = Callable[..., WireAnswer]
 
 
 @pytest.fixture(scope="module", params=["prompt", "native"])
@@ -172,16 +173,16 @@ def send(request: pytest.FixtureRequest) -> Iterator[Send]:
         await client.start_server()
         return client
 
-    async def post(raw: bytes) -> WireAnswer:
+    async def post(raw: bytes, path: str = CHAT) -> WireAnswer:
         async with asyncio.timeout(60):
-            async with client.post(CHAT, data=raw, headers={"Content-Type": "application/json"}) as response:
+            async with client.post(path, data=raw, headers={"Content-Type": "application/json"}) as response:
                 return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
 
     logger = logging.getLogger("toolwire")
     logger.setLevel(logging.CRITICAL)
     with asyncio.Runner() as runner:
         client = runner.run(start())
-        yield lambda raw: runner.run(post(raw))
+        yield lambda *given: runner.run(post(*given))
         runner.run(client.close())
     logger.setLevel(logging.NOTSET)
 
@@ -209,6 +210,34 @@ def check(answer: WireAnswer) -> None:
 @given(body=bodies())
 def test_bodies_that_are_nearly_right(send: Send, body: Any) -> None:
     check(send(json.dumps(body).encode()))
+
+
+PATHS = {
+    "/v1/responses": RESPONSES,
+    "/v1/responses/input_tokens": RESPONSES,
+    "/v1/responses/compact": RESPONSES,
+    "/v1/messages": MESSAGES,
+    "/v1/messages/count_tokens": MESSAGES,
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+@pytest.mark.parametrize("path", PATHS)
+def test_bodies_of_other_protocols_that_are_nearly_right(send: Send, path: str, data: st.DataObject) -> None:
+    """An answer that ends well, or a refusal in the protocol's words."""
+    raw = json.dumps(data.draw(bodies(PATHS[path]))).encode()
+    answer = send(raw, path)
+    event(f"{answer.status}")
+    if answer.status != 200:
+        assert 400 <= answer.status < 500, answer.body
+        error = answer.json()["error"]
+        assert 0 < len(error["message"]) < 1000
+        assert error["type"]
+    elif answer.headers["Content-Type"].startswith("text/event-stream"):
+        assert answer.frames()[-1]["type"] in ("response.completed", "response.incomplete", "message_stop")
+    else:
+        assert answer.json()
 
 
 @settings(max_examples=60, deadline=None)

@@ -47,21 +47,10 @@ _TAKEN: Final = (
 
 
 def asking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request for the summary of what a client wants to have made short."""
-    items = list(whole_items(own_items(body))) if _may_be_items(body.get("input")) else body["input"]
-    if isinstance(items, list) and (items or body.get("previous_response_id") is not None):
-        items = [*items, {"type": "message", "role": "user", "content": REQUEST}]
+    """The body of a request for the summary of what a client wants to have made short, whose shape is right."""
+    items = [*whole_items(own_items(body)), {"type": "message", "role": "user", "content": REQUEST}]
     taken = {name: body[name] for name in _TAKEN if body.get(name) is not None}
     return {**taken, "input": items, "tool_choice": "none", "store": False}
-
-
-def _may_be_items(given: Any) -> bool:
-    """Whether it is no mistake that is to be found later."""
-    return (
-        given is None
-        or isinstance(given, str)
-        or (isinstance(given, list) and all(isinstance(item, Mapping) for item in given))
-    )
 
 
 def write_compacted(reply: ModelReply, messages: Iterable[Message]) -> bytes:
