@@ -19,6 +19,7 @@ Why, and what it costs: docs/adr/0005.
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -102,6 +103,8 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
 """The owner who has the most; never the one who just put all that is his."""
+LINGER_S: Final = 0.002
+"""So long after a transaction what comes then waits for others: a transaction of its own costs as much as a request."""
 ASKED_AT_ONCE: Final = 500
 """Older versions of SQLite take no more than 999 values in a statement."""
 
@@ -152,6 +155,7 @@ class SqliteStore(ResponseStore):
         self._thread = SqliteThread("toolwire-store", self._connect)
         self._waiting: list[_Put] = []
         self._writing: list[_Put] = []
+        self._wrote = -math.inf  # when the last transaction was over, by the loop's clock
 
     async def start(self) -> None:
         await self._call(lambda _: None)
@@ -168,7 +172,7 @@ class SqliteStore(ResponseStore):
         put = _Put(turn, loop.create_future())
         self._waiting.append(put)
         if len(self._waiting) == 1 and not self._writing:
-            loop.call_soon(self._write_waiting, loop)  # with those who come meanwhile
+            self._soon(loop)
         await put.done
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
@@ -192,16 +196,25 @@ class SqliteStore(ResponseStore):
     async def prune(self, now: float) -> int:
         return await self._call(lambda db: self._prune(db, now))
 
+    def _soon(self, loop: AbstractEventLoop) -> None:
+        """Write what waits: at once where that is rare, else with those who come in the next moment."""
+        wait = self._wrote + LINGER_S - loop.time()
+        if wait > 0:
+            loop.call_later(wait, self._write_waiting, loop)
+        else:
+            loop.call_soon(self._write_waiting, loop)
+
     def _write_waiting(self, loop: AbstractEventLoop) -> None:
         """Let the thread write what waits, and then what waits by then."""
         self._writing, self._waiting = self._waiting, []
-        if not self._writing:
-            return
 
         def written() -> None:
             for put in self._writing:
                 put.tell()
-            self._write_waiting(loop)
+            self._writing = []
+            self._wrote = loop.time()
+            if self._waiting:
+                self._soon(loop)
 
         def work() -> None:
             self._write(self._writing)
@@ -238,6 +251,9 @@ class SqliteStore(ResponseStore):
     def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
             db.execute("BEGIN IMMEDIATE")
+            turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
+            size += sum(len(put.text) for put in puts)
+            fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
             for put in puts:
                 turn, text = put.turn, put.text
                 if turn.ancestors:
@@ -248,7 +264,8 @@ class SqliteStore(ResponseStore):
                 )
                 if self._max_turns_per_owner < self._max_turns:
                     self._trim_owner(db, turn.owner)
-                self._trim(db, turn.owner)
+                if not fits:
+                    self._trim(db, turn.owner)
 
     def _prolong(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
         with db:

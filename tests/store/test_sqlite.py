@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.store.turns import HOUR, START, Clock, turn
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
+HANGS_S = 60.0
 
 
 @pytest.fixture
@@ -567,4 +569,34 @@ async def test_a_start_that_failed_is_made_up_for(path: Path, clock: Clock) -> N
     path.rmdir()
     await store.put(turn("resp_1"))
     assert await store.get("resp_1", "alice") == turn("resp_1")
+    await store.close()
+
+
+async def test_soon_after_a_transaction_puts_wait_for_others(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment, and no longer: one that is long after is written at once."""
+    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", HANGS_S)
+    store = SqliteStore(path, now=clock)
+    batches: list[int] = []
+    write = store._write
+    monkeypatch.setattr(store, "_write", lambda puts: (batches.append(len(puts)), write(puts)))
+    await store.start()
+    await store.put(turn("first"))
+    loop = asyncio.get_running_loop()
+    waiting: list[Callable[[], None]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_later", lambda _, act, *given: waiting.append(partial(act, *given)))
+        puts = []
+        for ident in ("second", "third"):
+            puts.append(asyncio.create_task(store.put(turn(ident))))
+            for _ in range(3):
+                await asyncio.sleep(0)
+    (act,) = waiting
+    assert not any(put.done() for put in puts)
+    act()
+    await asyncio.gather(*puts)
+    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", 0)
+    await store.put(turn("fourth"))
+    assert batches == [1, 2, 1]
     await store.close()
