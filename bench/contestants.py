@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator
 from functools import cache
 from typing import Final
 
-import uvloop
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 
 from bench import corpus
@@ -246,6 +245,8 @@ def main(name: str, upstream: str = "") -> int:
             case "relay":
                 asyncio.run(serve_relay(upstream))
             case "relay-uvloop":
+                import uvloop  # the others need none
+
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(serve_relay(upstream))
             case "gateway":

@@ -162,10 +162,30 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def responses_body(tool_count: int, *, work: str) -> bytes:
-    """The same request in Responses, streamed."""
-    chat = json.loads(request_body(tool_count, stream=True, work=work))
-    body = {"model": chat["model"], "input": chat["messages"], "temperature": chat["temperature"], "stream": True}
+def responses_body(tool_count: int, *, work: str, stream: bool = True) -> bytes:
+    """The same request in Responses."""
+    chat = json.loads(request_body(tool_count, stream=stream, work=work))
+    body = {"model": chat["model"], "input": chat["messages"], "temperature": chat["temperature"], "stream": stream}
     if tool_count:
         body["tools"] = [{"type": "function", **tool["function"]} for tool in chat["tools"]]
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def messages_body(tool_count: int, *, stream: bool) -> bytes:
+    """The same request in Messages."""
+    chat = json.loads(request_body(tool_count, stream=stream))
+    system, *messages = chat["messages"]
+    body = {
+        "model": chat["model"],
+        "max_tokens": 1000,
+        "system": system["content"],
+        "messages": messages,
+        "stream": stream,
+    }
+    if tool_count:
+        functions = [tool["function"] for tool in chat["tools"]]
+        body["tools"] = [
+            {"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}
+            for one in functions
+        ]
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Requests through the whole gateway in one process and without sockets: for profilers, and for counting instructions.
+"""Requests through the whole gateway in one process and without sockets: for profilers, and for counting instructions and calls.
 
     python -m bench.inprocess                          # CPU microseconds per request or frame
     python -m bench.inprocess --instructions           # instructions, counted by valgrind: no timer
@@ -23,12 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import uvloop
+from typing import Any, Final, Literal
 
 from bench import corpus
 from bench.contestants import CALL, chunk, whole_answer
@@ -54,19 +53,23 @@ _TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kind of request. Streams bring `FRAMES` frames, each in a read of its own; their units are frames."""
+    """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames."""
 
     title: str
     tools: int
     call: bool = False
     stream: bool = False
-    responses: bool = False
+    api: Literal["chat", "responses", "messages"] = "chat"
+    frames: int = FRAMES
 
     @property
     def ask(self) -> Ask:
         """The request."""
-        if self.responses:
-            return Ask("/v1/responses", corpus.responses_body(self.tools, work=""))
+        match self.api:
+            case "responses":
+                return Ask("/v1/responses", corpus.responses_body(self.tools, work="", stream=self.stream))
+            case "messages":
+                return Ask("/v1/messages", corpus.messages_body(self.tools, stream=self.stream))
         return Ask("/v1/chat/completions", corpus.request_body(self.tools, stream=self.stream))
 
     @property
@@ -76,14 +79,14 @@ class Work:
             return [whole_answer(int(self.call))]
         tail = corpus.cut(CALL) if self.call else []
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        texts = [*corpus.prose(FRAMES - len(tail)), *tail]
+        texts = [*corpus.prose(self.frames - len(tail)), *tail]
         frames = [corpus.frame(text) for text in texts]
         return [head, *map(chunk, frames), chunk(corpus.closing_frames()) + b"0\r\n\r\n"]
 
     @property
     def units(self) -> int:
         """In a request."""
-        return FRAMES if self.stream else 1
+        return self.frames if self.stream else 1
 
 
 WORKS: Final = (
@@ -92,7 +95,7 @@ WORKS: Final = (
     Work("whole answers, 10 tools, a call in each", 10, call=True),
     Work("streams, no tools", 0, stream=True),
     Work("streams, 10 tools, a call in each", 10, call=True, stream=True),
-    Work("streams, Responses, 10 tools, a call in each", 10, call=True, stream=True, responses=True),
+    Work("streams, Responses, 10 tools, a call in each", 10, call=True, stream=True, api="responses"),
 )
 
 
@@ -220,11 +223,19 @@ class Gateway:
             raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
 
 
-def measure(work: Work, requests: int, run: Callable[[Callable[[], None]], None]) -> None:
-    """Let `run` run that many requests, after some that it does not see."""
+def measure(
+    work: Work,
+    requests: int,
+    run: Callable[[Callable[[], None]], None],
+    loop: Callable[[], AbstractEventLoop] | None = None,
+) -> None:
+    """Let `run` run that many requests, after some that it does not see; on a `loop` like that of `toolwire serve`, if
+    none is given."""
+    if loop is None:
+        from uvloop import new_event_loop as loop
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
         set_up_logging("text", "info", log)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=loop) as runner:
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
             runner.run(gateway.serve(WARM))

@@ -191,14 +191,14 @@ def toolchain() -> str:
     return f"{platform.machine()} {vectors} {python} cc {compiler}"
 
 
-def worse(counts: Mapping[str, float], known: Mapping[str, float]) -> dict[str, str]:
+def worse(counts: Mapping[str, float], known: Mapping[str, float], tolerance: float = TOLERANCE) -> dict[str, str]:
     """What is wrong with each piece of work that costs too much, or of which nothing is known."""
     wrong: dict[str, str] = {}
     for name, now in counts.items():
         if name not in known:
             wrong[name] = "nothing is kept for it"
-        elif now > known[name] * (1 + TOLERANCE):
-            wrong[name] = f"{now / known[name] - 1:+.1%} against {known[name]:,.1f}, more than {TOLERANCE:.0%}"
+        elif now > known[name] * (1 + tolerance):
+            wrong[name] = f"{now / known[name] - 1:+.1%} against {known[name]:,.1f}, more than {tolerance:.0%}"
     return wrong
 
 
