@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import instructions
+from bench import budget, instructions
 from bench.conftest import README
 from bench.measuring import Table, published
+from proxy.pipeline.heads import send_whole
+from proxy.protocols.chat.plain import _is_plain_field
 
 
 def test_up_to_a_tenth_more_is_allowed() -> None:
@@ -72,6 +74,38 @@ def test_the_work_is_done_where_it_is_not_counted() -> None:
     command = [*instructions.COMMAND, "--only", "gate"]
     done = subprocess.run(command, cwd=instructions.ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) == instructions.DELTAS
+
+
+# --- calls of a request ----------------------------------------------------------------------------------------------
+
+
+def test_something_is_kept_for_each_kind_of_request() -> None:
+    for counts in json.loads(budget.KEPT.read_text("utf-8")).values():
+        assert counts.keys() == {work.title for work in budget.WORKS}
+
+
+def test_a_coroutine_begins_once_and_a_comprehension_is_none() -> None:
+    """Of functions of the gateway; what goes on is no call."""
+    code = send_whole.__code__
+    assert 0 <= budget.begin(code) < len(code.co_code) // 4
+    assert budget.begin(_is_plain_field.__code__) >= 0
+    assert budget.begin((lambda: 0).__code__) == -2
+    assert budget.begin(json.loads.__code__) == -2
+
+
+@pytest.mark.parametrize(("now", "status"), [(104.0, 0), (106.0, 1)])
+def test_a_twentieth_more_is_allowed(
+    now: float, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.json"
+    monkeypatch.setattr(budget, "KEPT", kept)
+    monkeypatch.setattr(budget, "count", lambda work: 100.0)
+    assert budget.main([]) == 0
+    assert capsys.readouterr().out.startswith("SKIPPED: nothing is kept")
+    assert budget.main(["--update"]) == 0
+    monkeypatch.setattr(budget, "count", lambda work: now)
+    assert budget.main([]) == status
+    assert ("+6.0% against 100.0, more than 5%" in capsys.readouterr().err) is bool(status)
 
 
 # --- tables
