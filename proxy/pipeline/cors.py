@@ -14,6 +14,7 @@ with them and leave out error answers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
@@ -21,18 +22,21 @@ from aiohttp.typedefs import Middleware
 
 from ..config import CorsConfig
 from ..errors import GatewayError, quote, sendable
+from ..protocols.base import Allowance, ClientSide
 from ..protocols.sides import ClientSides
 from .delivery import error_response
 from .middleware import Handler
 
 METHODS: Final = "GET, POST, DELETE"
-EXPOSED: Final = ", ".join(
-    [
-        *("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source", "x-usage-tokenizer"),
-        *(f"x-ratelimit-{what}-{of}" for what in ("limit", "remaining", "reset") for of in ("requests", "tokens")),
-    ]
-)
-"""Headers of answers that a script may read, beside those that it always may."""
+EXPOSED: Final = ("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source", "x-usage-tokenizer")
+"""Headers of answers that a script may read, whatever protocol it speaks, beside those that it always may."""
+
+
+def _own(side: ClientSide) -> Iterator[str]:
+    """Headers of a protocol's answers."""
+    if side.id_header is not None:
+        yield side.id_header
+    yield from side.write_limits([Allowance("requests", 1, 1, 0), Allowance("tokens", 1, 1, 0)], 0)
 
 
 class Cors:
@@ -43,6 +47,7 @@ class Cors:
         self._any = "*" in self._origins
         self._max_age = str(int(config.max_age_s))
         self._clients = clients
+        self._exposed = ", ".join(dict.fromkeys((*EXPOSED, *(name for side in clients.sides for name in _own(side)))))
 
     def middleware(self) -> Middleware:
         """Answers preflights. Belongs outside of whoever asks for a key."""
@@ -63,7 +68,7 @@ class Cors:
         origin = request.headers.get("Origin")
         if origin is not None and self._allows(origin):
             response.headers["Access-Control-Allow-Origin"] = "*" if self._any else origin
-            response.headers["Access-Control-Expose-Headers"] = EXPOSED
+            response.headers["Access-Control-Expose-Headers"] = self._exposed
 
     def _allows(self, origin: str) -> bool:
         return self._any or origin in self._origins

@@ -65,7 +65,11 @@ async def test_the_page_may_read_the_answer_and_the_refusal(stream, key, status)
     assert answer.status == status
     assert answer.headers[ALLOWED] == PAGE
     assert answer.headers["Vary"] == "Origin"
-    assert "x-request-id" in answer.headers["Access-Control-Expose-Headers"]
+    exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+    assert {"x-request-id", "x-ratelimit-reset-tokens", "request-id", "anthropic-ratelimit-tokens-reset"} <= set(
+        exposed
+    )
+    assert len(exposed) == len(set(exposed))
     assert answer.headers["X-Request-Id"]
 
 
