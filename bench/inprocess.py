@@ -1,4 +1,4 @@
-"""Requests through the whole gateway in one process and without sockets: for profilers, and for counting instructions and calls.
+"""Requests through the whole gateway in one process and without sockets: for profilers, and for counting instructions.
 
     python -m bench.inprocess                          # CPU microseconds per request or frame
     python -m bench.inprocess --instructions           # instructions, counted by valgrind: no timer
