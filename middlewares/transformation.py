@@ -108,9 +108,10 @@ class Transformation(Middleware):
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
         else:
             tool_format = route.format_for(exchange.request.model)
-            framed = not exchange.native and tool_format.framing is not None
+            native = exchange.native
+            framed = not native and tool_format.framing is not None
             if framed or (options.reasoning.tags is not None and _has_place(exchange, reply)):
-                unopened = _unopened(exchange, reply) if not exchange.native else None
+                unopened = _unopened(exchange, reply) if not native else None
                 nothing = _nothing(tool_format, framed)
                 passes = not framed and not _is_translated(exchange, reply)
                 stage = ScanStage(
@@ -155,12 +156,14 @@ def _has_place(exchange: Exchange, reply: Reply) -> bool:
     tokens: an answer with them stays as it is."""
     if exchange.received.extra.get("logprobs"):
         return False
-    return not exchange.protocol.inline_thinking or (reply.protocol is not None and _is_translated(exchange, reply))
+    wire, client = reply.protocol, exchange.protocol
+    return not client.inline_thinking or (wire is not None and wire.name != client.name)
 
 
 def _is_translated(exchange: Exchange, reply: Reply) -> bool:
     """Whether the answer comes in another protocol than the client's, or as events."""
-    return reply.protocol is None or reply.protocol.name != exchange.protocol.name
+    wire = reply.protocol
+    return wire is None or wire.name != exchange.protocol.name
 
 
 def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:

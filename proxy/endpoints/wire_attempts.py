@@ -7,6 +7,7 @@ just as well, the protocol says; what a server refuses after it has accepted sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from ..backends.base import WireSource
 from ..backends.connections import disconnected
@@ -23,7 +24,7 @@ class WireAttempts(Attempts, WireSource):
 
     _source: WireSource
 
-    @property
+    @cached_property
     def protocol(self) -> ServerSide:  # type: ignore[override]  # nobody sets it
         """See `WireSource.protocol`."""
         assert self._pool.protocol is not None
