@@ -255,12 +255,8 @@ def stream_paths(data: bytes) -> None:
     assert told(gate_seen[1]) == told(plain_seen[1])
 
 
-def readers(data: bytes) -> None:
-    """Readers of model servers' streams: any bytes give a stream by the grammar of events, the same for any split."""
-    tape = Tape(data)
-    protocol: ServerSide = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
-    seed, bound = tape.byte(), tape.pick([1 << 20, 400])
-    wire = tape.wire(WIRE)
+def _read(protocol: ServerSide, wire: bytes, seed: int, bound: int) -> None:
+    """Whole and cut, a stream gives the same events, by their grammar. `bound`: bytes of a frame."""
     found = []
     for pieces in (cut(wire, seed), [wire]):
         reader = protocol.reader(frame_bytes=bound)
@@ -271,6 +267,15 @@ def readers(data: bytes) -> None:
             check(events)
         found.append(_shown(events))
     assert found[0] == found[1]
+
+
+def readers(data: bytes) -> None:
+    """Readers of model servers' streams: any bytes give a stream by the grammar of events, the same for any split."""
+    tape = Tape(data)
+    protocol: ServerSide = tape.pick([CHAT_PROTOCOL, COMPLETIONS_PROTOCOL])
+    seed, bound = tape.byte(), tape.pick([1 << 20, 400])
+    wire = tape.wire(WIRE)
+    _read(protocol, wire, seed, bound)
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -526,16 +531,7 @@ def event_readers(data: bytes) -> None:
         b"event: %b\ndata: %b\n\n" % (str(one["type"]).encode(), dump(new))
         for one, new in zip(told, changed, strict=True)
     )
-    found = []
-    for pieces in (cut(stream, seed), [stream]):
-        reader = protocol.reader(frame_bytes=bound)
-        events = [event for piece in pieces for event in reader.feed(piece)]
-        events += reader.finish()
-        assert isinstance(events[-1], Finish | Fault)
-        if isinstance(events[-1], Finish) or any(isinstance(event, Start) for event in events):
-            check(events)
-        found.append(_shown(events))
-    assert found[0] == found[1]
+    _read(protocol, stream, seed, bound)
 
 
 EVENT_KEYS: Final = [
