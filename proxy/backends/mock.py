@@ -3,7 +3,8 @@
 A script is a list of turns. Which turn answers a request depends on the request alone, so any number of requests may
 run at once:
 
-1. The first turn whose `when` occurs in the text of the request's last message.
+1. The first turn whose `when` occurs in the text of what the model has not answered yet: the messages behind the last
+   one of the assistant, those of the system aside.
 2. Else, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request; past the
    end the last one answers again.
 3. Without any such turn the built-in answer: on the first turn a call of the first tool on offer, with arguments that
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -187,14 +188,24 @@ class MockBackend:
 
     def choose(self, request: ModelRequest, number: int) -> Turn:
         """The turn for `request`, which holds `number` assistant messages."""
-        last = plain_text(request.messages[-1]) if request.messages else ""
-        for turn in self._turns:
-            if turn.when is not None and turn.when in last:
-                return turn
         ordered = [turn for turn in self._turns if turn.when is None]
+        if len(ordered) < len(self._turns):
+            asked = list(map(plain_text, _unanswered(request.messages)))
+            for turn in self._turns:
+                if turn.when is not None and any(turn.when in text for text in asked):
+                    return turn
         if ordered:
             return ordered[min(number, len(ordered) - 1)]
-        return default_turn(request, number, last)
+        return default_turn(request, number, plain_text(request.messages[-1]) if request.messages else "")
+
+
+def _unanswered(messages: Sequence[Message]) -> Iterator[Message]:
+    """What was said to the model since it last answered, the latest first."""
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return
+        if message.role not in ("system", "developer"):
+            yield message
 
 
 class MockSource(EventSource):

@@ -15,7 +15,7 @@ from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import GatewayError
 from proxy.events import Delta, Event, Fault
 from proxy.folding import fold
-from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolSpec, ToolUse, Usage
+from proxy.model import Message, ModelRequest, Reasoning, Role, Text, ToolResult, ToolSpec, ToolUse, Usage
 from proxy.stream_grammar import check
 
 
@@ -54,6 +54,13 @@ async def test_a_matching_when_wins() -> None:
     assert await text_of(backend, ask("rain", "yes", "sun")) == "one"
     result = ModelRequest("m", (Message("tool", (ToolResult("c", (Text("rain"),)),)),))
     assert await text_of(backend, result) == "wet"
+
+
+@pytest.mark.parametrize(("role", "text"), [("user", "wet"), ("system", "one"), ("developer", "one")])
+async def test_a_reminder_may_stand_behind_what_is_awaited(role: Role, text: str) -> None:
+    backend = mock(["one", {"when": "rain", "text": "wet"}])
+    told = Message(role, (Text("it may rain"),))
+    assert await text_of(backend, ModelRequest("m", (told, Message("user", (Text("Go on."),))))) == text
 
 
 @pytest.mark.parametrize(
