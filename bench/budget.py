@@ -1,12 +1,18 @@
-"""How many calls of the gateway's own functions a request takes: half of what makes it dear, and counted without noise.
+"""What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget            # count and compare with bench/budget.json; a few seconds
-    python -m bench.budget --update   # count and keep: in the commit with the reason
+    python -m bench.budget                # count and compare with bench/budget.json; about a minute
+    python -m bench.budget --only calls   # a few seconds
+    python -m bench.budget --update       # count and keep: in the commit with the reason
 
-Counted are functions of `proxy` and `middlewares` that begin, coroutines once and comprehensions not, from the bytes of
-a request to those of its answer, with the transports of `bench.inprocess`. Two counts differ by less than a hundredth,
-whatever machine counts; another Python may have others. More than `TOLERANCE` above a kept figure fails, and so does a
-kind of request for which nothing is kept.
+Both from the bytes of a request to those of its answer, with the transports of `bench.inprocess`, on asyncio's own
+loop.
+
+- Calls: functions of `proxy` and `middlewares` that begin, coroutines once and comprehensions not. Two counts differ by
+  less than a hundredth, whatever machine counts; another Python may have others.
+- Instructions: all of the process, threads too, by valgrind. Kept, as those of `bench.instructions`, for each
+  processor, Python and compiler; where there is nothing for this machine, or no valgrind, that is said and passes.
+
+More than `TOLERANCE` above a kept figure fails, and so does a kind of request for which nothing is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +29,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from bench.inprocess import ROOT, Work, measure
+from bench import callgrind
+from bench.callgrind import ROOT
+from bench.inprocess import Work, measure
 from bench.instructions import worse
 
 TOLERANCE: Final = 0.05
@@ -53,14 +61,14 @@ def begin(code: CodeType) -> int:
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 
 
-def count(work: Work) -> float:
-    """Calls for each request."""
-    calls = 0
+def calls(work: Work) -> float:
+    """For each request."""
+    begun = 0
 
     def see(frame: FrameType, what: str, _: Any) -> None:
-        nonlocal calls
+        nonlocal begun
         if what == "call" and frame.f_lasti <= begin(frame.f_code):
-            calls += 1
+            begun += 1
 
     def run(serve: Callable[[], None]) -> None:
         sys.setprofile(see)
@@ -70,29 +78,63 @@ def count(work: Work) -> float:
             sys.setprofile(None)
 
     measure(work, REQUESTS, run, asyncio.new_event_loop)
-    return calls / REQUESTS
+    return begun / REQUESTS
+
+
+def count_calls() -> dict[str, float]:
+    """Of each kind of request, by title."""
+    return {work.title: round(calls(work), 1) for work in WORKS}
+
+
+def count_instructions() -> dict[str, float]:
+    """Of each kind of request, by title."""
+    totals, _ = callgrind.count("bench.budget", "--counted", times=len(WORKS))
+    return {work.title: float(total // REQUESTS) for work, total in zip(WORKS, totals, strict=True)}
+
+
+def python() -> str:
+    """On what calls depend besides the source."""
+    return f"Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command. 1 if a request takes more than it did."""
     parser = argparse.ArgumentParser(prog="python -m bench.budget", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
+    parser.add_argument("--only", choices=("calls", "instructions"), help="count only these")
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    python = ".".join(platform.python_version_tuple()[:2])
-    kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
-    known = kept.get(python, {})
-    if not known and not options.update:
-        print(f"SKIPPED: nothing is kept for Python {python}; `--update` keeps it")
+    if options.counted:
+        for work in WORKS:
+            measure(work, REQUESTS, callgrind.counted, asyncio.new_event_loop)
         return 0
-    counts = {work.title: round(count(work), 1) for work in WORKS}
+    status = 0
+    if options.only != "instructions":
+        status |= _compare("calls", python(), count_calls, update=options.update)
+    if options.only != "calls":
+        if callgrind.installed():
+            status |= _compare("instructions", callgrind.toolchain(), count_instructions, update=options.update)
+        else:
+            print("instructions SKIPPED: valgrind is not installed")
+    return status
+
+
+def _compare(what: str, machine: str, count: Callable[[], dict[str, float]], *, update: bool) -> int:
+    kept: dict[str, dict[str, dict[str, float]]] = json.loads(KEPT.read_text("utf-8"))
+    known = kept[what].get(machine, {})
+    if not known and not update:
+        print(f"{what} SKIPPED: nothing is kept for {machine}; `--update` keeps it")
+        return 0
+    counts = count()
     for name, now in counts.items():
-        print(f"{name}: {now:,.1f} calls" + (f", {now / known[name] - 1:+.1%}" if name in known else ""))
-    if options.update:
-        KEPT.write_text(json.dumps({**kept, python: counts}, indent=1, sort_keys=True) + "\n", "utf-8")
+        print(f"{name}: {now:,.1f} {what}" + (f", {now / known[name] - 1:+.1%}" if name in known else ""))
+    if update:
+        kept[what][machine] = counts
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
         return 0
     wrong = worse(counts, known, TOLERANCE)
     for name, why in wrong.items():
-        print(f"{name}: {why}", file=sys.stderr)
+        print(f"{name}: {what} {why}", file=sys.stderr)
     return int(bool(wrong))
 
 

@@ -6,7 +6,8 @@
 
 The application is the one that `toolwire serve` runs, on the loop that it would run on; only the transports are played.
 So what the kernel and the loop's own reading and writing cost is not in these figures. Counts differ from run to run by
-a few thousandths, whatever else the machine does, so they show what a change is worth; they are not kept.
+a few thousandths, whatever else the machine does, so they show what a change is worth; what is kept is in
+`bench.budget`.
 """
 
 from __future__ import annotations
@@ -14,22 +15,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
-import ctypes
 import logging
 import os
 import pstats
-import re
-import subprocess
 import sys
 import tempfile
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
-from bench import corpus
+from bench import callgrind, corpus
 from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
 from proxy.app import create_app
@@ -39,16 +36,12 @@ from proxy.configuration.settings import load
 from proxy.observability.logs import set_up_logging
 from proxy.observability.telemetry import Metrics
 from proxy.server.hosting import Host
+from proxy.server.serving import rare_collections
 
-ROOT: Final = Path(__file__).parent.parent
 FRAMES: Final = 150
 WARM: Final = 30
 """Requests before anything is measured."""
 ROUNDS: Final = 9
-COUNTED: Final = "ffi_call"
-"""A C function that nothing else calls here: what happens inside of it is counted."""
-
-_TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +113,10 @@ class _Client(asyncio.Transport):
         """Take several."""
         self.write(b"".join(pieces))
 
+    def get_write_buffer_size(self) -> int:
+        """All has been taken."""
+        return 0
+
     def is_closing(self) -> bool:
         """Never."""
         return False
@@ -178,7 +175,7 @@ class Gateway:
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
         overrides = {
-            "backends": {"default": {"url": "http://127.0.0.1:9"}},
+            "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # nobody is there
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
         self._config = load(None, env={}, overrides=overrides)
@@ -229,8 +226,8 @@ def measure(
     run: Callable[[Callable[[], None]], None],
     loop: Callable[[], AbstractEventLoop] | None = None,
 ) -> None:
-    """Let `run` run that many requests, after some that it does not see; on a `loop` like that of `toolwire serve`, if
-    none is given."""
+    """Let `run` run that many requests, after some that it does not see, with garbage collected as rarely as under
+    `toolwire serve`; on a `loop` like that one's, if none is given."""
     if loop is None:
         from uvloop import new_event_loop as loop
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
@@ -239,7 +236,8 @@ def measure(
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
             runner.run(gateway.serve(WARM))
-            run(lambda: runner.run(gateway.serve(requests)))
+            with rare_collections():
+                run(lambda: runner.run(gateway.serve(requests)))
             runner.run(gateway.__aexit__())
         logging.basicConfig(handlers=[logging.NullHandler()], force=True)
 
@@ -261,24 +259,9 @@ def microseconds(work: Work, requests: int) -> float:
 
 def instructions(number: int, requests: int, keep: str | None = None) -> float:
     """Of a unit of `WORKS[number]`. `keep`: where callgrind's own output goes, if it is wanted."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(keep or f"{folder}/callgrind")
-        command = [
-            *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--toggle-collect={COUNTED}"),
-            f"--callgrind-out-file={out}",
-            *(sys.executable, "-m", "bench.inprocess", "--counted", "--only", str(number), "--requests", str(requests)),
-        ]
-        env = {**os.environ, "PYTHONHASHSEED": "0"}
-        subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True)
-        found = _TOTAL.search(out.read_text())
-    if found is None:
-        raise RuntimeError("valgrind wrote no total")
-    return int(found[1]) / (requests * WORKS[number].units)
-
-
-def counted(serve: Callable[[], None]) -> None:
-    """Call `serve` from within `COUNTED`."""
-    ctypes.CFUNCTYPE(None)(serve)()
+    arguments = ("--counted", "--only", str(number), "--requests", str(requests))
+    (total,), _ = callgrind.count("bench.inprocess", *arguments, keep=keep)
+    return total / (requests * WORKS[number].units)
 
 
 def profiled(serve: Callable[[], None]) -> None:
@@ -307,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         requests = options.requests or (20 if work.stream else 300)
         if options.counted or options.profile:
-            measure(work, requests, counted if options.counted else profiled)
+            measure(work, requests, callgrind.counted if options.counted else profiled)
         else:
             print(f"{work.title}: {microseconds(work, requests):,.1f} us", flush=True)
     return 0

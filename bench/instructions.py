@@ -14,20 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench import corpus
+from bench import callgrind, corpus
 
 if TYPE_CHECKING:
     from proxy._fastparse import CallScanner
@@ -39,11 +33,6 @@ DELTAS: Final = 10_000
 AT_ONCE: Final = 2
 """Valgrind runs on one CPU."""
 KEPT: Final = Path(__file__).with_name("instructions.json")
-ROOT: Final = Path(__file__).parent.parent
-
-COMMAND: Final = (sys.executable, "-m", "bench.instructions")
-
-_TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
 class _NoPolicy:
@@ -161,34 +150,8 @@ WORK: Final[dict[str, Callable[[], int]]] = {
 
 def count(name: str) -> float:
     """Instructions for each unit of a piece of work."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "callgrind"
-        done = subprocess.run(
-            [
-                *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"),
-                "--toggle-collect=__pyx_pw_*feed*",
-                *COMMAND,
-                *("--only", name),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = _TOTAL.search(out.read_text())
-    if found is None:
-        raise RuntimeError("valgrind wrote no total")
-    return int(found[1]) / int(done.stdout)
-
-
-def toolchain() -> str:
-    """What the count depends on besides the source: the C library has other code where there is AVX2."""
-    compiler = subprocess.run(["cc", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
-    processor = Path("/proc/cpuinfo")
-    vectors = "avx2" if processor.exists() and "avx2" in processor.read_text() else "other vectors"
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{platform.machine()} {vectors} {python} cc {compiler}"
+    (total,), units = callgrind.count("bench.instructions", "--only", name, inside="__pyx_pw_*feed*")
+    return total / int(units)
 
 
 def worse(counts: Mapping[str, float], known: Mapping[str, float], tolerance: float = TOLERANCE) -> dict[str, str]:
@@ -211,13 +174,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.only:
         print(WORK[options.only]())
         return 0
-    if shutil.which("valgrind") is None:
+    if not callgrind.installed():
         print("SKIPPED: valgrind is not installed")
         return 0
     kept: dict[str, dict[str, float]] = json.loads(KEPT.read_text("utf-8"))
-    known = kept.get(toolchain(), {})
+    known = kept.get(callgrind.toolchain(), {})
     if not known and not options.update:
-        print(f"SKIPPED: nothing is kept for {toolchain()}; `--update` keeps it")
+        print(f"SKIPPED: nothing is kept for {callgrind.toolchain()}; `--update` keeps it")
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         counts = dict(zip(WORK, (round(each, 1) for each in pool.map(count, WORK)), strict=True))
@@ -225,7 +188,7 @@ def main(arguments: Sequence[str]) -> int:
         before = f", {now / known[name] - 1:+.1%}" if name in known else ""
         print(f"{name}: {now:,.1f} instructions each{before}")
     if options.update:
-        KEPT.write_text(json.dumps({**kept, toolchain(): counts}, indent=1, sort_keys=True) + "\n", "utf-8")
+        KEPT.write_text(json.dumps({**kept, callgrind.toolchain(): counts}, indent=1, sort_keys=True) + "\n", "utf-8")
         return 0
     wrong = worse(counts, known)
     for name, why in wrong.items():

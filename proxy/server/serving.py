@@ -285,7 +285,7 @@ class _Serving:
             bound_unsent(sock)
             await web.SockSite(runner, sock, backlog=ACCEPTED_AT_ONCE).start()  # asyncio takes one number for both
             sock.listen(BACKLOG)
-        with _rare_collections():
+        with rare_collections():
             ready()
             tasks = {asyncio.create_task(self._follow_orders())}
             if self._looks:
@@ -376,7 +376,7 @@ async def _within(seconds: float, work: Awaitable[None]) -> bool:
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Keep what was built at the start out of the collector's sight, and let it look less often: a request makes some
     hundred objects and leaves hardly a cycle behind."""
     thresholds = gc.get_threshold()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bench import budget, instructions
+from bench import budget, callgrind, instructions
 from bench.conftest import README
 from bench.measuring import Table, published
 from proxy.pipeline.heads import send_whole
@@ -40,9 +41,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
         kept = tmp_path / "kept.json"
         kept.write_text(json.dumps({machine: dict.fromkeys(instructions.WORK, before)}))
         monkeypatch.setattr(instructions, "KEPT", kept)
-        monkeypatch.setattr(instructions, "toolchain", lambda: "this")
+        monkeypatch.setattr(callgrind, "toolchain", lambda: "this")
         monkeypatch.setattr(instructions, "count", lambda name: now)
-        monkeypatch.setattr(instructions.shutil, "which", lambda name: "/bin/valgrind" if valgrind else None)
+        monkeypatch.setattr(callgrind, "installed", lambda: valgrind)
         return instructions.main(arguments)
 
     return run
@@ -71,17 +72,20 @@ def test_the_command_keeps_what_it_counts_beside_that_of_other_machines(counted:
 
 
 def test_the_work_is_done_where_it_is_not_counted() -> None:
-    command = [*instructions.COMMAND, "--only", "gate"]
-    done = subprocess.run(command, cwd=instructions.ROOT, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "bench.instructions", "--only", "gate"]
+    done = subprocess.run(command, cwd=callgrind.ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) == instructions.DELTAS
 
 
-# --- calls of a request ----------------------------------------------------------------------------------------------
+# --- what a request costs --------------------------------------------------------------------------------------------
 
 
 def test_something_is_kept_for_each_kind_of_request() -> None:
-    for counts in json.loads(budget.KEPT.read_text("utf-8")).values():
-        assert counts.keys() == {work.title for work in budget.WORKS}
+    kept = json.loads(budget.KEPT.read_text("utf-8"))
+    assert kept.keys() == {"calls", "instructions"}
+    for machines in kept.values():
+        for counts in machines.values():
+            assert counts.keys() == {work.title for work in budget.WORKS}
 
 
 def test_a_coroutine_begins_once_and_a_comprehension_is_none() -> None:
@@ -93,19 +97,55 @@ def test_a_coroutine_begins_once_and_a_comprehension_is_none() -> None:
     assert budget.begin(json.loads.__code__) == -2
 
 
+@pytest.fixture
+def weigh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Runs the command where each request takes `now`, and on this machine `before` is kept, if anything."""
+    kept = tmp_path / "kept.json"
+
+    def run(*arguments: str, now: float, before: float | None = 100.0, valgrind: bool = True) -> int:
+        titles = [work.title for work in budget.WORKS]
+        known = {} if before is None else {"this": dict.fromkeys(titles, before)}
+        if before is not None or not kept.exists():
+            kept.write_text(json.dumps({"calls": known, "instructions": known}))
+        monkeypatch.setattr(budget, "KEPT", kept)
+        monkeypatch.setattr(budget, "python", lambda: "this")
+        monkeypatch.setattr(callgrind, "toolchain", lambda: "this")
+        monkeypatch.setattr(callgrind, "installed", lambda: valgrind)
+        monkeypatch.setattr(budget, "calls", lambda work: now)
+        total = round(now * budget.REQUESTS)
+        monkeypatch.setattr(callgrind, "count", lambda *arguments, times: ([total] * times, ""))
+        return budget.main(arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("what", ["calls", "instructions"])
 @pytest.mark.parametrize(("now", "status"), [(104.0, 0), (106.0, 1)])
 def test_a_twentieth_more_is_allowed(
-    now: float, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    weigh: Callable[..., int], now: float, status: int, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "kept.json"
-    monkeypatch.setattr(budget, "KEPT", kept)
-    monkeypatch.setattr(budget, "count", lambda work: 100.0)
-    assert budget.main([]) == 0
-    assert capsys.readouterr().out.startswith("SKIPPED: nothing is kept")
-    assert budget.main(["--update"]) == 0
-    monkeypatch.setattr(budget, "count", lambda work: now)
-    assert budget.main([]) == status
-    assert ("+6.0% against 100.0, more than 5%" in capsys.readouterr().err) is bool(status)
+    assert weigh("--only", what, now=now) == status
+    assert (f"{what} +6.0% against 100.0, more than 5%" in capsys.readouterr().err) is bool(status)
+
+
+def test_the_budget_of_another_machine_is_not_this_ones(
+    weigh: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert weigh(now=1000.0, before=None) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(";")[0] for line in said] == [
+        "calls SKIPPED: nothing is kept for this",
+        "instructions SKIPPED: nothing is kept for this",
+    ]
+    assert weigh("--update", now=100.0, before=None) == 0
+    assert weigh(now=106.0, before=None) == 1
+
+
+def test_without_valgrind_no_instructions_are_counted(
+    weigh: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert weigh("--only", "instructions", now=200.0, valgrind=False) == 0
+    assert capsys.readouterr().out == "instructions SKIPPED: valgrind is not installed\n"
 
 
 # --- tables
