@@ -14,7 +14,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -175,11 +175,11 @@ cdef class CallScanner:
             self._prose.pass_plain(p, size)
             if self._output.flows():  # most deltas
                 text = self._output.say_more(p, size, text)
-                return [] if text is None else [new_delta(self._output.open, text)]
-            self._output.events = out = []
+                return [] if text is None else self._output.only(text)
+            out = self._output.begin_delta()
             self._output.say(p, size, text)
         else:
-            self._output.events = out = []
+            out = self._output.begin_delta()
             if PyBytes_GET_SIZE(self._prose.held) != 0:
                 self._read(text.encode())
             else:

@@ -5,11 +5,21 @@ cdef extern from "Python.h":
         Py_ssize_t offset
     ctypedef struct PyMemberDescrObject:
         PyMemberDef *d_member
-    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
+    object _PyObject_GC_New(PyTypeObject *type)
+    PyTypeObject *Py_TYPE(PyObject *of) noexcept
+    Py_ssize_t PyList_GET_SIZE(PyObject *events) noexcept
+    PyObject *PyList_GET_ITEM(PyObject *events, Py_ssize_t index) noexcept
     const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set: surrogates
 
 cdef extern from *:
     """
+    /* Whether one reference is all there is. Where threads run at once that cannot be told. */
+    #ifdef Py_GIL_DISABLED
+    #define toolwire_is_single(object) 0
+    #else
+    #define toolwire_is_single(object) (Py_REFCNT(object) == 1)
+    #endif
+
     /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
        first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
     static const unsigned char *
@@ -27,6 +37,7 @@ cdef extern from *:
         return NULL;
     }
     """
+    bint toolwire_is_single(PyObject *object) noexcept
     const unsigned char *toolwire_find(
         const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
 
@@ -76,23 +87,51 @@ cdef Py_ssize_t slot_of(type cls, str name) except -1:
     return (<PyMemberDescrObject *><PyObject *>cls.__dict__[name]).d_member.offset
 
 
+cdef PyTypeObject *DELTA = <PyTypeObject *>Delta
 cdef Py_ssize_t BLOCK_SLOT = slot_of(Delta, "block")
 cdef Py_ssize_t TEXT_SLOT = slot_of(Delta, "text")
 cdef Py_ssize_t EXTRA_SLOT = slot_of(Delta, "extra")
 
 
+cdef inline PyObject **slot(PyObject *event, Py_ssize_t offset) noexcept:
+    return <PyObject **>(<char *>event + offset)
+
+
 cdef inline void fill(object event, Py_ssize_t offset, object value) noexcept:
     Py_INCREF(value)
-    (<PyObject **>(<char *><PyObject *>event + offset))[0] = <PyObject *>value
+    slot(<PyObject *>event, offset)[0] = <PyObject *>value
 
 
 cdef inline object new_delta(object block, str text):
-    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest."""
-    event = PyType_GenericAlloc(<PyTypeObject *>Delta, 0)
+    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest. The
+    cyclic collector never looks at it: an int and a str are in no cycle."""
+    event = _PyObject_GC_New(DELTA)
     fill(event, BLOCK_SLOT, block)
     fill(event, TEXT_SLOT, text)
     fill(event, EXTRA_SLOT, None)
     return event
+
+
+cdef inline bint is_empty_and_single(PyObject *events) noexcept:
+    return toolwire_is_single(events) and PyList_GET_SIZE(events) == 0
+
+
+cdef inline bint say_again(PyObject *given, object block, str text) noexcept:
+    """Whether `given`, a list with the delta before, now is the one with this delta: if nobody else has either any
+    more, as `zip` does it with its tuples."""
+    cdef PyObject *event
+    cdef PyObject *said
+    if not toolwire_is_single(given) or PyList_GET_SIZE(given) != 1:
+        return False
+    event = PyList_GET_ITEM(given, 0)
+    if not toolwire_is_single(event) or Py_TYPE(event) != DELTA or slot(event, BLOCK_SLOT)[0] != <PyObject *>block:
+        return False
+    if slot(event, EXTRA_SLOT)[0] != <PyObject *>None:
+        return False
+    said = slot(event, TEXT_SLOT)[0]
+    fill(<object>event, TEXT_SLOT, text)
+    Py_XDECREF(said)
+    return True
 
 
 cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:

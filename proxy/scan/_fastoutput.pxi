@@ -203,6 +203,18 @@ cdef class Output:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
+    cdef inline list begin_delta(self):
+        """Where the events of this delta go: the list of the one before, if it is empty and nobody else has it any more."""
+        if not is_empty_and_single(<PyObject *>self.events):
+            self.events = []
+        return self.events
+
+    cdef inline list only(self, str text):
+        """The events of a delta that is more of the open block and nothing else; so is nearly every one."""
+        if not say_again(<PyObject *>self.events, self.open, text):
+            self.events = [new_delta(self.open, text)]
+        return self.events
+
     cdef int flush(self) except -1:
         cdef list said = self._said
         if not said:
