@@ -2,6 +2,68 @@
 
 
 @cython.final
+cdef class Blanks:
+    cdef bytearray _before
+    cdef unsigned char _blank
+    cdef Py_ssize_t _count
+
+    def __cinit__(self):
+        self._before = bytearray()
+
+    cdef inline Py_ssize_t size(self) noexcept:
+        return PyByteArray_GET_SIZE(self._before) + self._count
+
+    cdef inline int add(self, Bytes p, Py_ssize_t size) except -1:
+        cdef unsigned char blank = p[size - 1]
+        cdef Py_ssize_t rest = size - 1
+        while rest > 0 and p[rest - 1] == blank:
+            rest -= 1
+        if rest > 0 or blank != self._blank:
+            if self._count + rest > 0:
+                self._keep(p, rest)
+            self._blank = blank
+            self._count = 0
+        self._count += size - rest
+        return 0
+
+    cdef int _keep(self, Bytes p, Py_ssize_t size) except -1:
+        """The count, and behind it other characters, as what it begins with."""
+        cdef Py_ssize_t before = self.size()
+        PyByteArray_Resize(self._before, before + size)
+        memset(PyByteArray_AS_STRING(self._before) + before - self._count, self._blank, self._count)
+        memcpy(PyByteArray_AS_STRING(self._before) + before, p, size)
+        return 0
+
+    cdef inline char *write(self, char *to) noexcept:
+        """Gives where it ends."""
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(self._before)
+        memcpy(to, PyByteArray_AS_STRING(self._before), before)
+        memset(to + before, self._blank, self._count)
+        return to + before + self._count
+
+    cdef str and_text(self, Bytes p, Py_ssize_t size):
+        """All of it, and this text."""
+        cdef Py_ssize_t whole = self.size() + size
+        cdef char brief[WORDS]
+        cdef bytes data
+        cdef char *to = brief
+        if whole > WORDS:
+            data = PyBytes_FromStringAndSize(NULL, whole)
+            to = PyBytes_AS_STRING(data)
+        memcpy(self.write(to), p, size)
+        return PyUnicode_DecodeUTF8(to, whole, NULL)
+
+    cdef inline str text(self):
+        return self.and_text(bytes_at(b""), 0)
+
+    cdef inline int clear(self) except -1:
+        if PyByteArray_GET_SIZE(self._before) > 0:
+            self._before.clear()
+        self._count = 0
+        return 0
+
+
+@cython.final
 cdef class Output:
     cdef list events
     cdef object open, choice  # `open`: None if no block is
@@ -11,7 +73,7 @@ cdef class Output:
     cdef bint trims, fresh, after
     cdef bint _trim_edges, _blank, _touching, _spilled, _spoken
     cdef list _said
-    cdef bytearray _pending
+    cdef Blanks _pending
     cdef str _left, _middle, _right
 
     def __cinit__(self, bint trim_edges, choice, long long first_block):
@@ -22,7 +84,7 @@ cdef class Output:
         self.choice = choice
         self._trim_edges = trim_edges
         self._said = []
-        self._pending = bytearray()
+        self._pending = Blanks()
         self._blank = True
         self._left = self._middle = self._right = ""
 
@@ -37,7 +99,7 @@ cdef class Output:
         return 0
 
     cdef str waiting(self):
-        return ("" if self._trim_edges else self._left) + self._pending.decode()
+        return ("" if self._trim_edges else self._left) + self._pending.text()
 
     cdef inline bint flows(self) noexcept:
         return not (self._blank or self._spilled or self.open is None)
@@ -45,7 +107,7 @@ cdef class Output:
     cdef inline bint touches(self, Py_ssize_t more) noexcept:
         if not (self.after and self._blank):
             return False
-        return self.trims or PyByteArray_GET_SIZE(self._pending) + more <= self.limit  # more would not have waited
+        return self.trims or self._pending.size() + more <= self.limit  # more would not have waited
 
     # --- text -------------------------------------------------------------------------------------------------------
 
@@ -92,7 +154,7 @@ cdef class Output:
     cdef str say_more(self, Bytes p, Py_ssize_t size, str text):
         """`say` and `flush` where it `flows`: what goes out, or None."""
         cdef Py_ssize_t after = size
-        cdef Py_ssize_t before = PyByteArray_GET_SIZE(self._pending)
+        cdef Py_ssize_t before = self._pending.size()
         if self.trims:
             while after > 0 and CLASS[p[after - 1]] & SPACE:
                 after -= 1
@@ -105,9 +167,8 @@ cdef class Output:
         if before == 0:
             text = text_of(p, after)
         else:
-            append(self._pending, p, after)
-            text = text_of(<Bytes>PyByteArray_AS_STRING(self._pending), before + after)
-            PyByteArray_Resize(self._pending, 0)
+            text = self._pending.and_text(p, after)
+            self._pending.clear()
         if after < size:
             self._wait(p + after, size - after)
             if self._spilled:
@@ -115,8 +176,9 @@ cdef class Output:
         return text
 
     cdef bint pass_on(self, Bytes p, Py_ssize_t size, bytearray said) except -1:
-        cdef Py_ssize_t pending = PyByteArray_GET_SIZE(self._pending)
+        cdef Py_ssize_t pending = self._pending.size()
         cdef Py_ssize_t end = size
+        cdef Py_ssize_t before
         if self.trims:
             while end > 0 and CLASS[p[end - 1]] & SPACE:
                 end -= 1
@@ -125,10 +187,13 @@ cdef class Output:
         if end > 0:
             self._see(p, end)
             if pending:
-                append(said, <Bytes>PyByteArray_AS_STRING(self._pending), pending)
-                PyByteArray_Resize(self._pending, 0)
+                before = PyByteArray_GET_SIZE(said)
+                PyByteArray_Resize(said, before + pending)
+                self._pending.write(PyByteArray_AS_STRING(said) + before)
+                self._pending.clear()
             append(said, p, end)
-        append(self._pending, p + end, size - end)
+        if end < size:
+            self._pending.add(p + end, size - end)
         return True
 
     cdef inline void _see(self, Bytes p, Py_ssize_t size) noexcept:
@@ -158,8 +223,9 @@ cdef class Output:
         if self._spilled:
             self._said.append(text_of(p, size))
             return 0
-        append(self._pending, p, size)
-        if PyByteArray_GET_SIZE(self._pending) > self.limit:
+        if size > 0:
+            self._pending.add(p, size)
+        if self._pending.size() > self.limit:
             if self._blank:
                 self._begin_text()
             self._give_back()
@@ -168,8 +234,8 @@ cdef class Output:
 
     cdef inline int _give_back(self) except -1:
         self._spilled = False
-        if PyByteArray_GET_SIZE(self._pending) > 0:
-            self._said.append(self._pending.decode())
+        if self._pending.size() > 0:
+            self._said.append(self._pending.text())
             self._pending.clear()
         return 0
 
@@ -189,7 +255,7 @@ cdef class Output:
         return 0
 
     cdef int _leave_out(self) except -1:
-        cdef str space = self._pending.decode()
+        cdef str space = self._pending.text()
         if not self._trim_edges:
             self._left += space
             if len(self._left) > self.limit:

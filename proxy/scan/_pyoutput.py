@@ -11,6 +11,36 @@ from ._grammar import REASONING, SPACE, TEXT, Found
 from .blocks import opening
 
 
+class Blanks:
+    """Whitespace that waits: what it begins with, and a count of the character that it ends with. So a long run of one
+    character costs no more than a short one."""
+
+    def __init__(self) -> None:
+        self._before = bytearray()
+        self._blank = ""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._before) + self._count
+
+    def __str__(self) -> str:
+        return self._before.decode() + self._blank * self._count
+
+    def add(self, space: str) -> None:
+        """More of it, at least one character."""
+        rest = space.rstrip(space[-1])
+        if rest or space[-1] != self._blank:
+            self._before += (self._blank * self._count + rest).encode()
+            self._blank = space[-1]
+            self._count = 0
+        self._count += len(space) - len(rest)
+
+    def clear(self) -> None:
+        """It is left out."""
+        self._before.clear()
+        self._count = 0
+
+
 class Output:
     """The events of one answer. Knows neither markers nor blocks: it is told what is said, and where an edge is.
 
@@ -34,7 +64,7 @@ class Output:
         # a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait.
         # `_spoken`: something was visible already. Of whitespace that was left out since then: `_left` what stood
         # behind the last text, `_middle` between blocks, `_right` since the last edge.
-        self._pending = bytearray()
+        self._pending = Blanks()
         self._blank = True
         self._touching = False
         self._spilled = False
@@ -55,7 +85,7 @@ class Output:
     @property
     def waiting(self) -> str:
         """Whitespace that was said and did not go out yet."""
-        return ("" if self._trim_edges else self._left) + self._pending.decode()
+        return ("" if self._trim_edges else self._left) + str(self._pending)
 
     @property
     def flows(self) -> bool:
@@ -115,9 +145,10 @@ class Output:
             return None
         if said:
             self._see(said)
-            said = self._pending.decode() + said
+            said = str(self._pending) + said
             self._pending.clear()
-        self._pending += waits.encode()
+        if waits:
+            self._pending.add(waits)
         return said
 
     def _see(self, text: str) -> None:
@@ -138,7 +169,8 @@ class Output:
         if self._spilled:
             self._said.append(space)
             return
-        self._pending += space.encode()
+        if space:
+            self._pending.add(space)
         if len(self._pending) > self.limit:
             if self._blank:
                 self._begin_text()
@@ -148,7 +180,7 @@ class Output:
     def _give_back(self) -> None:
         self._spilled = False
         if self._pending:
-            self._said.append(self._pending.decode())
+            self._said.append(str(self._pending))
             self._pending.clear()
 
     # --- edges ------------------------------------------------------------------------------------------------------
@@ -168,7 +200,7 @@ class Output:
 
     def _leave_out(self) -> None:
         """Whitespace waits beside a block or a tag: it goes. Where none is dropped it goes with what follows."""
-        space = self._pending.decode()
+        space = str(self._pending)
         if not self._trim_edges:
             self._left += space
             if len(self._left) > self.limit:
