@@ -1,0 +1,117 @@
+"""How one answer grows, up to 10,000,000 deltas: time and memory for each, in prose and in a call as long as all of it.
+
+    python -m bench.growth            # the compiled scanner; about a minute
+
+Each cell is a process of its own, whose deltas are generated, so that only the scanner holds them. Time is CPU time,
+the lowest of `ROUNDS`, beside that of `len` for the same deltas; `end` is what follows the last delta (a call is
+judged). Memory is what was allocated at most while it came, and in all, as resident memory beyond that at the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Final
+
+from bench import corpus
+from bench.measuring import Table
+from proxy.config import CallsConfig, RouteOptions
+from proxy.dev.measure.contestants import LIMITS
+from proxy.dev.measure.corpus import Call, rendered
+from proxy.registry import registries
+from proxy.scanner import open_scanner
+
+COUNTS: Final = (100_000, 1_000_000, 10_000_000)
+KINDS: Final = ("prose", "one long call", "one long call, incremental")
+ROUNDS: Final = 3
+ROOT: Final = Path(__file__).parent.parent
+STRETCH: Final = 1_000
+"""Deltas that come again and again."""
+
+
+def deltas_of(kind: str, count: int) -> tuple[list[str], Iterator[str], list[str]]:
+    """What an answer begins with, so many deltas, and what it ends with."""
+    pieces = [piece.replace("\n", " ") for piece in corpus.prose(STRETCH)]  # so that they may stand in a JSON string
+    stretch = islice(cycle(pieces), count)
+    if kind == "prose":
+        return [], stretch, []
+    format = registries().formats.get("sentinel")
+    begin, _, end = rendered(format, [Call("write_file", {"path": "a.md", "content": "@"})]).partition("@")
+    return corpus.cut(begin), stretch, corpus.cut(end)
+
+
+def measured(kind: str, count: int) -> dict[str, float]:
+    """Nanoseconds and bytes for each delta."""
+    argument_streaming: Any = "incremental" if kind.endswith("incremental") else "whole"
+    options = RouteOptions(calls=CallsConfig(recognise="taught", argument_streaming=argument_streaming))
+    scanner = open_scanner("sentinel", options=options, limits=LIMITS)
+    begin, stretch, end = deltas_of(kind, count)
+    _time(scanner.feed, begin)
+    before = _resident()
+    ns = _time(scanner.feed, stretch)
+    held = _resident() - before
+    end_ns = _time(scanner.feed, end)
+    scanner.finish()
+    peak = _resident() - before
+    beside = _time(len, deltas_of(kind, count)[1])
+    return {
+        name: value / count
+        for name, value in {"ns": ns, "len": beside, "end": end_ns, "held": held, "peak": peak}.items()
+    }
+
+
+def _time(take: Callable[[str], object], deltas: Iterable[str]) -> int:
+    began = time.process_time_ns()
+    for delta in deltas:
+        take(delta)
+    return time.process_time_ns() - began
+
+
+def _resident() -> int:
+    """The most that was resident so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def cell(kind: str, count: int) -> dict[str, float]:
+    """The least of each figure."""
+    command = (sys.executable, "-m", "bench.growth", "--only", kind, str(count))
+    runs: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        runs.append(json.loads(done.stdout))
+    return {name: min(run[name] for run in runs) for name in runs[0]}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs=2, metavar=("KIND", "COUNT"), help=argparse.SUPPRESS)
+    only = parser.parse_args(arguments).only
+    if only:
+        print(json.dumps(measured(only[0], int(only[1]))))
+        return 0
+    table = Table("Growth of one answer", "each delta")
+    for kind in KINDS:
+        first = 0.0
+        for count in COUNTS:
+            found = cell(kind, count)
+            first = first or found["ns"]
+            row = f"{kind}: {count:,} deltas"
+            table.put(row, "ns", f"{found['ns']:.0f} ({found['ns'] / first:.2f})")
+            table.put(row, "ns of `len`", f"{found['len']:.0f}")
+            table.put(row, "ns at the end", f"{found['end']:.1f}")
+            table.put(row, "bytes while it comes", f"{found['held']:.1f}")
+            table.put(row, "bytes at most", f"{found['peak']:.1f}")
+    print(table.text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
