@@ -31,6 +31,9 @@ _NEXT_ITEM: Final = 12
 _BEHIND_ITEM: Final = 13
 LOST: Final = 14
 
+_VALUES: Final = (_OBJECT, _OTHER)
+_STRINGS: Final = (_TEXT, _NAME)
+
 # What the objects and arrays are that it is inside of.
 _LIST: Final = 0
 _CALL: Final = 1
@@ -107,16 +110,17 @@ class CallFollower:
         begun = self.begun
         while pos < end and self._mode != LOST and self.begun == begun:
             mode = self._mode
-            if mode in (_OBJECT, _OTHER):
+            if mode in _VALUES:
                 text = self._text if mode == _OBJECT else self._other
                 pos = text.read(buf, pos, end)
                 if text.mode == ENDED:
                     self._mode = _BEHIND
                 elif text.mode == FAILED:
                     self._mode = LOST
-                self._look()
+                if not begun:
+                    self._look()
                 continue
-            if mode in (_TEXT, _NAME):
+            if mode in _STRINGS:
                 pos = self._string(buf, pos, end)
                 continue
             byte = buf[pos]
@@ -225,19 +229,20 @@ class CallFollower:
     def _string(self, buf: bytes, pos: int, end: int) -> int:
         """More of a string whose text is wanted."""
         plain = None if self._code >= 0 or self._escaped or self._high else PLAIN.match(buf, pos, end)
+        if plain is not None and self._mode == _TEXT:
+            self._pass_text(plain[0])
+            return plain.end()
         if plain is not None:
             self._word += plain[0]
-            pos = plain.end()
-        elif buf[pos] == _QUOTE and self._code < 0 and not self._escaped:
+            return plain.end()
+        if buf[pos] == _QUOTE and self._code < 0 and not self._escaped:
             self._settle_high()
             self._end_string()
             return pos + 1
-        else:
-            self._in_string(buf[pos])
-            pos += 1
-        if self._mode == _TEXT:
-            self._pass_text()
-        return pos
+        self._in_string(buf[pos])
+        if self._mode == _TEXT and self._word:
+            self._pass_word()
+        return pos + 1
 
     def _in_string(self, byte: int) -> None:
         """A byte of an escape, or behind half a character."""
@@ -266,14 +271,20 @@ class CallFollower:
             self._settle_high()
             self._word.append(byte)
 
-    def _pass_text(self) -> None:
+    def _pass_text(self, more: bytes) -> None:
         """More of the text that holds the arguments."""
         text = self._text
-        used = text.read(bytes(self._word), 0, len(self._word))
-        if text.mode == FAILED or self._word[used:].strip(_SPACE):
+        used = text.read(more, 0, len(more))
+        if text.mode == FAILED or (used < len(more) and more[used:].strip(_SPACE)):
             self._mode = LOST
+        if not self.begun:
+            self._look()
+
+    def _pass_word(self) -> None:
+        """The same, of what was written with escapes."""
+        more = bytes(self._word)
         self._word.clear()
-        self._look()
+        self._pass_text(more)
 
     def _end_string(self) -> None:
         if self._mode == _NAME:
@@ -281,7 +292,7 @@ class CallFollower:
             self._mode = _BEHIND
             self._look()
             return
-        self._pass_text()
+        self._pass_word()
         if self._mode != LOST and self._text.mode != ENDED and not self._text.is_blank:
             self._mode = LOST
         elif self._mode != LOST:

@@ -178,11 +178,11 @@ class LiveCalls:
                 more = self._host.span(self._from, self._from + before) + more
                 pos = 0
             elif begun and not follower.begun:  # its call has ended
-                self._send(follower.take().decode())
+                self._send(follower.take())
             elif follower.begun and not begun:
                 followed = self._begin_calls(follower)
         if followed and self._follower is not None and self._follower.begun:
-            self._send(self._follower.take().decode())
+            self._send(self._follower.take())
         return followed
 
     def _begin_calls(self, follower: CallFollower | PythonFollower | BracesFollower) -> bool:
@@ -281,7 +281,7 @@ class LiveCalls:
             else:
                 return
         if self._kind_of_value == "text":
-            self._send(json_string(more)[1:-1] + ('"' if whole else ""))
+            self._send((json_string(more)[1:-1] + ('"' if whole else "")).encode())
         else:
             self._pass_json(more.encode(), whole)
 
@@ -306,28 +306,28 @@ class LiveCalls:
         if whole and self._kind_of_value != "text":
             _, start, stop = self._pieces[self._key_at + 1]
             value = self._host.span(start, stop).decode()
-            self._send(comma + self._policy.argument(self._syntax, self.opened, key, value))
+            self._send((comma + self._policy.argument(self._syntax, self.opened, key, value)).encode())
             return False
         if self._kind_of_value == "json":
             self._text.begin(True, b"{[")
         if self._kind_of_value != "unsure":
-            self._send(comma + head + ('"' if self._kind_of_value == "text" else ""))
+            self._send((comma + head + ('"' if self._kind_of_value == "text" else "")).encode())
         return self._kind_of_value != "unsure"
 
     def _pass_json(self, more: bytes, whole: bool) -> None:
         """More of a value that is JSON. What is none is seen when the block is judged."""
         text = self._text
         used = text.read(more, 0, len(more))
-        self._send(text.take().decode())
+        self._send(text.take())
         if text.mode == FAILED or more[used:].strip(SPACE.encode()) or (whole and text.mode != ENDED):
             self._stuck = True
         elif whole:
-            self._send(text.rest().decode())
+            self._send(text.rest())
 
-    def _send(self, text: str) -> None:
-        if text:
-            self._sent += text.encode()
-            self._host.live_say(self._call, text)
+    def _send(self, more: bytes) -> None:
+        if more:
+            self._sent += more
+            self._host.live_say(self._call, more.decode())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
