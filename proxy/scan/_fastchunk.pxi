@@ -8,6 +8,16 @@ cdef enum:
 cdef class SecretGuard
 
 
+cdef inline object with_more(object out, bytes more):
+    """What the client gets, and more of it: nearly always one frame."""
+    if out is None:
+        return more
+    if type(out) is list:
+        (<list>out).append(more)
+        return out
+    return [out, more]
+
+
 cdef class ChunkGate:
     """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
 
@@ -89,7 +99,7 @@ cdef class ChunkGate:
 
     def feed(self, bytes data not None):
         """Take the next bytes, cut anywhere, and give what the client gets for them."""
-        cdef list out = []
+        cdef object out = None  # bytes, or a list of them
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t pos = 0
@@ -100,13 +110,13 @@ cdef class ChunkGate:
             self._cut = end < 0
             self._newline = p[size - 1] == c"\n"
             pos = size if end < 0 else end
-            out.append(self._slow(data[:pos]))
+            out = with_more(out, self._slow(data[:pos]))
         while pos < size:
             end = blank_line(p, pos, size)
             if end < 0:
                 self._cut = True
                 self._newline = p[size - 1] == c"\n"
-                out.append(self._slow(data[pos:] if pos else data))
+                out = with_more(out, self._slow(data[pos:] if pos else data))
                 break
             passed = self._pass(p + pos, end - 2 - pos) if self._is_open and end - 2 - pos <= self._limit else None
             if passed is None:
@@ -114,9 +124,11 @@ cdef class ChunkGate:
                 passed = self._slow(data[pos:end])
             else:
                 self._group = 1
-            out.append(passed)
+            out = with_more(out, passed)
             pos = end
-        return out[0] if len(out) == 1 else b"".join(out)
+        if out is None:
+            return b""
+        return b"".join(out) if type(out) is list else out
 
     cdef Py_ssize_t _group_end(self, Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept:
         cdef int number
