@@ -90,6 +90,7 @@ class Exchange:
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
     tools_by: Literal["server", "gateway"] | None = None
+    _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
     @property
     def native(self) -> bool:
@@ -146,17 +147,20 @@ class Exchange:
 
     def write_options(self) -> WriteOptions:
         """How this answer is written: the same for whoever asks, on the wire or for the store."""
-        options = self.route.options
-        return WriteOptions(
-            request=self.received,
-            conversation=self.conversation,
-            created=self.created,
-            body=self.body,
-            reasoning_field=options.reasoning.field,
-            named_stop=options.calls.named_stop,
-            reasoning_tags=options.reasoning.tags or ("<think>", "</think>"),
-            responses=options.responses,
-        )
+        known = self._options
+        if known is None or known.body is not self.body or known.conversation is not self.conversation:
+            options = self.route.options
+            known = self._options = WriteOptions(
+                request=self.received,
+                conversation=self.conversation,
+                created=self.created,
+                body=self.body,
+                reasoning_field=options.reasoning.field,
+                named_stop=options.calls.named_stop,
+                reasoning_tags=options.reasoning.tags or ("<think>", "</think>"),
+                responses=options.responses,
+            )
+        return known
 
 
 EXCHANGE: Final = web.RequestKey("toolwire.exchange", Exchange)

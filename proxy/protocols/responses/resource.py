@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ...errors import GatewayError
+from ...formats.toolset import known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ..base import WriteOptions
 from ..numbers import rest_of_counts, usage_of, with_rest
@@ -60,6 +61,18 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 DEFAULT_TIER: Final = "default"
 
+_AS_GIVEN: Final = ("prompt_cache_retention", "user")
+"""Fields that are echoed at the end, if the client gave them."""
+
+_RESOURCE: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(RESOURCE_KEYS),
+    **_DEFAULTS,
+    "object": "response",
+    "background": False,
+    "service_tier": DEFAULT_TIER,
+}
+"""All keys in their order, with what stands there most often."""
+
 
 def response_id(given: str) -> str:
     """The id of the answer: the given one if it has the protocol's form, else a new one."""
@@ -80,32 +93,51 @@ def resource(
 ) -> dict[str, Any]:
     """The response object. `output` are finished items, as `output_items` gives them; `reason` is the word in
     `incomplete_details`; `fields` are what the model server said beside."""
-    body = options.body
-    echo = {key: default if body.get(key) is None else body[key] for key, default in _DEFAULTS.items()}
-    values = {
+    written = {
+        **echo_of(options),
         "id": ident,
-        "object": "response",
-        "created_at": options.created,
         "status": status,
-        "background": False,
         "completed_at": completed_at,
         "error": None if error is None else response_error(error),
         "incomplete_details": None if reason is None else {"reason": reason},
-        "model": options.request.model,
         "output": list(output),
+        "usage": None if usage is None or usage.missing == "both" else write_usage(usage),
+    }
+    if fields:
+        written["service_tier"] = fields.get("service_tier", DEFAULT_TIER)
+        written |= {key: value for key, value in fields.items() if key not in written}
+    body = options.body
+    for key in _AS_GIVEN:
+        if isinstance(body.get(key), str):
+            written[key] = body[key]
+    return written
+
+
+def echo_of(options: WriteOptions) -> Mapping[str, Any]:
+    """A resource with all keys that is to be filled in: what is the same in each that is written of one answer, and so
+    made once."""
+    echo = options.made.get(PROTOCOL)
+    if echo is None:
+        echo = options.made[PROTOCOL] = _echo(options)
+    return echo
+
+
+def _echo(options: WriteOptions) -> dict[str, Any]:
+    body = options.body
+    values = {
+        **_RESOURCE,
+        "created_at": options.created,
+        "model": options.request.model,
         "reasoning": {"effort": None, "summary": None, **(body.get("reasoning") or {})},
-        "service_tier": fields.get("service_tier", DEFAULT_TIER),
         "text": _echo_text(body.get("text") or {}),
         "tool_choice": _echo_choice(body.get("tool_choice")),
-        "tools": [_echo_tool(tool) for tool in body.get("tools") or ()],
-        "usage": None if usage is None or usage.missing == "both" else write_usage(usage),
+        "tools": _echo_tools(body.get("tools") or ()),
         "metadata": body.get("metadata") or {},
-        **echo,
     }
-    written = {key: values[key] for key in RESOURCE_KEYS}
-    written |= {key: value for key, value in fields.items() if key not in written}
-    written |= {key: body[key] for key in ("prompt_cache_retention", "user") if isinstance(body.get(key), str)}
-    return written
+    for key in _DEFAULTS:
+        if body.get(key) is not None:
+            values[key] = body[key]
+    return values
 
 
 def _echo_text(text: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +159,12 @@ def _echo_choice(choice: Any) -> Any:
     if isinstance(flat.get("tools"), list):
         flat["tools"] = [_echo_choice(tool) for tool in flat["tools"]]
     return flat
+
+
+def _echo_tools(listed: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """All of them; of a list that comes again it is known."""
+    known = known_set(listed, PROTOCOL) or ()
+    return note_of(known, _echo_tools) or note(known, _echo_tools, [_echo_tool(tool) for tool in listed])
 
 
 def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
