@@ -10,6 +10,8 @@ from proxy.config import ResponsesConfig
 from proxy.events import Event
 from proxy.model import ModelRequest
 from proxy.protocols.base import WriteOptions
+from proxy.protocols.responses.items import own_items, whole_items
+from proxy.protocols.responses.kept_items import listed
 from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.protocols.published import validator
 
@@ -25,6 +27,11 @@ def options(body: Mapping[str, Any] | None = None, **kwargs: Any) -> WriteOption
     body = {"model": "m", "input": "hi", **(body or {})}
     written = ResponsesConfig(**{k: kwargs.pop(k) for k in list(kwargs) if k in ResponsesConfig.__dataclass_fields__})
     return WriteOptions(request=request(body), created=1, body=body, responses=written, **kwargs)
+
+
+def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
+    """The items of a request's `input` as they are listed."""
+    return tuple(listed(item, response_id, place) for place, item in enumerate(whole_items(own_items(body))))
 
 
 def write(events: Iterable[Event], opts: WriteOptions | None = None) -> bytes:

@@ -30,10 +30,9 @@ from proxy.model import (
 )
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.items import read_items, write_items
-from proxy.protocols.responses.kept_items import input_items
 from proxy.protocols.responses.request import read_messages
 from tests.protocols.published import SHARED, captured_responses_requests, validator
-from tests.protocols.responses_wires import RESPONSES, request
+from tests.protocols.responses_wires import RESPONSES, input_items, request
 from tests.strategies import arguments, call_ids, json_objects, names, some_text
 
 CAPTURED = captured_responses_requests()

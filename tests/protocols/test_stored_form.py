@@ -25,13 +25,14 @@ from proxy.model import (
 )
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.responses.items import read_items
-from proxy.protocols.responses.kept_items import as_made, difference, input_items, mended
+from proxy.protocols.responses.kept_items import as_made, difference, mended
 from proxy.protocols.responses.reply import broken_off, finished
 from proxy.protocols.responses.turns import ResponsesTurns
 from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages, read_turn, write_messages, write_turn
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump, load
 from tests.protocols.published import SHARED, captured_responses_requests
+from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
 
 FORM_OF = ResponsesTurns()

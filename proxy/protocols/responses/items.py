@@ -23,7 +23,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -178,9 +178,10 @@ class Reading:
         if role == "assistant":
             self._say(read_said(item, follows=self._follows()))
         else:
-            self._end_turn()
+            if self._said is not None:
+                self._end_turn()
             content = tuple(read_content(item.get("content")))
-            self._messages.append(Message(role, content, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
+            self._messages.append(Message(role, content, None, extra_of(item, MESSAGE_FIELDS)))
 
     def _follows(self) -> bool:
         """Whether text of the assistant stands before."""
@@ -199,7 +200,7 @@ class Reading:
     def _result(self, item: Mapping[str, Any]) -> ToolResult:
         kind: CallKind = "custom" if item["type"] == "custom_tool_call_output" else "function"
         call = self._called.get(item["call_id"])
-        extra = scoped(PROTOCOL, rest_of(item, _RESULT_FIELDS))
+        extra = extra_of(item, _RESULT_FIELDS)
         name = call.name if call else None
         return ToolResult(item["call_id"], _output_parts(item["output"]), name, kind=kind, extra=extra)
 
@@ -208,6 +209,13 @@ class Reading:
         if not isinstance(part, ToolResult) or part.name is not None or part.call_id not in self._called:
             return part
         return replace(part, name=self._called[part.call_id].name)
+
+
+def extra_of(value: Mapping[str, Any], known: frozenset[str]) -> Extra:
+    """What is not modelled, as an `extra`."""
+    if value.keys() <= known:
+        return EMPTY
+    return scoped(PROTOCOL, rest_of(value, known))
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
@@ -251,11 +259,11 @@ def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part
                 if text or extra:
                     parts.append(Text(text, extra))
             case {"type": "refusal", "refusal": str(text)}:
-                extra = scoped(PROTOCOL, rest_of(item, _REFUSAL_FIELDS))
+                extra = extra_of(item, _REFUSAL_FIELDS)
                 if text or extra:
                     parts.append(Refusal(text, extra))
             case {"type": "input_image", "image_url": str(url)}:
-                parts.append(Image(url, item.get("detail"), scoped(PROTOCOL, rest_of(item, _IMAGE_FIELDS))))
+                parts.append(Image(url, item.get("detail"), extra_of(item, _IMAGE_FIELDS)))
             case {"type": "input_image" | "image_url", "image_url": {"url": str(url)} as inner}:
                 detail = item.get("detail") or _text_or_none(inner.get("detail"))
                 both = {**rest_of(inner, _IMAGE_FIELDS | {"url"}), **rest_of(item, _IMAGE_FIELDS)}
@@ -295,7 +303,7 @@ def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
 
 def call_extra(item: Mapping[str, Any]) -> Extra:
     """What a call item says beside the call."""
-    return scoped(PROTOCOL, rest_of(item, _CALL_FIELDS))
+    return extra_of(item, _CALL_FIELDS)
 
 
 def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
@@ -349,8 +357,8 @@ def write_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 def _message_items(message: Message) -> Iterator[dict[str, Any]]:
     role = "user" if message.role == "tool" else message.role
-    content: list[dict[str, Any]] = []
-    fields = fields_of(message.extra, PROTOCOL)
+    content: list[Mapping[str, Any]] = []
+    fields = fields_of(message.extra, PROTOCOL) if message.extra else EMPTY
     last: dict[str, Any] = {}
     for part in message.parts:
         item: dict[str, Any] | None = None
@@ -366,14 +374,17 @@ def _message_items(message: Message) -> Iterator[dict[str, Any]]:
                 item = write_reasoning(part)
             case Opaque(protocol="responses") if role == "assistant":
                 item = part.payload
-            case Text() | Refusal() if "item" in (own := fields_of(part.extra, PROTOCOL)):
+            case Text() | Refusal() if part.extra and "item" in (own := fields_of(part.extra, PROTOCOL)):
                 if content:
                     yield _write_message(role, content, fields)
-                content, fields = list(_write_part(part, role)), own["item"]
+                written = _write_part(part, role)
+                content, fields = [] if written is None else [written], own["item"]
                 last = {}
                 continue
             case _:
-                content += _write_part(part, role)
+                written = _write_part(part, role)
+                if written is not None:
+                    content.append(written)
                 continue
         if content:
             yield _write_message(role, content, fields)
@@ -384,7 +395,7 @@ def _message_items(message: Message) -> Iterator[dict[str, Any]]:
         yield _write_message(role, content, fields)
 
 
-def _write_message(role: str, content: list[dict[str, Any]], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _write_message(role: str, content: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> dict[str, Any]:
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
     shown = content[0]["text"] if plain else content
     return {**fields, "type": "message", "role": role, "content": shown if content else ""}
@@ -396,32 +407,35 @@ def part_fields(part: Text | Refusal | Image) -> Mapping[str, Any]:
     return {key: value for key, value in fields.items() if key != "item"} if "item" in fields else fields
 
 
-def _write_part(part: Part, role: str, *, json_text: bool = False) -> Iterator[dict[str, Any]]:
-    """A content part; nothing for what this protocol has no place for. `json_text`: foreign values as compact JSON."""
+def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[str, Any] | None:
+    """A content part; None for what this protocol has no place for. `json_text`: foreign values as compact JSON."""
     match part:
         case Text():
             kind = "output_text" if role == "assistant" else "input_text"
-            yield {**part_fields(part), "type": kind, "text": whole(part.text)}
+            written = {"type": kind, "text": whole(part.text)}
         case Refusal():
-            yield {**part_fields(part), "type": "refusal", "refusal": whole(part.text)}
+            written = {"type": "refusal", "refusal": whole(part.text)}
         case Image():
-            detail = {"detail": part.detail} if part.detail else {}
-            yield {**part_fields(part), "type": "input_image", "image_url": part.url, **detail}
+            written = {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
         case Opaque(protocol="responses"):
-            yield part.payload
+            payload: Mapping[str, Any] = part.payload
+            return payload
         case Opaque() if json_text:
-            yield {"type": "input_text", "text": dump(part.payload).decode()}
+            return {"type": "input_text", "text": dump(part.payload).decode()}
         case _:
-            pass
+            return None
+    return {**part_fields(part), **written} if part.extra else written
 
 
 def write_result(result: ToolResult) -> dict[str, Any]:
     """The item of what a tool gave back."""
-    content = [item for part in result.parts for item in _write_part(part, "tool", json_text=True)]
+    parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
+    content = [part for part in parts if part is not None]
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
     output: Any = content[0]["text"] if plain else content or ""
-    return {**fields_of(result.extra, PROTOCOL), "type": kind, "call_id": result.call_id, "output": output}
+    written = {"type": kind, "call_id": result.call_id, "output": output}
+    return {**fields_of(result.extra, PROTOCOL), **written} if result.extra else written
 
 
 def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse
 from ..base import WriteOptions
 from ..wire import dump
 from .ids import PREFIXES, derived_id
-from .items import PROTOCOL, Reading, own_items, read_call, whole_items, write_result
+from .items import PROTOCOL, Reading, read_call, write_result
 from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]
@@ -31,14 +31,9 @@ _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
 # --- items of a request ---------------------------------------------------------------------------------------------
 
 
-def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
-    """The items of a request's `input` as `GET /v1/responses/{id}/input_items` lists them: every one has `type`, `id`
-    and `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
-    return tuple(listed(item, response_id, index) for index, item in enumerate(whole_items(own_items(body))))
-
-
 def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
-    """An item as it is listed at this place."""
+    """An item, which has a `type`, as `GET /v1/responses/{id}/input_items` lists it at this place: with `id` and
+    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
     kind = item["type"]
     shown = {key: value for key, value in item.items() if value is not None}
     if kind == "item_reference":
@@ -120,19 +115,28 @@ def difference(given: Items, made: Items, at_place: AtPlace) -> Mapping[str, Any
     items: dict[str, Mapping[str, Any]] = {}
     count = 0
     for place, item in enumerate(given):
-        if count == len(made) or not _alike(item, made[count]):
+        other = made[count] if count < len(made) else None
+        if item == other:
+            count += 1
+            continue
+        item = at_place(item, place)
+        if other is None or not _alike(item, other):
             items[str(place)] = item
             continue
-        mine = at_place(made[count], place)
+        mine = at_place(other, place)
         count += 1
         if item != mine:
-            other = {key: value for key, value in item.items() if key not in mine or value != mine[key]}
-            if None in other.values():
-                return {"all": list(given)}
-            fields[str(place)] = {**other, **{key: None for key in mine if key not in item}}
+            unsaid = {key: value for key, value in item.items() if key not in mine or value != mine[key]}
+            if None in unsaid.values():
+                return _all(given, at_place)
+            fields[str(place)] = {**unsaid, **{key: None for key in mine if key not in item}}
     if count < len(made):
-        return {"all": list(given)}
+        return _all(given, at_place)
     return {name: kept for name, kept in (("fields", fields), ("items", items)) if kept} or None
+
+
+def _all(items: Items, at_place: AtPlace) -> Mapping[str, Any]:
+    return {"all": [at_place(item, place) for place, item in enumerate(items)]}
 
 
 def mended(made: Items, told: Mapping[str, Any] | None, at_place: AtPlace) -> list[Mapping[str, Any]]:

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 
 from ...errors import BackendFault, GatewayError
 from ...folding import add_part, is_half
+from ...formats.toolset import note, note_of
 from ...model import (
     EMPTY,
     Extra,
@@ -38,6 +39,7 @@ from ...model import (
     ReplyChoice,
     Text,
     ToolResult,
+    ToolSpec,
     ToolUse,
     Usage,
     fields_of,
@@ -68,13 +70,12 @@ class CallNames:
     def __init__(self, options: WriteOptions, ident: str) -> None:
         self._ident = ident
         self._sequential = options.responses.ids == "sequential"
-        said = options.request.messages if options.conversation is None else options.conversation
-        self._last = _highest(said) if self._sequential else 0
+        self._last = 0
+        if self._sequential:
+            self._last = _highest(options.request.messages if options.conversation is None else options.conversation)
         self._placed: dict[str, str] = {}
-        groups: dict[str, set[str | None]] = {}
-        for tool in options.request.tools:
-            groups.setdefault(tool.name, set()).add(tool.namespace)
-        self._groups = {name: next(iter(spaces)) for name, spaces in groups.items() if len(spaces) == 1}
+        tools = options.request.tools
+        self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools))
 
     def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
         """The call as it is written at this `output_index`, and the id of its item."""
@@ -91,6 +92,14 @@ class CallNames:
         """An item that is not modelled; if it is the result of a call of this answer, with the id that the call has."""
         placed = self._placed.get(payload.get("call_id", ""))
         return payload if placed is None else {**payload, "call_id": placed}
+
+
+def _groups(tools: Iterable[ToolSpec]) -> dict[str, str | None]:
+    """The group of each name that only one has."""
+    groups: dict[str, set[str | None]] = {}
+    for tool in tools:
+        groups.setdefault(tool.name, set()).add(tool.namespace)
+    return {name: next(iter(spaces)) for name, spaces in groups.items() if len(spaces) == 1}
 
 
 def _highest(conversation: Iterable[Message]) -> int:
@@ -147,11 +156,11 @@ def output_items(
                 use, item_id = names.place(part, index)
                 items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
             case Text() | Refusal():
-                shown_part = text_part if isinstance(part, Text) else refusal_part
-                content = {**shown_part(whole(part.text)), **part_fields(part)}
-                items.append(
-                    message_item(derived_id("message", ident, index), [content], status, item_fields(part.extra))
-                )
+                content = text_part(whole(part.text)) if isinstance(part, Text) else refusal_part(whole(part.text))
+                if part.extra:
+                    content |= part_fields(part)
+                item_id = derived_id("message", ident, index)
+                items.append(message_item(item_id, [content], status, item_fields(part.extra) if part.extra else EMPTY))
             case Reasoning():
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
@@ -178,8 +187,9 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
         if isinstance(part, Text | Refusal):
             if not part.text:
                 continue
-            own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
-            part = part if own == part.extra else replace(part, extra=own)
+            if part.extra:
+                own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
+                part = part if own == part.extra else replace(part, extra=own)
         last = merged[-1][0] if merged else None
         if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
             merged[-1] = (Text(last.text + part.text), [*merged[-1][1], given])

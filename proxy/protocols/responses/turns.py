@@ -17,7 +17,7 @@ from ..base import TurnForm, WriteOptions
 from ..turn import Turn
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
-from .kept_items import AtPlace, answered, as_made, difference, input_items, listed, made_output, mended
+from .kept_items import AtPlace, answered, as_made, difference, listed, made_output, mended
 from .reply import Origins, broken_off, finished
 from .resource import RESOURCE_KEYS, resource
 
@@ -47,7 +47,9 @@ class ResponsesTurns(TurnForm):
     def references(self, body: Mapping[str, Any]) -> list[str]:
         """The ids in all `item_reference`."""
         items = own_items(body)
-        named = [] if isinstance(items, str) else [item.get("id") for item in items if _refers(item)]
+        if isinstance(items, str):
+            return []
+        named = [item.get("id") for item in items if item.get("type") == "item_reference"]
         return [ident for ident in named if isinstance(ident, str)]
 
     def turn_of(self, item_id: str) -> str | None:
@@ -138,7 +140,7 @@ def _asked(turn: Turn, options: WriteOptions) -> Turn:
     """`turn` with what its messages do not say of the items of its input; itself if it was begun."""
     if PROTOCOL in turn.extra:
         return turn
-    return _noted(turn, input=_unsaid(turn, input_items(options.body, turn.id)))
+    return _noted(turn, input=_unsaid(turn, list(whole_items(own_items(options.body)))))
 
 
 def _refers(item: Mapping[str, Any]) -> bool:

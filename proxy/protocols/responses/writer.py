@@ -31,7 +31,7 @@ from ..base import KEEPALIVE, TextFrame, WriteOptions
 from ..wire import dump
 from .ids import derived_id
 from .items import PROTOCOL
-from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of
+from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
 from .reply import CallNames, end_time, is_item, opaque_item, outcome
 from .resource import resource, response_id
 
@@ -242,7 +242,7 @@ class ResponsesWriter:
             self.send("response.output_item.added", output_index=block.index, item=block.begun)
         for frame in block.frames:
             fields = {key: value for key, value in frame.items() if key not in ("type", "sequence_number")}
-            self.send(frame["type"], **{**fields, "output_index": block.index})
+            self._relay(frame["type"], {**fields, "output_index": block.index})
         block.frames.clear()
         if block.closed is None:
             return False
@@ -260,7 +260,11 @@ class ResponsesWriter:
             kind = payload.get("type")
             if isinstance(kind, str) and kind.startswith("response."):
                 fields = {key: value for key, value in payload.items() if key not in ("type", "sequence_number")}
-                self.send(kind, **fields)
+                self._relay(kind, fields)
+
+    def _relay(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """An event that is not modelled."""
+        self.frame(new_head(kind), b"," + dump(fields)[1:])
 
     # --- for items --------------------------------------------------------------------------------------------------
 
