@@ -25,12 +25,13 @@ from aiohttp import web
 
 from proxy.config import GatewayConfig
 from proxy.errors import Cancelled, ClientFault, GatewayError, quote
-from proxy.events import Event, Finish, Kind, Start
+from proxy.events import Event, Finish, Start
 from proxy.folding import Folding
 from proxy.model import Message, ModelReply
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
@@ -64,14 +65,14 @@ class Conversation(Middleware):
         conversations = request.app[CONVERSATIONS]
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
-        ancestors, own = await _load(exchange, form, conversations)
+        large = is_large(exchange.received)
+        ancestors, own = await _load(exchange, form, conversations, large)
         exchange.conversation = exchange.request.messages
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
-            large = is_large(exchange.received)
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own)
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
             if not exchange.received.stream or await keeper.begin():
                 keeper.follow()
                 return response
@@ -84,7 +85,7 @@ def _say_unkept(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations
+    exchange: Exchange, form: TurnForm, conversations: Conversations, large: bool
 ) -> tuple[tuple[str, ...], tuple[Message, ...]]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
     turns before, oldest first, and what the request says itself.
@@ -94,7 +95,7 @@ async def _load(
     body = exchange.body
     own = form.own(exchange.received, body)
     previous = body.get(form.previous)
-    wanted = await offload(is_large(exchange.received), form.references, body)
+    wanted = await offload(large, form.references, body)
     if previous is None and not wanted:
         return (), own
     try:
@@ -102,7 +103,7 @@ async def _load(
         if wanted:
             said = {ident for turn in chain for ident in form.items(turn)}
             found = await _found(wanted, said, exchange.owner, form, conversations)
-            exchange.body, own = await offload(is_large(exchange.received), form.put_in, body, found, said)
+            exchange.body, own = await offload(large, form.put_in, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
     earlier = [message for turn in chain for message in turn.messages]
@@ -148,6 +149,7 @@ class Keeper:
         reply: Reply,
         ancestors: tuple[str, ...],
         own: tuple[Message, ...],
+        large: bool,
     ) -> None:
         self._exchange = exchange
         self._form = form
@@ -167,7 +169,7 @@ class Keeper:
             created=now,
             expires=now + conversations.max_age_s,
         )
-        begins = exchange.received.stream or is_large(exchange.received)  # a large one here, where it is in a thread
+        begins = exchange.received.stream or large  # a large one here, where it is in a thread
         self._turn = form.begun(turn, self._options) if begins else turn
 
     async def begin(self) -> bool:
@@ -176,20 +178,12 @@ class Keeper:
 
     def follow(self) -> None:
         """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""
-        self._reply.map(self._named, Kind.EDGES)
+        self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed)
         self._reply.finish(self._settle, changes=False)
         self._exchange.at_end(self._end)
         if self._exchange.received.stream:
             self._conversations.began(self._turn, self._reply)
-
-    def _named(self, event: Event) -> Event:
-        if isinstance(event, Start):
-            return Start(self._turn.id, event.model, event.created, event.extra, event.usage)
-        if isinstance(event, Finish):
-            extra = {**event.extra, "completed_at": int(time.time())}
-            return Finish(event.reason, event.usage, event.others, extra, event.choices)
-        return event
 
     async def _settle(self, last: Event) -> None:
         self._over = True
@@ -229,3 +223,22 @@ class Keeper:
             LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)
             return False
         return True
+
+
+class Naming(Stage):
+    """Lets an answer go under the id of its turn, and says when it was completed."""
+
+    passes_text = True
+
+    def __init__(self, ident: str) -> None:
+        self._ident = ident
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
+
+    def _named(self, event: Start | Finish) -> Event:
+        if isinstance(event, Start):
+            return Start(self._ident, event.model, event.created, event.extra, event.usage)
+        extra = {**event.extra, "completed_at": int(time.time())}
+        return Finish(event.reason, event.usage, event.others, extra, event.choices)

@@ -82,7 +82,7 @@ class Conversations:
 
     async def put(self, turn: Turn) -> None:
         """Keep a turn. Raises `StoreUnavailable`."""
-        store = await self._opened()
+        store = self._store if self._open else await self._opened()
         if store is None:
             return
         await store.put(turn)
