@@ -164,7 +164,12 @@ def unfold(reply: ModelReply) -> list[Event]:
                 case _:
                     raise TypeError(f"{type(part).__name__} has no place in a reply")
             block += 1
+    out.append(ending(reply))
+    return out
+
+
+def ending(reply: ModelReply) -> Finish:
+    """The last event of that stream."""
     reasons = [choice.reason for choice in reply.choices] or [FinishReason.STOP]
     ends = tuple(choice.extra for choice in reply.choices) if any(choice.extra for choice in reply.choices) else ()
-    out.append(Finish(reasons[0], reply.usage, tuple(reasons[1:]), EMPTY, ends))
-    return out
+    return Finish(reasons[0], reply.usage, tuple(reasons[1:]), EMPTY, ends)

@@ -101,27 +101,31 @@ class Chain:
 
     async def whole(self, reply: ModelReply) -> ModelReply:
         """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
-        events = await self._events_of(reply)
-        return reply if events is None else fold(events)
+        reply, concerned = await self._taken(reply)
+        return reply if concerned is None else fold(await self._events_of(reply, concerned))
 
     async def show(self, reply: ModelReply) -> None:
         """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""
-        events = await self._events_of(reply)
-        if events and isinstance(events[-1], Fault):
-            raise events[-1].error
+        reply, concerned = await self._taken(reply)
+        if concerned is not None:
+            events = await self._events_of(reply, concerned)
+            if events and isinstance(events[-1], Fault):
+                raise events[-1].error
 
-    def _first_concerned(self, reply: ModelReply) -> int | None:
-        """The number of the first stage that would not leave a whole answer as it is; None if none would not."""
+    async def _taken(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
+        """What becomes of a whole answer up to the first stage that has to see its events, and the number of that; None
+        if there is none."""
         for number, stage in enumerate(self.stages):
-            if not stage.leaves(reply):
-                return number
-        return None
+            if stage.leaves(reply):
+                continue
+            taken = await stage.take(reply) if isinstance(stage, FinishStage) else stage.take(reply)
+            if taken is None:
+                return reply, number
+            reply = taken
+        return reply, None
 
-    async def _events_of(self, reply: ModelReply) -> list[Event] | None:
-        """What becomes of the events of a whole answer; None if no stage has anything to do with it."""
-        first = self._first_concerned(reply)
-        if first is None:
-            return None
+    async def _events_of(self, reply: ModelReply, first: int) -> list[Event]:
+        """What becomes of the events of a whole answer, from the stage number `first` on."""
         events = self.feed(unfold(reply), first)
         if self.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
             events += await self.settle()

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from ..errors import Defect, GatewayError
 from ..events import Event, Fault
-from ..folding import fold, unfold
+from ..folding import ending, fold, unfold
 from ..model import ModelReply
 
 Batches = AsyncIterator[list[Event]]
@@ -72,6 +72,11 @@ class Stage:
         """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
         they never went in. False says nothing."""
         return False
+
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """What its events would fold to that come out of `feed`, for a whole answer that it does not leave; None: they
+        have to go in."""
+        return None
 
 
 class WatchStage(Stage):
@@ -126,6 +131,16 @@ class FinishStage:
     def leaves(self, reply: ModelReply) -> bool:
         """Whether the last event of this whole answer would stay, and nobody would miss it."""
         return self._unless is not None and self._unless(reply)
+
+    async def take(self, reply: ModelReply) -> ModelReply | None:
+        """This whole answer, when the function has seen its last event, if that stays; None: its events have to come.
+        Raises the `GatewayError` that takes its place."""
+        if self.changes:
+            return None
+        given = await self.finish(ending(reply))
+        if isinstance(given, Fault):
+            raise given.error
+        return reply
 
     async def finish(self, last: Event) -> Event | Following:
         """What takes the place of `last`."""
