@@ -156,6 +156,7 @@ class Keeper:
         self._conversations = conversations
         self._reply = reply
         self._folding = Folding()
+        self._whole: ModelReply | None = None
         self._over = False
         now = time.time()
         self._options = exchange.write_options()
@@ -179,11 +180,16 @@ class Keeper:
     def follow(self) -> None:
         """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""
         self._reply.map(Naming(self._turn.id))
-        self._reply.watch(self._folding.feed)
+        self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
         self._exchange.at_end(self._end)
         if self._exchange.received.stream:
             self._conversations.began(self._turn, self._reply)
+
+    def _take(self, reply: ModelReply) -> bool:
+        """What is said, where it is there as a whole."""
+        self._whole = reply
+        return True
 
     async def _settle(self, last: Event) -> None:
         self._over = True
@@ -211,6 +217,8 @@ class Keeper:
         return self._form.broken_off(self._turn, self._so_far(), self._options, status, error)
 
     def _so_far(self) -> ModelReply:
+        if self._whole is not None:
+            return self._whole
         if self._folding.start is None:
             return ModelReply(self._turn.id, "", self._options.created, ())
         return self._folding.reply()
@@ -236,6 +244,10 @@ class Naming(Stage):
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
+
+    def take(self, reply: ModelReply) -> ModelReply:
+        """See `Stage`."""
+        return replace(reply, id=self._ident, extra={**reply.extra, "completed_at": int(time.time())})
 
     def _named(self, event: Start | Finish) -> Event:
         if isinstance(event, Start):

@@ -1,0 +1,23 @@
+"""A whole answer that is kept is named as its events would be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+from hypothesis import given
+
+from middlewares.conversation import Naming
+from proxy.folding import fold, unfold
+from proxy.model import ModelReply
+from tests.strategies import rich_replies
+
+
+@given(rich_replies)
+def test_a_whole_answer_is_named_as_its_events_are(reply: ModelReply) -> None:
+    reply = fold(unfold(reply))
+    stage = Naming("resp_1")
+    with mock.patch("time.time", return_value=7.5):
+        named = stage.take(reply)
+        assert named == fold(stage.feed(unfold(reply)))
+    assert named == replace(reply, id="resp_1", extra={**reply.extra, "completed_at": 7})
