@@ -182,8 +182,8 @@ class Keeper:
         self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
-        self._exchange.at_end(self._end)
         if self._exchange.received.stream:
+            self._exchange.at_end(self._end)
             self._conversations.began(self._turn, self._reply)
 
     def _take(self, reply: ModelReply) -> bool:
@@ -202,8 +202,7 @@ class Keeper:
             await self._put(self._broken_off(fault.error))
 
     def _end(self) -> None:
-        if not self._exchange.received.stream:
-            return
+        """A stream is over."""
         conversations, turn = self._conversations, self._turn
         conversations.ended(turn)
         if not self._over:  # it broke off, or the client went away

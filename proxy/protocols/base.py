@@ -39,8 +39,8 @@ class WriteOptions:
     `request` is the request as the client sent it (for echoes, `include_usage`, the model's name), `conversation` its
     messages with those that a store put before them (None: no store was asked); `created` is Unix seconds. `body` is
     the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning under
-    `reasoning_field="inline"`. `responses` says how the Responses protocol is written. `made` is what protocols made of
-    all this for the one answer, by their names: whoever writes it again finds it there.
+    `reasoning_field="inline"`. `responses` says how the Responses protocol is written. `made` is what was made
+    of all this for the one answer, by the function that made it: whoever needs it again finds it there.
     """
 
     request: ModelRequest
@@ -51,7 +51,7 @@ class WriteOptions:
     named_stop: bool = False
     reasoning_tags: tuple[str, str] = ("<think>", "</think>")
     responses: ResponsesConfig = field(default_factory=ResponsesConfig)
-    made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    made: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 class StreamReader(Protocol):

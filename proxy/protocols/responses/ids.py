@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from secrets import token_hex
 from typing import Final
-from uuid import NAMESPACE_OID, uuid4, uuid5
+from uuid import NAMESPACE_OID, uuid5
 
 PREFIXES: Final[Mapping[str, str]] = {
     "message": "msg",
@@ -32,7 +33,7 @@ _ITEM: Final = re.compile(rf"(?:{'|'.join(PREFIXES.values())}|item)_([0-9a-f]{{{
 
 def new_response_id() -> str:
     """A fresh id for a response."""
-    return f"resp_{uuid4().hex[:-_DIGITS]}{'0' * _DIGITS}"
+    return f"resp_{token_hex(16)[:-_DIGITS]}{'0' * _DIGITS}"
 
 
 def derived_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:

@@ -145,7 +145,7 @@ def output_items(
             shown.pop()
     if origins is not None:
         origins += [given for _, given in shown]
-    names = CallNames(options, ident)
+    names: CallNames | None = None
     items: list[dict[str, Any]] = []
     for number, (part, _) in enumerate(shown):
         last = cut and number == len(shown) - 1
@@ -153,6 +153,7 @@ def output_items(
         status = "incomplete" if last else "completed"
         match part:
             case ToolUse():
+                names = names or CallNames(options, ident)
                 use, item_id = names.place(part, index)
                 items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
             case Text() | Refusal():
@@ -165,7 +166,8 @@ def output_items(
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
             case Opaque():
-                items.append(opaque_item(names.result(part.payload), ident, index))
+                payload = part.payload if names is None else names.result(part.payload)
+                items.append(opaque_item(payload, ident, index))
             case _:
                 raise TypeError(f"{type(part).__name__} has no place in a reply")
     return items
@@ -250,17 +252,18 @@ def outcome(reason: str, called: bool, options: WriteOptions) -> tuple[Literal["
 
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     """The body of a whole answer (R8.5)."""
-    return dump(finished(reply, options))
+    known, shown = options.made.get(finished, (None, EMPTY))
+    return dump(shown if known is reply else finished(reply, options))
 
 
 def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None = None) -> dict[str, Any]:
     """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete.
-    `origins` takes those of its output."""
+    `origins` takes those of its output. It is the one that is written for this very answer, and never changed."""
     ident = response_id(reply.id)
     choice = reply.choices[0] if reply.choices else ReplyChoice(())
     called = any(isinstance(part, ToolUse) and is_whole(part, choice.reason) for part in choice.parts)
     status, reason = outcome(choice.reason, called, options)
-    return resource(
+    shown = resource(
         options,
         ident,
         status,
@@ -270,6 +273,8 @@ def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None =
         completed_at=end_time(reply.extra) if status == "completed" else None,
         fields=fields_of(reply.extra, PROTOCOL),
     )
+    options.made[finished] = reply, shown
+    return shown
 
 
 def end_time(extra: Mapping[str, Any]) -> int:

@@ -93,8 +93,11 @@ def resource(
 ) -> dict[str, Any]:
     """The response object. `output` are finished items, as `output_items` gives them; `reason` is the word in
     `incomplete_details`; `fields` are what the model server said beside."""
+    echo = options.made.get(_echo)
+    if echo is None:
+        echo = options.made[_echo] = _echo(options)
     written = {
-        **echo_of(options),
+        **echo,
         "id": ident,
         "status": status,
         "completed_at": completed_at,
@@ -113,16 +116,8 @@ def resource(
     return written
 
 
-def echo_of(options: WriteOptions) -> Mapping[str, Any]:
-    """A resource with all keys that is to be filled in: what is the same in each that is written of one answer, and so
-    made once."""
-    echo = options.made.get(PROTOCOL)
-    if echo is None:
-        echo = options.made[PROTOCOL] = _echo(options)
-    return echo
-
-
 def _echo(options: WriteOptions) -> dict[str, Any]:
+    """A resource with all keys that is to be filled in: what is the same in each that is written of one answer."""
     body = options.body
     values = {
         **_RESOURCE,
@@ -212,7 +207,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
     }
-    return with_rest(written, fields_of(usage.extra, PROTOCOL))
+    return with_rest(written, fields_of(usage.extra, PROTOCOL)) if usage.extra else written
 
 
 def read_usage(usage: Any) -> Usage | None:
