@@ -40,6 +40,8 @@ PRUNE_S: Final = 60.0
 """How often expired turns are removed, at most."""
 MARKS_S: Final = 0.25
 """How often is looked for responses that another process wants to have cancelled, while any are made."""
+MARKS_AT_ONCE: Final = 256
+"""For more streams there are several questions, between which they go on: a millisecond each."""
 CANCEL_S: Final = 5.0
 """So long is waited for whoever makes a response to end it."""
 CANCEL_LOOK_S: Final = 0.05
@@ -57,7 +59,7 @@ class Conversations:
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
         self.max_age_s = max_age_s
-        self.running: dict[tuple[str, str], Reply] = {}
+        self._running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
         self._open = False
@@ -106,20 +108,20 @@ class Conversations:
 
     def began(self, turn: Turn, reply: Reply) -> None:
         """This process makes the response that is kept as `turn`."""
-        self.running[turn.id, turn.owner] = reply
+        self._running[_mark_of(turn.id), turn.owner] = reply
         if self._looking is None and self._store is not None and self._store.shared:
             self._look_later()
 
     def ended(self, turn: Turn) -> None:
         """It does so no more."""
-        self.running.pop((turn.id, turn.owner), None)
+        self._running.pop((_mark_of(turn.id), turn.owner), None)
 
     async def cancel(self, turn: Turn) -> Turn:
         """End a response that is in progress, wherever it is made; what has become of it then. One that nobody ends in
         `CANCEL_S` is made by nobody any more. Raises `StoreUnavailable`."""
         store = await self._opened()
         assert store is not None  # whose turn it is
-        reply = self.running.get((turn.id, turn.owner))
+        reply = self._running.get((_mark_of(turn.id), turn.owner))
         mark = None
         if reply is not None:
             reply.stop(Cancelled())
@@ -143,16 +145,18 @@ class Conversations:
 
     def _look(self) -> None:
         self._looking = None
-        if self.running:
+        if self._running:
             self._looking = asyncio.get_running_loop().create_task(self._look_for_marks())
 
     async def _look_for_marks(self) -> None:
         """Stop those responses of this process that another one has marked."""
         assert self._store is not None
-        by_mark = {(_mark_of(ident), owner): reply for (ident, owner), reply in self.running.items()}
+        running = list(self._running.items())
         try:
-            for mark in await self._store.present(by_mark):
-                by_mark[mark].stop(Cancelled())
+            for at in range(0, len(running), MARKS_AT_ONCE):
+                some = dict(running[at : at + MARKS_AT_ONCE])
+                for mark in await self._store.present(some):
+                    some[mark].stop(Cancelled())
         except StoreUnavailable as error:
             LOG.debug("cancelled responses cannot be looked for: %s", error)
         self._look_later()
