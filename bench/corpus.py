@@ -162,10 +162,12 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def responses_body(tool_count: int, *, work: str, stream: bool = True) -> bytes:
+def responses_body(tool_count: int, *, work: str, stream: bool = True, store: bool = True) -> bytes:
     """The same request in Responses."""
     chat = json.loads(request_body(tool_count, stream=stream, work=work))
     body = {"model": chat["model"], "input": chat["messages"], "temperature": chat["temperature"], "stream": stream}
+    if not store:
+        body["store"] = False
     if tool_count:
         body["tools"] = [{"type": "function", **tool["function"]} for tool in chat["tools"]]
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -46,7 +46,8 @@ ROUNDS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames."""
+    """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
+    whether what Responses answers is kept, in SQLite."""
 
     title: str
     tools: int
@@ -54,13 +55,16 @@ class Work:
     stream: bool = False
     api: Literal["chat", "responses", "messages"] = "chat"
     frames: int = FRAMES
+    store: bool = True
 
     @property
     def ask(self) -> Ask:
         """The request."""
         match self.api:
             case "responses":
-                return Ask("/v1/responses", corpus.responses_body(self.tools, work="", stream=self.stream))
+                return Ask(
+                    "/v1/responses", corpus.responses_body(self.tools, work="", stream=self.stream, store=self.store)
+                )
             case "messages":
                 return Ask("/v1/messages", corpus.messages_body(self.tools, stream=self.stream))
         return Ask("/v1/chat/completions", corpus.request_body(self.tools, stream=self.stream))
@@ -179,7 +183,7 @@ class Gateway:
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
         self._config = load(None, env={}, overrides=overrides)
-        self._client = _Client()
+        self._protocols: list[Any] = []
 
     async def __aenter__(self) -> Gateway:
         """Start it."""
@@ -195,28 +199,36 @@ class Gateway:
         WireClient._dial = dial  # type: ignore[method-assign]
         self._host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
         await self._host.start(self._config)
-        self._protocol = self._host.server()
-        self._protocol.connection_made(self._client)
+        self._ask = self.client()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Stop it."""
-        self._protocol.connection_lost(None)
+        for protocol in self._protocols:
+            protocol.connection_lost(None)
         await self._host.close()
+
+    def client(self) -> Callable[[], Awaitable[bytes]]:
+        """A client with a connection of its own: what asks once, and gives the answer."""
+        client, protocol, raw = _Client(), self._host.server(), self._work.ask.raw
+        protocol.connection_made(client)
+        self._protocols.append(protocol)
+        loop = asyncio.get_running_loop()
+
+        async def ask() -> bytes:
+            client.done = loop.create_future()
+            client.answer = bytearray()
+            protocol.data_received(raw)
+            await client.done
+            return bytes(client.answer)
+
+        return ask
 
     async def serve(self, requests: int) -> None:
         """Ask that often. Raises `RuntimeError` for a wrong answer."""
-        ask = self._work.ask
-        raw = ask.raw
-        client = self._client
-        loop = asyncio.get_running_loop()
         for _ in range(requests):
-            client.done = loop.create_future()
-            client.answer = bytearray()
-            self._protocol.data_received(raw)
-            await client.done
-        answer = bytes(client.answer)
-        if not answer.startswith(b"HTTP/1.1 200") or ask.calls(answer) != self._work.call:
+            answer = await self._ask()
+        if not answer.startswith(b"HTTP/1.1 200") or self._work.ask.calls(answer) != self._work.call:
             raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
 
 
