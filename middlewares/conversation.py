@@ -246,7 +246,8 @@ class Naming(Stage):
 
     def take(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return replace(reply, id=self._ident, extra={**reply.extra, "completed_at": int(time.time())})
+        extra = {**reply.extra, "completed_at": int(time.time())}
+        return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)
 
     def _named(self, event: Start | Finish) -> Event:
         if isinstance(event, Start):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from ...errors import GatewayError
-from ...model import Message, ModelReply, ModelRequest, Text, fields_of, scoped
+from ...model import Extra, Message, ModelReply, ModelRequest, Text, fields_of, scoped
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn
 from .ids import new_response_id, response_of
@@ -21,7 +21,7 @@ from .kept_items import AtPlace, answered, as_made, difference, listed, made_out
 from .reply import Origins, broken_off, finished
 from .resource import RESOURCE_KEYS, resource
 
-_OF_THE_TURN: Final = frozenset({"id", "object", "status", "output"})
+_OF_THE_TURN: Final = ("id", "object", "status", "output")
 """Fields of a resource that a turn says itself."""
 
 
@@ -80,12 +80,13 @@ class ResponsesTurns(TurnForm):
 
     def begun(self, turn: Turn, options: WriteOptions) -> Turn:
         """With the response in progress, and the items of `input` as they are listed."""
-        return _noted(_asked(turn, options), resource=_around(resource(options, turn.id, "in_progress")))
+        around = _around(resource(options, turn.id, "in_progress"))
+        return replace(turn, extra=_beside({**_asked(turn, options), "resource": around}))
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
         """With the response of a whole answer."""
         origins: Origins = []
-        return _ended(_asked(turn, options), finished(reply, options, origins), origins)
+        return _ended(turn, _asked(turn, options), finished(reply, options, origins), origins)
 
     def broken_off(
         self,
@@ -97,7 +98,8 @@ class ResponsesTurns(TurnForm):
     ) -> Turn:
         """With the response of an answer that broke off after `reply`."""
         origins: Origins = []
-        return _ended(_asked(turn, options), broken_off(reply, options, status, error, origins), origins)
+        shown = broken_off(reply, options, status, error, origins)
+        return _ended(turn, _asked(turn, options), shown, origins)
 
     # --- showing ----------------------------------------------------------------------------------------------------
 
@@ -132,15 +134,13 @@ def turn_of_items(kept: Mapping[str, Any]) -> Turn:
     )
     if turn.status == "kept":
         return replace(turn, output=read_items(shown["output"]))
-    turn = _noted(turn, input=_unsaid(turn, kept["input"]))
-    return _ended(turn, shown, [[] for _ in shown["output"]])
+    return _ended(turn, {"input": _unsaid(turn, kept["input"])}, shown, [[] for _ in shown["output"]])
 
 
-def _asked(turn: Turn, options: WriteOptions) -> Turn:
-    """`turn` with what its messages do not say of the items of its input; itself if it was begun."""
-    if PROTOCOL in turn.extra:
-        return turn
-    return _noted(turn, input=_unsaid(turn, list(whole_items(own_items(options.body)))))
+def _asked(turn: Turn, options: WriteOptions) -> Mapping[str, Any]:
+    """What its messages do not say of the items of its input; known if it was begun."""
+    known: Mapping[str, Any] | None = turn.extra.get(PROTOCOL)
+    return {"input": _unsaid(turn, list(whole_items(own_items(options.body))))} if known is None else known
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
@@ -149,21 +149,23 @@ def _refers(item: Mapping[str, Any]) -> bool:
 
 def _around(shown: Mapping[str, Any]) -> dict[str, Any]:
     """What stands around the output of a resource."""
-    return {key: value for key, value in shown.items() if key not in _OF_THE_TURN}
+    around = dict(shown)
+    for key in _OF_THE_TURN:
+        around.pop(key, None)
+    return around
 
 
-def _ended(turn: Turn, shown: Mapping[str, Any], origins: Origins) -> Turn:
-    """`turn` with its answer, whose resource is `shown`."""
+def _ended(turn: Turn, asked: Mapping[str, Any], shown: Mapping[str, Any], origins: Origins) -> Turn:
+    """`turn` with its answer, whose resource is `shown`; `asked` is what is beside its input."""
     output = answered(shown["output"], origins)
-    turn = replace(turn, output=output, status=shown["status"])
     unsaid = difference(shown["output"], made_output(output, turn.id), as_made)
-    return _noted(turn, resource=_around(shown), output=unsaid)
+    extra = _beside({**asked, "resource": _around(shown), "output": unsaid})
+    return replace(turn, output=output, status=shown["status"], extra=extra)
 
 
-def _noted(turn: Turn, **fields: Any) -> Turn:
-    """With something of this protocol beside; None says nothing."""
-    known = {**fields_of(turn.extra, PROTOCOL), **fields}
-    return replace(turn, extra=scoped(PROTOCOL, {key: value for key, value in known.items() if value is not None}))
+def _beside(fields: Mapping[str, Any]) -> Extra:
+    """What this protocol keeps beside the messages; None says nothing."""
+    return scoped(PROTOCOL, {key: value for key, value in fields.items() if value is not None})
 
 
 def _listing(turn: Turn) -> AtPlace:
