@@ -25,15 +25,12 @@ class Chain:
 
     def __init__(self, stages: Sequence[Stage | FinishStage]) -> None:
         self.stages = stages
+        self.waits = False
+        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
         self._parked: Event | None = None
         self._following: Following | None = None
         self._at = 0  # the stage at which the last event waits
         self._behind = 0  # the stage behind the one that goes on with something else
-
-    @property
-    def waits(self) -> bool:
-        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
-        return self._parked is not None or self._following is not None
 
     @property
     def continues(self) -> bool:
@@ -49,7 +46,7 @@ class Chain:
             if not isinstance(stage, FinishStage):
                 events = stage.feed(events)
             elif isinstance(events[-1], Finish | Fault):
-                self._parked, self._at = events[-1], index
+                self._parked, self._at, self.waits = events[-1], index, True
                 events = events[:-1]
         return events
 
@@ -61,16 +58,17 @@ class Chain:
             stage = self.stages[self._at]
             assert isinstance(stage, FinishStage)
             given, self._parked = await stage.finish(self._parked), None
+            self.waits = False
             if isinstance(given, Event):
                 events += self.feed([given], self._at + 1)
             else:
-                self._following = given
+                self._following, self.waits = given, True
         return events
 
     async def rest(self) -> AsyncGenerator[list[Event], None]:
         """What comes in place of the last event, as it comes. Afterwards another last event may wait."""
         assert self._following is not None
-        following, self._following = self._following, None
+        following, self._following, self.waits = self._following, None, False
         self._behind = self._at + 1
         async with aclosing(following) as batches:
             async for batch in batches:
@@ -83,7 +81,7 @@ class Chain:
     def give_up(self, fault: Fault) -> list[Event]:
         """What becomes of `fault`, with which `rest` is over before its end."""
         if self._following is not None:  # it has not even begun
-            self._behind, self._following = self._at + 1, None
+            self._behind, self._following, self.waits = self._at + 1, None, False
         return self.feed([fault], self._behind)
 
     async def through(self, batches: Batches) -> Batches:
