@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from sys import maxsize
-from typing import Final
+from typing import Final, TypeVar
 
 from aiohttp import web
 from aiohttp.http import StreamWriter
@@ -28,7 +29,7 @@ from aiohttp.http import StreamWriter
 from ..backends.base import WireSource
 from ..backends.connections import too_large
 from ..errors import BackendFault, Defect, GatewayError
-from ..events import Fault, Finish
+from ..events import Event, Fault, Finish
 from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
@@ -40,6 +41,9 @@ from .stream_paths import ShownPath, Transcode, choose
 from .whole import Known, WholeReply, body_of, note_usage
 
 LOG: Final = logging.getLogger("toolwire")
+
+Piece = TypeVar("Piece", bytes, list[Event])
+"""What a path is fed."""
 
 LINGER_S: Final = 0.2
 """How long a backend that has said all is given to end its stream, so that its connection can be kept."""
@@ -81,7 +85,8 @@ class StreamSender:
         self._reply = reply
         self._monitor = monitor
         self._path, self._wire = choose(exchange, reply)
-        self._room = maxsize if isinstance(self._path, PassThrough) else exchange.route.limits.stream_bytes
+        bounded = self._wire is not None and not isinstance(self._path, PassThrough)
+        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes that may still come
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
             self._path = ShownPath(self._path, outputs)
@@ -93,6 +98,7 @@ class StreamSender:
         self._stopped: GatewayError | None = None
         self._committed = reply.prepared  # by a middleware
         self._busy_s = 0.0
+        self._holds = False  # the backend, until all that is kept has gone out
 
     async def run(self) -> None:
         """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is
@@ -124,7 +130,7 @@ class StreamSender:
     async def _read(self, source: WireSource) -> None:
         before = time.monotonic()
         try:
-            await source.pump(self._sink)
+            await source.pump(partial(self._give, self._path.feed))
         finally:
             self._reply.waited_s += time.monotonic() - before - self._busy_s
 
@@ -133,51 +139,48 @@ class StreamSender:
         assert isinstance(path, Transcode | ShownPath)
         async with aclosing(self._reply.events()) as batches:
             async for batch in batches:
-                self._give(path.take(batch), time.monotonic())
+                self._give(path.take, batch)
                 if path.over:
                     return
                 if path.spoke:
                     await self._free.wait()
 
-    def _sink(self, data: bytes) -> None:
+    def _give(self, write: Callable[[Piece], bytes], piece: Piece) -> None:
+        """Write what becomes of one piece as one chunk, or keep what cannot be written without waiting and wake up the
+        other task. All that is done for a read of the backend is done here, and by the path."""
         before = time.monotonic()
-        self._room -= len(data)
+        self._room -= len(piece)
         if self._room < 0:
             raise too_large(self._exchange.route.limits.stream_bytes)
-        self._give(self._path.feed(data), before)
-        self._busy_s += time.monotonic() - before
-
-    def _give(self, data: bytes, now: float) -> None:
-        """Write one chunk, or keep what cannot be written without waiting and wake up the other task."""
-        transport = self._transport
+        data = write(piece)
+        path, transport = self._path, self._transport
         if transport is None:
-            self._keep(data)
+            if data:
+                self._pending += data
+                self._free.clear()
+                if len(self._pending) > HELD_BYTES:
+                    self._hold()
+            if path.spoke:
+                self._news.set()
         elif data:
             if transport.is_closing():
                 raise ConnectionResetError("the client is gone")
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
-            self._monitor.last = now
+            self._monitor.last = before
             if self._client.writing_paused:
                 self._transport = None
                 self._hold()
                 self._news.set()
-        if self._path.over:
+        if path.over:
             self._news.set()
-
-    def _keep(self, data: bytes) -> None:
-        if data:
-            self._pending += data
-            self._free.clear()
-            if len(self._pending) > HELD_BYTES:
-                self._hold()
-        if self._path.spoke:
-            self._news.set()
+        self._busy_s += time.monotonic() - before
 
     def _hold(self) -> None:
         """Hold the backend back until all that is kept has gone out."""
         self._free.clear()
         if self._wire is not None:
             self._wire.pause()
+            self._holds = True
 
     def _beat(self) -> None:
         self._silent = True
@@ -230,6 +233,7 @@ class StreamSender:
         await asyncio.wait({reading}, timeout=LINGER_S)
         reading.cancel()
         await asyncio.wait({reading})
+        self._room = maxsize  # what comes now is bounded where it comes from
         following = asyncio.get_running_loop().create_task(self._follow(self._path.go_on()))
         following.add_done_callback(lambda _: self._news.set())
         try:
@@ -250,7 +254,7 @@ class StreamSender:
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
         async with aclosing(rest) as outputs:
             async for data in outputs:
-                self._give(data, time.monotonic())
+                self._give(bytes, data)  # it is written
                 if self._path.spoke and not self._path.over:
                     await self._free.wait()
 
@@ -288,7 +292,8 @@ class StreamSender:
             writer.send_headers()
             self._transport = writer.transport
         self._free.set()
-        if self._wire is not None:
+        if self._holds and self._wire is not None:
+            self._holds = False
             self._wire.resume()
 
     async def _show_life(self) -> None:

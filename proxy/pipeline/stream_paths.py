@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import cache
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol, cast
 
 from ..backends.base import WireSource
 from ..backends.leaks import leaks_of
@@ -65,8 +65,10 @@ class StreamPath(Protocol):
     @property
     def last(self) -> Event | None: ...
 
-    def feed(self, data: bytes) -> bytes:
-        """Take the next bytes of the backend, cut anywhere, and give what can go out."""
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        """Takes the next bytes of the backend, cut anywhere, and gives what can go out. Looked up once, called for each
+        read."""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
@@ -106,24 +108,17 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return PassThrough(relay, writer, side), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
-    if _lets_read(reader) and _lets_write(writer) and text_may_pass(chain):
-        return FastPath(reader, chain, writer, source.private, frame_bytes), source
+    if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
+        fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
+        return FastPath(*fast, source.private, frame_bytes), source
     return Transcode(reader, chain, writer, source.private), source
 
 
-def _lets_read(reader: StreamReader) -> TypeGuard[ProseReader]:
-    return hasattr(type(reader), "open_prose")
-
-
-def _lets_write(writer: StreamWriter) -> TypeGuard[TextWriter]:
-    return _is_text_writer(type(writer))
-
-
 @cache
-def _is_text_writer(kind: type) -> bool:
-    """Asked once for a class: a check against a protocol looks at every attribute, which takes as long as some
-    frames."""
-    return issubclass(kind, TextWriter)
+def _let_text_pass(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
+    """A `ProseReader` and a `TextWriter`. Asked once for two classes: a check against a protocol looks at every
+    attribute, which takes as long as some frames."""
+    return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
 
 
 def text_may_pass(chain: Chain) -> bool:
@@ -138,7 +133,7 @@ class Transcode:
     def __init__(
         self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
     ) -> None:
-        self.spoke = self.over = self.drained = False
+        self.spoke = self.over = self.drained = self.continues = False
         self.last: Event | None = None
         self._reader = reader
         self._chain = chain
@@ -146,7 +141,11 @@ class Transcode:
         self._private = private
         self._leaks = None if reader is None else leaks_of(private)
 
-    def feed(self, data: bytes) -> bytes:
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        return self._read
+
+    def _read(self, data: bytes) -> bytes:
         assert self._reader is not None
         return b"" if self.over else self.take(self._reader.feed(data))
 
@@ -172,10 +171,6 @@ class Transcode:
             out += self.take([Fault(fault)])
         return out
 
-    @property
-    def continues(self) -> bool:
-        return self._chain.continues
-
     def go_on(self) -> AsyncGenerator[bytes, None]:
         self.over = False
         return self._rest()
@@ -190,7 +185,9 @@ class Transcode:
         return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
 
     async def settle(self) -> bytes:
-        return self._write(await self._chain.settle())
+        events = await self._chain.settle()
+        self.continues = self._chain.continues
+        return self._write(events)
 
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])
@@ -199,7 +196,8 @@ class Transcode:
         return self._writer.keepalive()
 
     def _write(self, events: list[Event]) -> bytes:
-        self.over = self.over or self._chain.waits
+        if self._chain.waits:
+            self.over = True
         if not events:
             return b""
         self.spoke = self.spoke or any(isinstance(event, _VISIBLE) for event in events)
@@ -224,14 +222,20 @@ class FastPath(Transcode):
             self._gate.watch(self._leaks.prose)
         self._scan: ScanStage | None = None
         self._behind = 0  # the stage behind the scanner
+        self._watching: list[WatchStage] = []  # before the scanner,
+        self._watching_shown: list[WatchStage] = []  # and behind it, or without one
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
                 self._scan, self._behind = stage, number
+                self._watching, self._watching_shown = self._watching_shown, []
+            elif isinstance(stage, WatchStage):
+                self._watching_shown.append(stage)
         self._block = self._shown = -1  # where passing text belongs, before and after the scanner
         self._scans = False  # whether it goes through the scanner
 
-    def feed(self, data: bytes) -> bytes:
-        return b"" if self.over else self._gate.feed(data)
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        return self._gate.feed  # it is shut when all is over
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         self._catch_up()
@@ -249,8 +253,11 @@ class FastPath(Transcode):
             self._set()
 
     def _slow(self, data: bytes) -> bytes:
-        self._catch_up()
-        out = super().feed(data)
+        if self.over:
+            return b""
+        if self._gate.passed:
+            self._catch_up()
+        out = self.take(self._prose.feed(data))
         self._set()
         return out
 
@@ -293,17 +300,20 @@ class FastPath(Transcode):
         frames, fed, given = self._gate.take()
         if self._scans and self._scan is not None:
             self._scan.passed(self._block, fed)
-        shown: list[Event] = [Delta(self._shown, given)] if frames else []
-        seen: list[Event] = [Delta(self._block, fed)] if self._scans else shown
-        for stage in self._chain.stages:
-            if stage is self._scan:
-                seen = shown
-            elif isinstance(stage, WatchStage) and seen:
-                last = stage.feed(seen)[-1]
-                if isinstance(last, Fault):
-                    raise last.error
+            _show(self._watching, self._block, fed)
+        elif frames:
+            _show(self._watching, self._shown, given)
         if frames:
+            _show(self._watching_shown, self._shown, given)
             self._texts.wrote(self._shown, frames, given)
+
+
+def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
+    """Let these see text that has passed. Raises the `GatewayError` with which one ends the answer."""
+    for stage in watching:
+        last = stage.feed([Delta(block, text)])[-1]
+        if isinstance(last, Fault):
+            raise last.error
 
 
 class ShownPath:
