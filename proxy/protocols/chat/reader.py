@@ -23,7 +23,7 @@ from typing import Any
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, Usage, merged, scoped
+from ...model import EMPTY, CallKind, Extra, Usage, merged
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
@@ -55,6 +55,10 @@ class ChatReader:
     """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta. More than so
     many `choices` are a fault."""
 
+    open_prose: tuple[int, BlockKind] | None = None
+    """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do
+    more."""
+
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES) -> None:
         self._framer = SseFramer(frame_bytes)
         self._choices = choices
@@ -66,13 +70,6 @@ class ChatReader:
         self._top: dict[str, Any] = {}
         self._late: dict[str, Any] = {}
         self._news: Mapping[str, Any] = EMPTY  # top-level fields of this chunk that are new
-
-    @property
-    def open_prose(self) -> tuple[int, BlockKind] | None:
-        """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do
-        more."""
-        answer = self._answers.get(0)
-        return None if answer is None or self._ended else answer.open_prose
 
     def feed(self, data: bytes) -> list[Event]:
         """The events in these bytes. After `[DONE]` or a `Fault` everything is ignored."""
@@ -128,13 +125,13 @@ class ChatReader:
         if not isinstance(chunk, dict):
             self._fault(unreadable("The model server sent a frame that is not a JSON object", chunk), out)
             return
-        if name is None and self._is_text(chunk, out):
+        if name is None and self.open_prose is not None and self._is_text(chunk, self.open_prose, out):
             return
-        error = read_error(chunk) or (read_error({"error": chunk}) if name == "error" else None)
-        if error is not None:
-            self._fault(error, out)
-            return
-        if not chunk.keys() <= KNOWN:
+        if name == "error" or not chunk.keys() <= KNOWN or chunk.get("object") == "error":
+            error = read_error(chunk) or (read_error({"error": chunk}) if name == "error" else None)
+            if error is not None:
+                self._fault(error, out)
+                return
             self._news = self._note(top_level(chunk))
         usage = chunk.get("usage")
         if usage is not None:
@@ -142,12 +139,14 @@ class ChatReader:
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             if usage is None:
-                self._start(chunk, out)
+                if not self._started:
+                    self._start(chunk, out)
                 out.append(Opaque("chat", chunk))
             return
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
-                self._start(chunk, out)
+                if not self._started:
+                    self._start(chunk, out)
                 if not self._choice(position, choice, out):
                     out.append(Opaque("chat", chunk))
                     self._news = EMPTY
@@ -156,11 +155,10 @@ class ChatReader:
             self._late.update(self._news)
             self._news = EMPTY
 
-    def _is_text(self, chunk: Mapping[str, Any], out: list[Event]) -> bool:
-        """Take a chunk that holds more of answer 0's open text and says nothing else, as most do. It spares half of the
-        work."""
-        prose = self.open_prose
-        if prose is None or prose[1] is not BlockKind.TEXT:
+    def _is_text(self, chunk: Mapping[str, Any], prose: tuple[int, BlockKind], out: list[Event]) -> bool:
+        """Take a chunk that holds more of answer 0's open `prose`, if that is text, and says nothing else, as most do.
+        It spares half of the work."""
+        if prose[1] is not BlockKind.TEXT:
             return False
         match chunk.get("choices"):
             case [{"index": 0, "delta": {"content": str(text)} as delta} as choice]:
@@ -182,33 +180,28 @@ class ChatReader:
 
     def _start(self, chunk: Mapping[str, Any], out: list[Event]) -> None:
         """`Start`, from the first frame that belongs to an answer: earlier ones (Azure) have no id yet."""
-        if not self._started:
-            self._started = True
-            created = whole_number(chunk.get("created"))
-            extra = scoped(PROTOCOL, dict(self._top))
-            out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, extra))
+        self._started = True
+        extra: Extra = {PROTOCOL: dict(self._top)} if self._top else EMPTY
+        created = whole_number(chunk.get("created"))
+        out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, extra))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
         """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an
         index that cannot be."""
-        index = index_of(choice.get("index"), self._choices, AN_ANSWER)
-        if index is None:
-            index = position
-            if position >= self._choices:
-                raise too_many("choices", self._choices)
-        answer = self._answers.get(index)
+        index = choice.get("index")
+        answer = self._answers.get(index) if type(index) is int else None
         if answer is None:
-            answer = self._answers[index] = _Answer(index, self)
+            answer = self._answer(index, position)
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
-        rest = rest_of(delta, MESSAGE)
+        rest = EMPTY if delta.keys() <= MESSAGE else rest_of(delta, MESSAGE)
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else None
-        extra = probabilities(choice)
+        extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None
         before = len(out)
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
-        for kind, text in prose(delta):
+        for kind, text in prose(delta) if delta else ():
             if text:
                 answer.prose(kind, text, first, out)
                 first = extra
@@ -223,15 +216,29 @@ class ChatReader:
             answer.call({"function": delta["function_call"]}, 0, out)
         if reason:
             answer.reason = read_reason(reason)
-            answer.ended({**choice, "logprobs": None} if said else choice, rest)
+            if rest or extra or not choice.keys() <= CHOICE:
+                answer.ended({**choice, "logprobs": None} if said else choice, rest)
             answer.close(out)
             return True
         if not said and (rest or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
                 return False
             kept = {key: value for key, value in choice.items() if key not in CHOICE}
-            out.append(Opaque(PROTOCOL, {"choices": [{**kept, "index": index, "delta": rest, "finish_reason": None}]}))
+            said_beside = {**kept, "index": answer.index, "delta": rest, "finish_reason": None}
+            out.append(Opaque(PROTOCOL, {"choices": [said_beside]}))
         return True
+
+    def _answer(self, index: Any, position: int) -> _Answer:
+        """The answer that a choice belongs to whose index is none that is known."""
+        number = index_of(index, self._choices, AN_ANSWER)
+        if number is None:
+            number = position
+            if position >= self._choices:
+                raise too_many("choices", self._choices)
+        answer = self._answers.get(number)
+        if answer is None:
+            answer = self._answers[number] = _Answer(number, self)
+        return answer
 
     def next_block(self) -> int:
         """A block number of this stream."""
@@ -240,18 +247,20 @@ class ChatReader:
 
     def _end(self, out: list[Event]) -> None:
         self._ended = True
-        self._start({}, out)
+        if not self._started:
+            self._start({}, out)
         for answer in self._answers.values():
             answer.close(out)
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
         ends = tuple(self._answers[i].ending if i in self._answers else EMPTY for i in range(count))
-        late = scoped(PROTOCOL, self._late)
+        late: Extra = {PROTOCOL: self._late} if self._late else EMPTY
         out.append(Finish(first, self._usage, tuple(others), late, ends if any(ends) else ()))
 
     def _fault(self, error: GatewayError, out: list[Event]) -> None:
         self._ended = True
+        self.open_prose = None
         out.append(Fault(error))
 
 
@@ -267,15 +276,15 @@ def _is_whole(frame: bytes) -> bool:
 class _Answer:
     """One choice: its open block of prose and its calls."""
 
-    __slots__ = ("_drafts", "_index", "_reader", "ending", "open_prose", "reason")
+    __slots__ = ("_drafts", "_prose", "_reader", "ending", "index", "reason")
 
     def __init__(self, index: int, reader: ChatReader) -> None:
         self.reason: str | None = None
         self.ending: Extra = EMPTY
-        self._index = index
+        self.index = index
         self._reader = reader
-        self.open_prose: tuple[int, BlockKind] | None = None
-        self._drafts = CallDeltas()
+        self._prose: tuple[int, BlockKind] | None = None  # the open block of it
+        self._drafts: CallDeltas | None = None  # until there is a call
 
     def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
         """What the last chunk says beside."""
@@ -283,16 +292,21 @@ class _Answer:
 
     def prose(self, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]) -> None:
         """More text, reasoning or refusal."""
-        if self.open_prose is None or self.open_prose[1] is not kind:
+        opened = self._prose
+        if opened is None or opened[1] is not kind:
             self._close_prose("complete", out)
-            self.open_prose = (self._reader.next_block(), kind)
-            out.append(Open(self.open_prose[0], kind, choice=self._index))
-        out.append(Delta(self.open_prose[0], text, extra))
+            opened = self._prose = self._reader.next_block(), kind
+            if self.index == 0:
+                self._reader.open_prose = opened
+            out.append(Open(opened[0], kind, choice=self.index))
+        out.append(Delta(opened[0], text, extra))
 
     def _close_prose(self, status: BlockStatus, out: list[Event]) -> None:
-        if self.open_prose is not None:
-            out.append(Close(self.open_prose[0], status))
-            self.open_prose = None
+        if self._prose is not None:
+            out.append(Close(self._prose[0], status))
+            self._prose = None
+            if self.index == 0:
+                self._reader.open_prose = None
 
     def call(self, wire: Mapping[str, Any], place: int, out: list[Event]) -> None:
         """A delta of a call, at `place` in its array."""
@@ -302,6 +316,8 @@ class _Answer:
         if not isinstance(body, dict):
             body = {}
         index = index_of(wire.get("index"), MAX_CALLS, "a call")
+        if self._drafts is None:
+            self._drafts = CallDeltas()
         draft = self._drafts.of(index, place, text_of(wire.get("id")), text_of(body.get("name")))
         if len(self._drafts.drafts) > MAX_CALLS:
             raise too_many("calls", MAX_CALLS)
@@ -314,20 +330,20 @@ class _Answer:
             if new:
                 out.append(Delta(draft.block, new))
         elif draft.name:
-            self._open(draft, out)
+            self._open(draft, self._drafts, out)
 
-    def _open(self, draft: CallDelta, out: list[Event]) -> None:
+    def _open(self, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
         """Open the block of a call and give out the arguments that came before its name."""
         self._close_prose("complete", out)
         draft.block = self._reader.next_block()
-        draft.call_id = self._drafts.name(draft)
+        draft.call_id = drafts.name(draft)
         out.append(
             Open(
                 draft.block,
                 BlockKind.TOOL_CALL,
                 name=draft.name,
                 call_id=draft.call_id,
-                choice=self._index,
+                choice=self.index,
                 call_kind=draft.kind,
                 extra=draft.extra,
             )
@@ -340,9 +356,13 @@ class _Answer:
         """The answer ended: close all blocks. What a limit of length cut off is `truncated`."""
         cut = self.reason == "length"
         self._close_prose("truncated" if cut else "complete", out)
+        if self._drafts is None:
+            return
         for draft in self._drafts.drafts:
             if draft.block is None:
-                self._open(draft, out)  # It never got a name: the call policy says what becomes of it (R9.2).
+                self._open(
+                    draft, self._drafts, out
+                )  # It never got a name: the call policy says what becomes of it (R9.2).
             assert draft.block is not None
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole

@@ -162,11 +162,14 @@ def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any
 
 def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra:
     """The `extra` of an answer; `message` is what is not modelled of its message."""
+    logprobs = choice.get("logprobs")
+    extra: dict[str, Any] = {**probabilities(logprobs)} if logprobs else {}
     rest = rest_of(choice, CHOICE)
-    extra = {**(probabilities(choice) or EMPTY), **scoped(PROTOCOL, {**rest, "message": message} if message else rest)}
-    matched = next((choice[key] for key in _MATCHED if isinstance(choice.get(key), str)), None) if rest else None
-    if matched is not None:
-        extra["stop_sequence"] = matched
+    if rest or message:
+        extra[PROTOCOL] = {**rest, "message": message} if message else rest
+        matched = next((choice[key] for key in _MATCHED if isinstance(choice.get(key), str)), None) if rest else None
+        if matched is not None:
+            extra["stop_sequence"] = matched
     return extra or EMPTY
 
 
@@ -174,10 +177,9 @@ def _reason_of(choice: Mapping[str, Any]) -> str:
     return read_reason(text_of(choice.get("finish_reason")) or "stop")
 
 
-def probabilities(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def probabilities(logprobs: Any) -> Mapping[str, Any]:
     """What a choice says of the probabilities of its tokens, as an `extra`; in the form of Chat also where it comes in
     that of the older text protocol."""
-    logprobs = choice.get("logprobs")
     if isinstance(logprobs, dict) and isinstance(tokens := logprobs.get("tokens"), list):
         chances, others = (_padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs"))
         logprobs = {
@@ -190,7 +192,7 @@ def probabilities(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
             ],
             "refusal": None,
         }
-    return {"logprobs": logprobs} if logprobs else None
+    return {"logprobs": logprobs}
 
 
 def _padded(values: Any, size: int) -> list[Any]:
