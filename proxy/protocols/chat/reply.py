@@ -342,7 +342,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
         "object": "chat.completion",
         "created": options.created,
         "model": options.request.model,
-        **passed(reply.extra),
+        **passed(rest),
         "choices": [_write_choice(index, choice, options) for index, choice in enumerate(reply.choices)],
         "usage": write_usage(reply.usage or Usage()),
     }
@@ -418,9 +418,8 @@ def reply_id(given: str) -> str:
     return given if given.startswith("chatcmpl-") else f"chatcmpl-{uuid4().hex}"
 
 
-def passed(extra: Mapping[str, Any]) -> dict[str, str]:
-    """What of `extra` stands in every chunk."""
-    fields = fields_of(extra, PROTOCOL)
+def passed(fields: Mapping[str, Any]) -> dict[str, str]:
+    """What of the fields that are not modelled stands in every chunk."""
     return {key: whole(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
 
 

@@ -42,7 +42,9 @@ class ChatWriter:
         self._blocks: dict[int, _Block] = {}
         self._ended = False
         self._usage_null = b',"usage":null' if options.request.include_usage else b""
-        self._begin("", EMPTY)
+        self._identity: dict[str, Any] = {}  # what stands in every chunk, once the answer has begun,
+        self._head = b""  # and that as bytes
+        self._rest: Mapping[str, Any] = EMPTY
 
     def feed(self, events: Iterable[Event]) -> bytes:
         """The frames for these events, possibly none."""
@@ -52,13 +54,19 @@ class ChatWriter:
                 break
             match event:
                 case Delta():
-                    self._blocks[event.block].write(event.text, event.extra, out)
+                    block, text = self._blocks[event.block], event.text
+                    if block.half or "\ud800" <= text[-1:] <= "\udbff":
+                        text = block.joined(text)
+                    if text:
+                        block.put(text, event.extra, out)
                 case Open():
                     self._blocks[event.block] = self._block(event, out)
                 case Close():
                     block = self._blocks.pop(event.block)
                     if event.extra:
                         block.learn(event.extra, out)
+                    if block.half:  # is none
+                        block.put("\ufffd", None, out)
                     block.close(out, event.status)
                 case Finish():
                     self._finish(event, out)
@@ -90,16 +98,16 @@ class ChatWriter:
         """See `TextWriter`: nothing follows from it."""
 
     def _begin(self, response_id: str, extra: Mapping[str, Any]) -> None:
-        self._identity: dict[str, Any] = {
+        self._identity = {
             "id": reply_id(response_id),
             "object": "chat.completion.chunk",
             "created": self._options.created,
             "model": self._options.request.model,
-            **passed(extra),
         }
+        if fields := extra.get(PROTOCOL):
+            self._identity.update(passed(fields))
+            self._rest = {key: value for key, value in fields.items() if key not in PASSED}
         self._head = self._head_with(EMPTY)
-        rest = fields_of(extra, PROTOCOL)
-        self._rest = {key: value for key, value in rest.items() if key not in PASSED} if rest else EMPTY
 
     def _head_with(self, fields: Mapping[str, Any]) -> bytes:
         """The beginning of a chunk, up to its choices, with more top-level fields."""
@@ -108,23 +116,26 @@ class ChatWriter:
     def _foreign(self, payload: Any) -> bytes:
         """A chunk that is not modelled, as it was received but with the identity of this stream (R7.5, R7.7)."""
         if isinstance(payload, dict) and "choices" in payload:
+            if not self._head:
+                self._begin("", EMPTY)
             payload = {**payload, **self._identity}
             payload.pop("usage", None)
             if self._usage_null:
                 payload["usage"] = None
         return b"data: " + dump(payload) + b"\n\n"
 
-    def answer(self, index: int) -> _Answer:
-        """The answer number `index`."""
-        if index not in self._answers:
-            place = b'{"index":%d,"delta":' % index
-            answer = self._answers[index] = _Answer(self._head + place, self._usage_null)
-            if self._rest:  # once, in the first chunk
-                answer.first, self._rest = self._head_with(self._rest) + place, EMPTY
-        return self._answers[index]
+    def _answer(self, index: int) -> _Answer:
+        """The answer number `index`, of which nothing has been written."""
+        if not self._head:
+            self._begin("", EMPTY)
+        place = b'{"index":%d,"delta":' % index
+        answer = self._answers[index] = _Answer(self._head + place, self._usage_null)
+        if self._rest:  # once, in the first chunk
+            answer.first, self._rest = self._head_with(self._rest) + place, EMPTY
+        return answer
 
     def _block(self, opened: Open, out: list[bytes]) -> _Block:
-        answer = self.answer(opened.choice)
+        answer = self._answers.get(opened.choice) or self._answer(opened.choice)
         match opened.kind:
             case BlockKind.TOOL_CALL:
                 return _CallBlock(answer, opened, out)
@@ -140,9 +151,9 @@ class ChatWriter:
 
     def _finish(self, finish: Finish, out: list[bytes]) -> None:
         self._ended = True
-        late = fields_of(finish.extra, PROTOCOL)
+        late = finish.extra.get(PROTOCOL)
         for index, reason in enumerate((finish.reason, *finish.others)):
-            answer = self.answer(index)
+            answer = self._answers.get(index) or self._answer(index)
             head = b'%b{"index":%d,"delta":' % (self._head_with(late), index) if late and not index else b""
             answer.finish(finish_word(reason, answer.called, self._options), out, finish.ending(index), head)
         if self._options.request.include_usage and (finish.usage is None or finish.usage.missing != "both"):
@@ -159,7 +170,7 @@ def error_frame(error: GatewayError) -> bytes:
 class _Answer:
     """One choice: the bytes around its deltas, and what it has said so far."""
 
-    __slots__ = ("_blank", "_usage_null", "called", "calls", "first", "head", "started", "tail")
+    __slots__ = ("_usage_null", "blank", "called", "calls", "first", "head", "started", "tail")
 
     def __init__(self, head: bytes, usage_null: bytes) -> None:
         self.head = self.first = head
@@ -168,7 +179,7 @@ class _Answer:
         self.calls = 0
         self.called = False  # some call is whole
         self._usage_null = usage_null
-        self._blank: str | None = ""  # Whitespace held back (rule 5); None once anything else was visible.
+        self.blank: str | None = ""  # Whitespace held back (rule 5); None once anything else was visible.
 
     def send(self, delta: bytes, out: list[bytes], extra: Mapping[str, Any] | None = None) -> None:
         """A chunk with this delta."""
@@ -181,26 +192,10 @@ class _Answer:
             delta, tail = _with_extra(delta, tail, extra, "delta")
         out.append(b"%b%b%b" % (self.head, delta, tail))
 
-    @property
-    def shows(self) -> bool:
-        """Something was visible: no text is held back any more."""
-        return self._blank is None
-
-    def show(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        """More visible text."""
-        if self._blank is not None:
-            text = self._blank + text
-            if not text.strip(SPACE):
-                self._blank = text
-                return
-            self._blank = None
-        self.send(b'{"content":%b}' % _escape(text), out, extra)
-
     def finish(self, word: str, out: list[bytes], extra: Extra = EMPTY, head: bytes = b"") -> None:
         """The last chunk, with what is said of the end. Whitespace is an answer only if there is no other."""
-        blank = self._blank
-        if blank and not self.calls:
-            self.send(b'{"content":%b}' % _escape(blank), out)
+        if self.blank and not self.calls:
+            self.send(b'{"content":%b}' % _escape(self.blank), out)
         if not self.started:
             self.started = True
             out.append(b'%b{"role":"assistant","content":""}%b' % (self.first, self.tail))
@@ -224,24 +219,20 @@ def _with_extra(delta: bytes, tail: bytes, extra: Extra, inside: str) -> tuple[b
 
 
 class _Block:
-    """An open block. `write` takes a delta, `close` gives what was still held back."""
+    """An open block. `put` takes text, `close` gives what was still held back. `half` is half a character at the end of
+    what came."""
 
-    __slots__ = ("_half", "answer")
+    __slots__ = ("answer", "half")
 
     def __init__(self, answer: _Answer) -> None:
         self.answer = answer
-        self._half = ""
+        self.half = ""
 
-    def write(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        """Keep back half a character at the end, put it before what comes next."""
-        if self._half:
-            text = self._half + text
-            self._half = ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._half = text[-1]
-            text = text[:-1]
-        if text:
-            self.put(text, extra, out)
+    def joined(self, text: str) -> str:
+        """`text` behind the half that was kept back, without one at its own end, which is."""
+        text = self.half + text
+        self.half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return text[:-1] if self.half else text
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
         """Write text that ends with a whole character."""
@@ -255,10 +246,7 @@ class _Block:
         """What is said of the block at its end."""
 
     def close(self, out: list[bytes], status: BlockStatus) -> None:
-        """The block is over: half a character is none."""
-        if self._half:
-            self._half = ""
-            self.put("\ufffd", None, out)
+        """The block is over."""
 
 
 class _Visible(_Block):
@@ -267,13 +255,20 @@ class _Visible(_Block):
     __slots__ = ()
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        self.answer.show(text, extra, out)
+        answer = self.answer
+        if answer.blank is not None:
+            text = answer.blank + text
+            if not text.strip(SPACE):
+                answer.blank = text
+                return
+            answer.blank = None
+        answer.send(b'{"content":%b}' % _escape(text), out, extra)
 
     def plain_key(self) -> bytes | None:
-        return b"content" if self.answer.shows and not self._half else None
+        return b"content" if self.answer.blank is None and not self.half else None
 
 
-class _Inline(_Block):
+class _Inline(_Visible):
     """Reasoning inside the visible text, between tags."""
 
     __slots__ = ("_opened", "_tags")
@@ -284,13 +279,15 @@ class _Inline(_Block):
         self._opened = False
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        self.answer.show(text if self._opened else self._tags[0] + text, extra, out)
+        super().put(text if self._opened else self._tags[0] + text, extra, out)
         self._opened = True
 
+    def plain_key(self) -> bytes | None:
+        return None
+
     def close(self, out: list[bytes], status: BlockStatus) -> None:
-        super().close(out, status)
         if self._opened:
-            self.answer.show(self._tags[1], None, out)
+            super().put(self._tags[1], None, out)
 
 
 class _Prose(_Block):
@@ -308,7 +305,7 @@ class _Prose(_Block):
             self.answer.send(b"{%b}" % b",".join(b"%b:%b" % (key, escaped) for key in self._keys), out, extra)
 
     def plain_key(self) -> bytes | None:
-        plain = len(self._keys) == 1 and self.answer.started and not self._half
+        plain = len(self._keys) == 1 and self.answer.started and not self.half
         return self._keys[0].strip(b'"') if plain else None
 
 
@@ -324,7 +321,9 @@ class _CallBlock(_Block):
         custom = opened.call_kind == "custom"
         kind, field = ("custom", "input") if custom else ("function", "arguments")
         call = {"index": index, "id": opened.call_id, "type": kind, kind: {"name": opened.name, field: ""}}
-        answer.send(b'{"tool_calls":[%b]}' % dump(nest(call, kind, opened.extra) if opened.extra else call), out)
+        if PROTOCOL in opened.extra:
+            call = nest(call, kind, opened.extra)
+        answer.send(b'{"tool_calls":[%b]}' % dump(call), out)
         self._prefix = b'{"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind.encode(), field.encode())
         self._suffix = b"}}]}"
         self._empty = not custom
@@ -334,11 +333,11 @@ class _CallBlock(_Block):
             self.answer.send(b'{"tool_calls":[%b]}' % dump({**fields, "index": self._index}), out)
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        self._empty = self._empty and not text.strip(SPACE)
+        if self._empty and text.strip(SPACE):
+            self._empty = False
         self.answer.send(self._prefix + _escape(text) + self._suffix, out)
 
     def close(self, out: list[bytes], status: BlockStatus) -> None:
-        super().close(out, status)
         if status == "truncated":
             return
         self.answer.called = True
