@@ -57,11 +57,7 @@ class Stage:
 
     changes: bool = True
     only_rewritten: bool = False
-
-    @property
-    def passes_text(self) -> bool:
-        """See the class."""
-        return False
+    passes_text: bool = False
 
     def feed(self, events: list[Event]) -> list[Event]:
         """What becomes of these events, which one read brought. What it holds back it has to give out at the last
