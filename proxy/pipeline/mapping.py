@@ -27,18 +27,24 @@ HELD_CHARS: Final = 16 * 1024 * 1024
 
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 
-_KIND_OF_BLOCK = {
-    BlockKind.TEXT: Kind.TEXT,
-    BlockKind.REFUSAL: Kind.TEXT,
-    BlockKind.REASONING: Kind.REASONING,
-    BlockKind.TOOL_CALL: Kind.CALL,
+# Kinds as numbers: a question to a `Flag` is a call, and these are asked for every event.
+_TEXTS: Final = (Kind.TEXT | Kind.REASONING).value
+_CALL: Final = Kind.CALL.value
+_FINISHED_CALL: Final = Kind.FINISHED_CALL.value
+_EDGES: Final = Kind.EDGES.value
+_OPAQUE: Final = Kind.OPAQUE.value
+_OF_BLOCK: Final[Mapping[BlockKind, int]] = {
+    BlockKind.TEXT: Kind.TEXT.value,
+    BlockKind.REFUSAL: Kind.TEXT.value,
+    BlockKind.REASONING: Kind.REASONING.value,
+    BlockKind.TOOL_CALL: _CALL,
 }
-_KINDS_OF_PART: Mapping[type, Kind] = {
-    Text: Kind.TEXT,
-    Refusal: Kind.TEXT,
-    Reasoning: Kind.REASONING,
-    ToolUse: Kind.CALL | Kind.FINISHED_CALL,
-    OpaquePart: Kind.OPAQUE,
+_OF_PART: Final[Mapping[type, int]] = {
+    Text: Kind.TEXT.value,
+    Refusal: Kind.TEXT.value,
+    Reasoning: Kind.REASONING.value,
+    ToolUse: _CALL | _FINISHED_CALL,
+    OpaquePart: _OPAQUE,
 }
 
 
@@ -48,10 +54,12 @@ class MapStage(Stage):
     (`on_failure: skip`)."""
 
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
-        self.wants = wants
+        self._wants: int = wants.value
+        self._holds = bool(self._wants & _FINISHED_CALL)
+        self.passes_text = not self._wants & _TEXTS
         self._function = function
         self._owner = owner
-        self._kinds: dict[int, Kind] = {}
+        self._kinds: dict[int, int] = {}
         self._held: dict[int, list[Event]] = {}
         self._held_chars = 0
         self._single: dict[int, int] = {}  # fragments of a held call since some were made one
@@ -59,25 +67,38 @@ class MapStage(Stage):
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
 
-    @property
-    def passes_text(self) -> bool:
-        """See `Stage`."""
-        return not self.wants & (Kind.TEXT | Kind.REASONING)
-
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`."""
-        if Kind.EDGES in self.wants:
+        wants = self._wants
+        if wants & _EDGES:
             return False
-        return not any(self.wants & _KINDS_OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
+        return not any(wants & _OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
         if not self._on:
             return events
+        wants, kinds = self._wants, self._kinds
         out: list[Event] = []
         for index, event in enumerate(events):
             try:
-                self._one(event, out)
+                match event:
+                    case Delta() | Close():
+                        kind = kinds[event.block]
+                    case Open():
+                        kind = kinds[event.block] = _OF_BLOCK[event.kind]
+                    case Start() | Finish() | Fault():
+                        kind = _EDGES
+                    case Opaque():
+                        kind = _OPAQUE
+                    case _:
+                        raise TypeError(f"{type(event).__name__} has no place in a stream")
+                if kind == _CALL and self._holds:
+                    self._call(event, out)
+                elif kind & wants:
+                    self._give(self._function(event), out)
+                else:
+                    out.append(event)
             except Exception as error:
                 fault = broken(self._owner, error)
                 if fault is not None:
@@ -92,31 +113,6 @@ class MapStage(Stage):
                     out.append(event)
                 return out + events[index + 1 :]
         return out
-
-    def _one(self, event: Event, out: list[Event]) -> None:
-        kind = self._kind(event)
-        if kind is Kind.CALL and Kind.FINISHED_CALL in self.wants:
-            self._call(event, out)
-        elif kind in self.wants:
-            self._give(self._function(event), out)
-        else:
-            out.append(event)
-
-    def _kind(self, event: Event) -> Kind:
-        match event:
-            case Delta():
-                return self._kinds[event.block]
-            case Open():
-                kind = self._kinds[event.block] = _KIND_OF_BLOCK[event.kind]
-                return kind
-            case Close():
-                return self._kinds[event.block]
-            case Start() | Finish() | Fault():
-                return Kind.EDGES
-            case Opaque():
-                return Kind.OPAQUE
-            case _:
-                raise TypeError(f"{type(event).__name__} has no place in a stream")
 
     def _call(self, event: Event, out: list[Event]) -> None:
         match event:
