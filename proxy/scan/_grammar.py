@@ -316,8 +316,9 @@ DROPPED: Final = Decision(drop=True)
 class CallPolicy(Protocol):
     """Decides about blocks (R9). Called in order of appearance; must not raise."""
 
-    strict: bool
-    """Any tool on offer is strict. Then an opener without a body is held, see state `held`."""
+    @property
+    def strict(self) -> bool:
+        """Any tool on offer is strict. Then an opener without a body is held, see state `held`."""
 
     def block(self, block: Block) -> Decision:
         """CallPolicy a block that ended. It may be malformed."""
