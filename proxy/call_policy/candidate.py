@@ -39,10 +39,13 @@ class Candidate:
 
 
 class Names(NamedTuple):
-    """The tools by the names under which the model knows them, and the names that may be called; None: any."""
+    """The tools by the names under which the model knows them, and the names that may be called; None: any.
+    `callable`: those of the tools, in their order. `strict`: one of the tools is."""
 
     known: Mapping[str, ToolSpec]
     allowed: frozenset[str] | None
+    callable: tuple[str, ...] = ()
+    strict: bool = False
 
     def may_be_called(self, name: str) -> bool:
         """Whether a call may have this name."""
@@ -59,8 +62,9 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     known = by_prompt_name(tools)
     # The request says which of its tools may be called, so that this rule stands in one place.
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
-    allowed = frozenset([name for name, tool in known.items() if id(tool) in wanted])
-    return note(tools, (names_on_offer, choice), Names(known, allowed))
+    callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
+    strict = any(tool.strict is True for tool in tools)
+    return note(tools, (names_on_offer, choice), Names(known, frozenset(callable_), callable_, strict))
 
 
 def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:

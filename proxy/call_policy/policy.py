@@ -118,7 +118,6 @@ class CallPolicy:
         schemas: Schemas | None = None,
     ) -> None:
         self.recognises = True
-        self.strict = True in [tool.strict for tool in tools or ()]
         self.unwrap = options.calls.sentinel_arguments != "string"
         self._tools = tools
         self._choice = choice
@@ -135,7 +134,8 @@ class CallPolicy:
         self._live = 0  # calls that were opened, and are not judged yet
         self._seen: set[tuple[str, str]] = set()
         self._parameters = _UNTYPED  # of the call that was opened last
-        self._recogniser = Recogniser(options.calls, schemas or partial(checker, limits=limits))
+        self._schemas = schemas
+        self._recogniser: Recogniser | None = None  # until a block is found in a form that was not taught
 
     def block(self, block: Block) -> Decision:
         """See `proxy.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is complete
@@ -163,8 +163,12 @@ class CallPolicy:
     @property
     def callable_names(self) -> tuple[str, ...]:
         """See `proxy.scan._grammar.CallPolicy`."""
-        known, allowed = self._offered
-        return () if allowed is None else tuple(name for name in known if name in allowed)
+        return self._offered.callable
+
+    @property
+    def strict(self) -> bool:
+        """See `proxy.scan._grammar.CallPolicy`."""
+        return self._offered.strict
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """See `proxy.scan._grammar.CallPolicy`. Not for a strict tool, one that takes free text, or where calls are
@@ -326,7 +330,7 @@ class CallPolicy:
     def _named(self, written: Written) -> tuple[Written, ToolSpec | None, bool]:
         """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises
         `_Rejected`."""
-        known, allowed = self._offered
+        known, allowed, *_ = self._offered
         written = _reading(written, known)
         name = written.name
         if not name:
@@ -369,6 +373,8 @@ class CallPolicy:
 
     def _untaught(self, block: Block) -> Decision:
         """The decision on a block in a form that was not taught."""
+        if self._recogniser is None:
+            self._recogniser = Recogniser(self._calls, self._schemas or partial(checker, limits=self._limits))
         try:
             calls = self._recogniser.calls(block, self._offered) if self.recognises else []
         except Unrecognised as unrecognised:

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
 from ..scan._grammar import SPACE
@@ -42,15 +43,13 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
+        self._openers, self._first_signs = _marks(pairs)
         self._factory = factory
-        self._room = room
+        self.room = room
+        """So many characters may still be kept in `said`."""
         self._kept: list[Event] = []
         self._thought: set[int] = set()  # answers of which the server itself has set thoughts apart
         self._called: set[int] = set()  # and those of which it has set calls apart
-
-    @property
-    def _openers(self) -> tuple[str, ...]:
-        return tuple(opener for opener, _ in self._pairs)
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
@@ -112,30 +111,30 @@ class Beginnings:
     # --- streams
     # --------------------------------------------------------------------------------------------------------
 
-    def looks_at(self, choice: int) -> bool:
-        """Whether it matters what the stream of this answer begins with."""
-        return not self.whole and choice not in self._thought
-
-    def begin(self, choice: int) -> None:
-        """Its text begins."""
-        if self._room >= 0:
+    def begin(self, choice: int) -> bool:
+        """The text of this answer begins. Whether it matters what its stream begins with."""
+        if self.whole or choice in self._thought:
+            return False
+        if self.room >= 0:
             self.said[choice] = []
+        return True
 
-    def passed(self, choice: int, text: str) -> None:
-        """This text of it goes to a scanner."""
-        said = self.said.get(choice)
-        if said is not None:
-            said.append(text)
-            self._room -= len(text)
-            if self._room < 0:  # whatever it says: it is kept no longer
-                self.said.clear()
+    def forget(self) -> None:
+        """There is no more room: whatever the answers say is kept no longer."""
+        self.said.clear()
 
     def seen(self, choice: int, head: str) -> bool:
         """It begins like that. Whether that is enough to know where."""
+        if self.whole or choice in self._thought:
+            return True
         learned = self._unopened.pair
+        word = head[:HEAD_CHARS].lstrip(SPACE)
+        if word and word[0] not in self._first_signs:  # most answers
+            if learned is not None:
+                self.inside[choice] = learned
+            return True
         if tells_nothing_yet(head, learned, self._pairs):
             return False
-        word = head[:HEAD_CHARS].lstrip(SPACE)
         if word.startswith(self._openers):
             self.said.pop(choice, None)
             if learned is not None:
@@ -192,6 +191,12 @@ class Beginnings:
         if markers is not None and not any(marker in before for marker in markers):
             return True
         return any(opener in before for opener in self._openers) or pair[1] in visible(self._factory.plainly(text))
+
+
+@lru_cache(maxsize=256)
+def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The opening tags, and the characters with which a tag begins."""
+    return tuple(opener for opener, _ in pairs), frozenset(tag[0] for pair in pairs for tag in pair)
 
 
 def _is_call(event: Event) -> bool:

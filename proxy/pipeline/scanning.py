@@ -72,6 +72,7 @@ class ScanStage(Stage):
         self._policies: dict[int, CallPolicy] = {}
         self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
         self._called: dict[int, bool] = {}  # where the server itself has made a call: whether out of a thought
+        self._stops = options.calls.stop_after_call and not offer.parallel
         self._calls: set[int] = set()
         self._beside: dict[int, Extra] = {}  # what is said of a block of text
         self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
@@ -89,8 +90,12 @@ class ScanStage(Stage):
     def passed(self, block: int, text: str) -> None:
         """This text of a block of the backend's goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        if self._said and self._beginnings is not None:
-            self._beginnings.passed(self._choice_of[block], text)
+        said = self._said.get(self._choice_of[block]) if self._said else None
+        if said is not None and self._beginnings is not None:
+            said.append(text)
+            self._beginnings.room -= len(text)
+            if self._beginnings.room < 0:
+                self._beginnings.forget()
 
     def scanner_of(self, block: int) -> CallScanner | None:
         """What reads a block of the backend's text."""
@@ -127,9 +132,10 @@ class ScanStage(Stage):
                     out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
-                    if event.extra:
+                    if event.extra and self._waiting is not None:
                         self._beside[event.block] = event.extra
-                    self._open(event.choice)
+                    if event.choice not in self._scanners and event.choice not in self._heads:
+                        self._open(event.choice)
                 case Open(kind=BlockKind.REASONING):
                     if beginnings is not None:
                         beginnings.thinks(event.choice)
@@ -141,7 +147,8 @@ class ScanStage(Stage):
                         beginnings.calls(event.choice)
                     out.append(event)
                 case Close() if event.block in self._choice_of:
-                    out += self._closed(event)
+                    if self._waiting is not None:
+                        out += self._closed(event)
                 case Finish():
                     for choice in (*self._scanners, *self._heads):
                         truncated = reason_of(event, choice) == "length"
@@ -149,7 +156,7 @@ class ScanStage(Stage):
                         if choice in self._said and beginnings is not None and not self._over:
                             again = beginnings.look_back(choice, truncated=truncated)
                             out += self._read_again(choice, again) if again is not None else ()
-                    out += self._ended(_without_probabilities(event))
+                    out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
                     for choice in (*self._scanners, *self._heads):
                         out += self._finish(choice, truncated=True)
@@ -160,19 +167,21 @@ class ScanStage(Stage):
 
     def found(self, found: list[Event]) -> list[Event]:
         """What becomes of what a scanner has found: the answer may end with it."""
-        found = self._wanted(found)
+        if found and (self._stops or isinstance(found[-1], Fault)):
+            found = self._wanted(found)
         return found if self._waiting is None else self._waiting.feed(found)
 
     def _wanted(self, found: list[Event]) -> list[Event]:
-        if found and isinstance(found[-1], Fault):
+        """What is found, up to the event that ends the answer."""
+        if isinstance(found[-1], Fault):
             self._over = True
-        elif self._options.calls.stop_after_call and not self._offer.parallel:
-            for index, event in enumerate(found):
-                if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
-                    self._calls.add(event.block)
-                elif isinstance(event, Close) and event.block in self._calls and event.status == "complete":
-                    self._over = True
-                    return [*found[: index + 1], Finish("tool_calls")]
+            return found
+        for index, event in enumerate(found):
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+                self._calls.add(event.block)
+            elif isinstance(event, Close) and event.block in self._calls and event.status == "complete":
+                self._over = True
+                return [*found[: index + 1], Finish("tool_calls")]
         return found
 
     def _closed(self, closed: Close) -> list[Event]:
@@ -180,7 +189,7 @@ class ScanStage(Stage):
         calls itself has more to say of a text (what it cites, whose item it is), that one is whole."""
         choice = self._choice_of[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
-        if not extra or self._waiting is None:
+        if not extra:
             return []
         found = self._finish(choice, truncated=closed.status == "truncated")
         self._numbered[choice] = self._scanners.pop(choice).next_block
@@ -214,13 +223,10 @@ class ScanStage(Stage):
     def _open(self, choice: int) -> None:
         """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one
         (R6.6): else it would be held for nothing."""
-        if choice in self._scanners or choice in self._heads:
-            return
         if choice in self._inside:
             self._make(choice, trim=True)
-        elif self._beginnings is not None and self._beginnings.looks_at(choice):
+        elif self._beginnings is not None and self._beginnings.begin(choice):
             self._heads[choice] = ""
-            self._beginnings.begin(choice)
         elif self._grammar.syntaxes or self._options.reasoning.preopened:
             self._make(choice, trim=True)
         else:
@@ -232,14 +238,14 @@ class ScanStage(Stage):
             if not self._begin(choice, text):
                 self._heads[choice] = text
                 return []
-        if choice not in self._scanners:  # text that goes on behind a call of the server
+        elif choice not in self._scanners:  # text that goes on behind a call of the server
             self._open(choice)
         return self.found(self._scanners[choice].feed(text))
 
     def _begin(self, choice: int, head: str) -> bool:
         """Choose the scanner of an answer by what it begins with, if that tells."""
         beginnings = self._beginnings
-        if beginnings is not None and beginnings.looks_at(choice) and not beginnings.seen(choice, head):
+        if beginnings is not None and not beginnings.seen(choice, head):
             return False
         trim = True
         if choice not in self._inside and not self._grammar.syntaxes:

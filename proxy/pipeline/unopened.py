@@ -256,22 +256,22 @@ class Learned:
     they do not."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Pair | None] = OrderedDict()
+        self.known: OrderedDict[bytes, Pair | None] = OrderedDict()
         self._told: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.known)
 
     def pair(self, kind: bytes) -> Pair | None:
         """The tags inside of which such answers begin."""
-        if not self._known or kind not in self._known:
+        if kind not in self.known:
             return None
-        self._known.move_to_end(kind)
-        return self._known[kind]
+        self.known.move_to_end(kind)
+        return self.known[kind]
 
     def put(self, kind: bytes, pair: Pair | None) -> None:
         """So it is with these."""
-        _keep(self._known, kind, pair)
+        _keep(self.known, kind, pair)
 
     def is_news(self, what: str) -> bool:
         """Whether the log has not said this yet."""
@@ -326,7 +326,7 @@ class Unopened:
     @property
     def pair(self) -> Pair | None:
         """The tags inside of which the answer begins, as far as that was learned."""
-        kind = self._kind_of_answer() if len(self._learned) else None
+        kind = self._kind_of_answer() if self._learned.known else None
         return None if kind is None else self._learned.pair(kind)
 
     def found(self, pair: Pair, outcome: Outcome) -> None:
