@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..call_policy.candidate import names_on_offer
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..fastparse import CallScanner
-from ..formats.rendering import prompt_name
 from ..model import EMPTY, Extra, Message, ModelReply, Text, merged
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
@@ -106,7 +106,7 @@ class ScanStage(Stage):
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`: one text for each answer, in which nothing begins."""
-        names = [prompt_name(tool) for tool in self._offer.tools]
+        names = names_on_offer(self._offer.known, self._offer.choice).callable
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text:

@@ -160,7 +160,8 @@ class Transcode:
             self.drained = True
             if isinstance(last, Fault):
                 events[-1] = Fault(cleaned(last.error, private=self._private))
-        return self._write(self._chain.feed(events))
+        shown = self._chain.feed(events)
+        return self._write(shown) if shown or self._chain.waits else b""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         if error is not None:

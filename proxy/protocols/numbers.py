@@ -105,19 +105,14 @@ def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any
         missing = None if type(written) in (int, float) else "output"
     if missing == "input" and type(written) not in (int, float):
         return None
-    counts = [
-        _whole(value, MAX_TOKENS) if type(value) in (int, float) else 0
-        for value in (given, written, cached, stored, thought)
-    ]
-    known = [count for count in counts if count is not None]
-    whole = len(known) == len(counts)
-    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra, missing=missing) if whole else None
+    counts = [value if type(value) in (int, float) else 0 for value in (given, written, cached, stored, thought)]
+    for count in counts:
+        if not 0 <= count <= MAX_TOKENS:  # as is NaN
+            return None
+    known = [int(count) for count in counts]
+    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra, missing=missing)
 
 
 def whole_number(value: Any) -> int:
     """`value` as seconds since 1970 or the like; 0 if it is no such number."""
-    return (_whole(value, _EXACT) or 0) if type(value) in (int, float) else 0
-
-
-def _whole(value: float, most: int) -> int | None:
-    return int(value) if 0 <= value <= most else None  # NaN is neither
+    return int(value) if type(value) in (int, float) and 0 <= value <= _EXACT else 0

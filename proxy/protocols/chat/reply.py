@@ -92,9 +92,12 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
         raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
     if not isinstance(answer, dict):
         raise unreadable("The model server's answer is not a JSON object", answer)
-    error = read_error(answer)
-    if error is not None:
-        raise error
+    beside: Mapping[str, Any] = EMPTY
+    if not answer.keys() <= KNOWN or answer.get("object") == "error":
+        error = read_error(answer)
+        if error is not None:
+            raise error
+        beside = top_level(answer)
     given = answer.get("choices")
     if not isinstance(given, list) or not given or not all(isinstance(choice, dict) for choice in given):
         raise unreadable("The model server's answer has no choices", answer)
@@ -104,7 +107,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
         created=whole_number(answer.get("created")),
         choices=tuple(_read_choice(choice) for choice in _in_order(given, choices)),
         usage=read_usage(answer.get("usage")),
-        extra=scoped(PROTOCOL, top_level(answer)),
+        extra=scoped(PROTOCOL, beside) if beside else EMPTY,
     )
 
 
@@ -164,7 +167,7 @@ def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra
     """The `extra` of an answer; `message` is what is not modelled of its message."""
     logprobs = choice.get("logprobs")
     extra: dict[str, Any] = {**probabilities(logprobs)} if logprobs else {}
-    rest = rest_of(choice, CHOICE)
+    rest = EMPTY if choice.keys() <= CHOICE else rest_of(choice, CHOICE)
     if rest or message:
         extra[PROTOCOL] = {**rest, "message": message} if message else rest
         matched = next((choice[key] for key in _MATCHED if isinstance(choice.get(key), str)), None) if rest else None
@@ -174,7 +177,8 @@ def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra
 
 
 def _reason_of(choice: Mapping[str, Any]) -> str:
-    return read_reason(text_of(choice.get("finish_reason")) or "stop")
+    word = choice.get("finish_reason")
+    return read_reason(word) if word and isinstance(word, str) else "stop"
 
 
 def probabilities(logprobs: Any) -> Mapping[str, Any]:

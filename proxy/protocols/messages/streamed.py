@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -37,8 +37,9 @@ class Stream(Protocol):
     def over(self, content: Content, *, called: bool = False) -> None:
         """Nothing is to come of it any more; `called`: it was a whole call."""
 
-    def send(self, data: bytes) -> None:
-        """A frame."""
+    @property
+    def send(self) -> Callable[[bytes], None]:
+        """Takes a frame."""
 
 
 class Sink:
@@ -59,7 +60,7 @@ class Sink:
 class Content(Sink):
     """A content block while it is written."""
 
-    __slots__ = ("_half", "_head", "extra", "index", "stream")
+    __slots__ = ("_half", "_head", "begun", "extra", "index", "stream")
 
     delta = ("text_delta", "text")
     """The type of its deltas, and where their text stands."""
@@ -70,13 +71,10 @@ class Content(Sink):
         self.stream = stream
         self.extra = extra
         self.index = -1
+        self.begun = False
+        """The client has seen it."""
         self._half = ""
         self._head = b""
-
-    @property
-    def begun(self) -> bool:
-        """Whether the client has seen it."""
-        return self.index >= 0
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -86,6 +84,7 @@ class Content(Sink):
     def begin(self, block: Mapping[str, Any]) -> None:
         """Write the first event."""
         self.index = self.stream.begin(self)
+        self.begun = True
         self.stream.send(frame("content_block_start", index=self.index, content_block=block))
         kind, key = self.delta
         start = {"type": "content_block_delta", "index": self.index, "delta": {"type": kind, key: ""}}
@@ -109,7 +108,6 @@ class Content(Sink):
         """Write a delta; begin, if that has not been done."""
         if not self.begun:
             self.begin(self.first())
-        self.wrote(text)
         self.stream.send(b"%b%b}}\n\n" % (self._head, orjson.dumps(text)))
 
     def first(self) -> Mapping[str, Any]:
@@ -121,7 +119,7 @@ class Content(Sink):
         return TextFrame(self._head + b'"', b'"}}\n\n') if self.begun and not self._half else None
 
     def wrote(self, text: str) -> None:
-        """`text` is written, here or by somebody else."""
+        """`text` is written by somebody else, who asked for the `text_frame`."""
 
     def learn(self, extra: Extra) -> None:
         self.extra = merged(self.extra, extra)
@@ -138,7 +136,8 @@ class Content(Sink):
 
     def end(self) -> None:
         """Write the last events."""
-        self.flush()
+        if self._half:
+            self.flush()
         if self.begun:
             self.late()
             self.stream.send(frame("content_block_stop", index=self.index))
@@ -255,6 +254,7 @@ class ThoughtBlock(Content):
     def put(self, text: str) -> None:
         if self._shown:
             self.show(text)
+            self._signing.take(text)
         elif not self.begun:
             self.begin(self.first())
 
@@ -308,7 +308,8 @@ class CallBlock(Content):
             self._held.append(text)
 
     def close(self, status: BlockStatus) -> None:
-        self.flush()
+        if self._half:
+            self.flush()
         is_whole = status == "complete"
         if is_whole and not self._is_object:
             self.show(as_object("".join(self._held), self._custom))

@@ -18,7 +18,7 @@ input.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ...errors import GatewayError
@@ -32,6 +32,7 @@ from .reply import first_usage, stop_fields, thoughts, write_usage
 from .streamed import CallBlock, Content, InlineThought, OpaqueBlock, RefusalBlock, Sink, TextBlock, ThoughtBlock, frame
 
 PING: Final = frame("ping")
+STOP: Final = frame("message_stop")
 
 
 class MessagesWriter:
@@ -41,6 +42,8 @@ class MessagesWriter:
         self._options = options
         self._thoughts = thoughts(options)
         self._out: list[bytes] = []
+        self.send: Callable[[bytes], None] = self._out.append
+        """See `streamed.Stream`."""
         self._blocks: dict[int, _Block] = {}
         self._waiting: deque[_Block] = deque()
         self._open: Content | None = None  # begun and not ended
@@ -67,7 +70,8 @@ class MessagesWriter:
                     if event.choice == 0:
                         self._queue(block)
                 case Close():
-                    self._blocks.pop(event.block).end(event)
+                    block = self._blocks.pop(event.block)
+                    block.closed, block.late = event.status, event.extra
                     self._advance()
                 case Start():
                     self._begin(event.response_id, event.extra, event.usage)
@@ -119,9 +123,10 @@ class MessagesWriter:
     def _finish(self, finish: Finish) -> None:
         if not self._begun:
             self._begin("", EMPTY, None)
-        for block in self._waiting:
-            block.closed = block.closed or "complete"
-        self._advance()
+        if self._waiting:
+            for block in self._waiting:
+                block.closed = block.closed or "complete"
+            self._advance()
         self._end_open()
         if self._blank and not self._said:
             text = TextBlock(self, EMPTY)
@@ -130,7 +135,7 @@ class MessagesWriter:
         stop = stop_fields(finish.reason, finish.ending(0), called=self._called, refused=self._refused)
         usage = write_usage(finish.usage or self._usage or Usage())
         self.send(frame("message_delta", delta={**fields_of(finish.extra, PROTOCOL), **stop}, usage=usage))
-        self.send(frame("message_stop"))
+        self.send(STOP)
         self._ended = True
 
     def _fail(self, error: GatewayError) -> None:
@@ -201,7 +206,7 @@ class MessagesWriter:
 
     def begin(self, content: Content) -> int:
         """See `streamed.Stream`."""
-        if content is not self._text:
+        if self._text is not None and content is not self._text:
             self._leave_text()
         if self._open is not None:
             self._open.end()
@@ -220,10 +225,6 @@ class MessagesWriter:
         if self._text is content:
             self._leave_text()
 
-    def send(self, data: bytes) -> None:
-        """See `streamed.Stream`."""
-        self._out.append(data)
-
 
 class _Block:
     """A block of the stream: what writes it, or its texts while it waits (rule 1)."""
@@ -236,8 +237,3 @@ class _Block:
         self.sink: Sink | None = None
         self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
         self.late: Extra = EMPTY
-
-    def end(self, closed: Close) -> None:
-        """The block is over."""
-        self.closed = closed.status
-        self.late = closed.extra
