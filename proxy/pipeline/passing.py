@@ -132,6 +132,9 @@ class PassThrough:
     def keepalive(self) -> bytes:
         return self._writer.keepalive()
 
+    def close(self) -> None:
+        pass
+
     def _said(self, last: Event) -> bytes:
         """The error that ends the answer. Its beginning is not written once more where the server's was let through."""
         if self._relay.spoke:

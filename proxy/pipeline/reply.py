@@ -301,8 +301,11 @@ class Reply(web.StreamResponse):
 
     async def close(self) -> None:
         """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants
-        it."""
+        it. Forgets what was declared, and who sends it: they know the answer, and only the collector could free a
+        circle."""
         self.closed = True
+        self._stop = None
+        self.settled()
         if self._next is not None:
             await self._next.close()
         await self.source.close()

@@ -124,6 +124,7 @@ class StreamSender:
             await asyncio.wait({reading})
             if not reading.cancelled():
                 reading.exception()  # whatever it says now comes after the end
+            self._path.close()
 
     # --- the task that reads ----------------------------------------------------------------------------------------
 

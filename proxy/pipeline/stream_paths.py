@@ -90,6 +90,10 @@ class StreamPath(Protocol):
     def keepalive(self) -> bytes:
         """A frame that shows life."""
 
+    def close(self) -> None:
+        """Nothing is asked of it any more, and it knows nothing that knows it: only the collector could free a
+        circle."""
+
 
 def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
     """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's
@@ -196,6 +200,9 @@ class Transcode:
     def keepalive(self) -> bytes:
         return self._writer.keepalive()
 
+    def close(self) -> None:
+        pass
+
     def _write(self, events: list[Event]) -> bytes:
         if self._chain.waits:
             self.over = True
@@ -252,6 +259,9 @@ class FastPath(Transcode):
             return super().keepalive()
         finally:
             self._set()
+
+    def close(self) -> None:
+        del self._gate
 
     def _slow(self, data: bytes) -> bytes:
         if self.over:
@@ -373,6 +383,9 @@ class ShownPath:
 
     def keepalive(self) -> bytes:
         return self._path.keepalive()
+
+    def close(self) -> None:
+        self._path.close()
 
     def _shown(self, data: bytes) -> bytes:
         if data:

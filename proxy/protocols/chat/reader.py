@@ -203,7 +203,7 @@ class ChatReader:
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
         for kind, text in prose(delta) if delta else ():
             if text:
-                answer.prose(kind, text, first, out)
+                answer.prose(self, kind, text, first, out)
                 first = extra
         said = len(out) > before
         if said and not reason:
@@ -211,14 +211,14 @@ class ChatReader:
         calls = delta.get("tool_calls")
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict):
-                answer.call(call, place, out)
+                answer.call(self, call, place, out)
         if isinstance(delta.get("function_call"), dict):
-            answer.call({"function": delta["function_call"]}, 0, out)
+            answer.call(self, {"function": delta["function_call"]}, 0, out)
         if reason:
             answer.reason = read_reason(reason)
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if said else choice, rest)
-            answer.close(out)
+            answer.close(self, out)
             return True
         if not said and (rest or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
@@ -237,7 +237,7 @@ class ChatReader:
                 raise too_many("choices", self._choices)
         answer = self._answers.get(number)
         if answer is None:
-            answer = self._answers[number] = _Answer(number, self)
+            answer = self._answers[number] = _Answer(number)
         return answer
 
     def next_block(self) -> int:
@@ -250,7 +250,7 @@ class ChatReader:
         if not self._started:
             self._start({}, out)
         for answer in self._answers.values():
-            answer.close(out)
+            answer.close(self, out)
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
@@ -274,15 +274,15 @@ def _is_whole(frame: bytes) -> bool:
 
 
 class _Answer:
-    """One choice: its open block of prose and its calls."""
+    """One choice: its open block of prose and its calls. It is told its reader, and does not know it: only the
+    collector could free a circle."""
 
-    __slots__ = ("_drafts", "_prose", "_reader", "ending", "index", "reason")
+    __slots__ = ("_drafts", "_prose", "ending", "index", "reason")
 
-    def __init__(self, index: int, reader: ChatReader) -> None:
+    def __init__(self, index: int) -> None:
         self.reason: str | None = None
         self.ending: Extra = EMPTY
         self.index = index
-        self._reader = reader
         self._prose: tuple[int, BlockKind] | None = None  # the open block of it
         self._drafts: CallDeltas | None = None  # until there is a call
 
@@ -290,25 +290,27 @@ class _Answer:
         """What the last chunk says beside."""
         self.ending = merged(self.ending, choice_extra(choice, rest))
 
-    def prose(self, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]) -> None:
+    def prose(
+        self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]
+    ) -> None:
         """More text, reasoning or refusal."""
         opened = self._prose
         if opened is None or opened[1] is not kind:
-            self._close_prose("complete", out)
-            opened = self._prose = self._reader.next_block(), kind
+            self._close_prose(reader, "complete", out)
+            opened = self._prose = reader.next_block(), kind
             if self.index == 0:
-                self._reader.open_prose = opened
+                reader.open_prose = opened
             out.append(Open(opened[0], kind, choice=self.index))
         out.append(Delta(opened[0], text, extra))
 
-    def _close_prose(self, status: BlockStatus, out: list[Event]) -> None:
+    def _close_prose(self, reader: ChatReader, status: BlockStatus, out: list[Event]) -> None:
         if self._prose is not None:
             out.append(Close(self._prose[0], status))
             self._prose = None
             if self.index == 0:
-                self._reader.open_prose = None
+                reader.open_prose = None
 
-    def call(self, wire: Mapping[str, Any], place: int, out: list[Event]) -> None:
+    def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int, out: list[Event]) -> None:
         """A delta of a call, at `place` in its array."""
         custom = wire.get("custom")
         kind: CallKind = "custom" if isinstance(custom, dict) else "function"
@@ -330,12 +332,12 @@ class _Answer:
             if new:
                 out.append(Delta(draft.block, new))
         elif draft.name:
-            self._open(draft, self._drafts, out)
+            self._open(reader, draft, self._drafts, out)
 
-    def _open(self, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
+    def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
         """Open the block of a call and give out the arguments that came before its name."""
-        self._close_prose("complete", out)
-        draft.block = self._reader.next_block()
+        self._close_prose(reader, "complete", out)
+        draft.block = reader.next_block()
         draft.call_id = drafts.name(draft)
         out.append(
             Open(
@@ -352,17 +354,15 @@ class _Answer:
         if draft.arguments:
             out.append(Delta(draft.block, draft.arguments))
 
-    def close(self, out: list[Event]) -> None:
+    def close(self, reader: ChatReader, out: list[Event]) -> None:
         """The answer ended: close all blocks. What a limit of length cut off is `truncated`."""
         cut = self.reason == "length"
-        self._close_prose("truncated" if cut else "complete", out)
+        self._close_prose(reader, "truncated" if cut else "complete", out)
         if self._drafts is None:
             return
         for draft in self._drafts.drafts:
-            if draft.block is None:
-                self._open(
-                    draft, self._drafts, out
-                )  # It never got a name: the call policy says what becomes of it (R9.2).
+            if draft.block is None:  # It never got a name: the call policy says what becomes of it (R9.2).
+                self._open(reader, draft, self._drafts, out)
             assert draft.block is not None
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole
