@@ -16,7 +16,7 @@ calls. Content in parts becomes one text; parts that are neither text nor thinki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
@@ -27,7 +27,6 @@ from ...model import (
     EMPTY,
     Extra,
     ModelReply,
-    Opaque,
     Part,
     Reasoning,
     Refusal,
@@ -339,58 +338,59 @@ def unreadable(what: str, value: Any) -> BackendFault:
 
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     """The body of a whole answer (R7.1)."""
-    rest = fields_of(reply.extra, PROTOCOL)
+    usage = reply.usage or Usage()
     body: dict[str, Any] = {
-        **{key: value for key, value in rest.items() if key not in PASSED},
         "id": reply_id(reply.id),
         "object": "chat.completion",
         "created": options.created,
         "model": options.request.model,
-        **passed(rest),
         "choices": [_write_choice(index, choice, options) for index, choice in enumerate(reply.choices)],
-        "usage": write_usage(reply.usage or Usage()),
+        "usage": write_usage(usage),
     }
-    if reply.usage is not None and reply.usage.missing == "both":
+    if reply.extra and (rest := fields_of(reply.extra, PROTOCOL)):
+        answer = {"choices": body.pop("choices"), "usage": body.pop("usage")}
+        beside = {key: value for key, value in rest.items() if key not in PASSED}
+        body = {**beside, **body, **passed(rest), **answer}
+    if usage.missing == "both":
         del body["usage"]
     return dump(body)
 
 
 def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:
-    uses = [part for part in choice.parts if isinstance(part, ToolUse)]
-    calls = [write_call(use) for use in uses]
-    refusal = "".join(part.text for part in choice.parts if isinstance(part, Refusal))
-    text = "".join(_visible(choice.parts, options.reasoning_tags if options.reasoning_field == "inline" else None))
-    rest = fields_of(choice.extra, PROTOCOL)
-    message: dict[str, Any] = {
-        **rest.get("message", EMPTY),
-        "role": "assistant",
-        "content": None if calls and not text.strip(SPACE) else text,
-        "refusal": refusal or None,
-    }
-    thoughts = "".join(part.text for part in choice.parts if isinstance(part, Reasoning))
+    text = thoughts = refusal = ""
+    uses: list[ToolUse] = []
+    for part in choice.parts:
+        if isinstance(part, Text):
+            text += part.text
+        elif isinstance(part, ToolUse):
+            uses.append(part)
+        elif isinstance(part, Reasoning) and part.text:
+            thoughts += part.text
+            if options.reasoning_field == "inline":
+                text += part.text.join(options.reasoning_tags)
+        elif isinstance(part, Refusal):
+            refusal += part.text
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal or None}
     if thoughts:
-        message.update((key, thoughts) for key in reasoning_keys(options.reasoning_field))
-    if calls:
-        message["tool_calls"] = calls
-    return {
-        **rest,
+        message |= dict.fromkeys(reasoning_keys(options.reasoning_field), thoughts)
+    called = False
+    if uses:
+        if not text.strip(SPACE):
+            message["content"] = None
+        message["tool_calls"] = [write_call(use) for use in uses]
+        called = choice.reason != "length" or any(is_whole(use, choice.reason) for use in uses)
+    written: dict[str, Any] = {
         "index": index,
         "message": message,
-        "logprobs": choice.extra.get("logprobs"),
-        "finish_reason": finish_word(choice.reason, any(is_whole(use, choice.reason) for use in uses), options),
+        "logprobs": None,
+        "finish_reason": finish_word(choice.reason, called, options),
     }
-
-
-def _visible(parts: Iterable[Part], inline: tuple[str, str] | None) -> Iterator[str]:
-    """The texts that `content` is made of; reasoning stands between the tags `inline`, if given."""
-    for part in parts:
-        match part:
-            case Text():
-                yield part.text
-            case Reasoning() if inline and part.text:
-                yield f"{inline[0]}{part.text}{inline[1]}"
-            case Opaque() | _:
-                pass
+    if choice.extra:
+        rest = fields_of(choice.extra, PROTOCOL)
+        if "message" in rest:
+            written["message"] = {**rest["message"], **message}
+        written = {**rest, **written, "logprobs": choice.extra.get("logprobs")}
+    return written
 
 
 def reasoning_keys(field: str) -> tuple[str, ...]:
