@@ -432,7 +432,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     written: dict[str, Any] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
         "prompt_tokens_details": {
             "cached_tokens": usage.cached_tokens,
             "cache_write_tokens": usage.cache_write_tokens,

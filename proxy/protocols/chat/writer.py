@@ -79,7 +79,7 @@ class ChatWriter:
                     out.append(self._foreign(event.payload))
                 case _:
                     pass
-        return b"".join(out)
+        return out[0] if len(out) == 1 else b"".join(out)
 
     def keepalive(self) -> bytes:
         """A comment."""
@@ -190,7 +190,7 @@ class _Answer:
         tail = self.tail
         if extra:
             delta, tail = _with_extra(delta, tail, extra, "delta")
-        out.append(b"%b%b%b" % (self.head, delta, tail))
+        out.append(self.head + delta + tail)
 
     def finish(self, word: str, out: list[bytes], extra: Extra = EMPTY, head: bytes = b"") -> None:
         """The last chunk, with what is said of the end. Whitespace is an answer only if there is no other."""
@@ -262,7 +262,7 @@ class _Visible(_Block):
                 answer.blank = text
                 return
             answer.blank = None
-        answer.send(b'{"content":%b}' % _escape(text), out, extra)
+        answer.send(b'{"content":' + _escape(text) + b"}", out, extra)
 
     def plain_key(self) -> bytes | None:
         return b"content" if self.answer.blank is None and not self.half else None
