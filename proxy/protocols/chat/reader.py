@@ -296,19 +296,19 @@ class _Answer:
         """More text, reasoning or refusal."""
         opened = self._prose
         if opened is None or opened[1] is not kind:
-            self._close_prose(reader, "complete", out)
+            if opened is not None:
+                self._close_prose(reader, opened[0], "complete", out)
             opened = self._prose = reader.next_block(), kind
             if self.index == 0:
                 reader.open_prose = opened
             out.append(Open(opened[0], kind, choice=self.index))
         out.append(Delta(opened[0], text, extra))
 
-    def _close_prose(self, reader: ChatReader, status: BlockStatus, out: list[Event]) -> None:
-        if self._prose is not None:
-            out.append(Close(self._prose[0], status))
-            self._prose = None
-            if self.index == 0:
-                reader.open_prose = None
+    def _close_prose(self, reader: ChatReader, block: int, status: BlockStatus, out: list[Event]) -> None:
+        out.append(Close(block, status))
+        self._prose = None
+        if self.index == 0:
+            reader.open_prose = None
 
     def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int, out: list[Event]) -> None:
         """A delta of a call, at `place` in its array."""
@@ -336,7 +336,8 @@ class _Answer:
 
     def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
         """Open the block of a call and give out the arguments that came before its name."""
-        self._close_prose(reader, "complete", out)
+        if self._prose is not None:
+            self._close_prose(reader, self._prose[0], "complete", out)
         draft.block = reader.next_block()
         draft.call_id = drafts.name(draft)
         out.append(
@@ -357,7 +358,8 @@ class _Answer:
     def close(self, reader: ChatReader, out: list[Event]) -> None:
         """The answer ended: close all blocks. What a limit of length cut off is `truncated`."""
         cut = self.reason == "length"
-        self._close_prose(reader, "truncated" if cut else "complete", out)
+        if self._prose is not None:
+            self._close_prose(reader, self._prose[0], "truncated" if cut else "complete", out)
         if self._drafts is None:
             return
         for draft in self._drafts.drafts:
