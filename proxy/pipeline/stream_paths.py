@@ -192,7 +192,7 @@ class Transcode:
     async def settle(self) -> bytes:
         events = await self._chain.settle()
         self.continues = self._chain.continues
-        return self._write(events)
+        return self._write(events) if events or self.continues else b""
 
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])

@@ -125,7 +125,8 @@ class ChatReader:
         if not isinstance(chunk, dict):
             self._fault(unreadable("The model server sent a frame that is not a JSON object", chunk), out)
             return
-        if name is None and self.open_prose is not None and self._is_text(chunk, self.open_prose, out):
+        prose = self.open_prose
+        if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0], out):
             return
         if name == "error" or not chunk.keys() <= KNOWN or chunk.get("object") == "error":
             error = read_error(chunk) or (read_error({"error": chunk}) if name == "error" else None)
@@ -155,11 +156,9 @@ class ChatReader:
             self._late.update(self._news)
             self._news = EMPTY
 
-    def _is_text(self, chunk: Mapping[str, Any], prose: tuple[int, BlockKind], out: list[Event]) -> bool:
-        """Take a chunk that holds more of answer 0's open `prose`, if that is text, and says nothing else, as most do.
-        It spares half of the work."""
-        if prose[1] is not BlockKind.TEXT:
-            return False
+    def _is_text(self, chunk: Mapping[str, Any], block: int, out: list[Event]) -> bool:
+        """Take a chunk that holds more of answer 0's open text, `block`, and says nothing else, as most do. It spares
+        half of the work."""
         match chunk.get("choices"):
             case [{"index": 0, "delta": {"content": str(text)} as delta} as choice]:
                 pass
@@ -169,7 +168,7 @@ class ChatReader:
             return False
         if chunk.get("error") or chunk.get("object") == "error" or chunk.get("usage"):
             return False
-        out.append(Delta(prose[0], text))
+        out.append(Delta(block, text))
         return True
 
     def _note(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -182,8 +181,9 @@ class ChatReader:
         """`Start`, from the first frame that belongs to an answer: earlier ones (Azure) have no id yet."""
         self._started = True
         extra: Extra = {PROTOCOL: dict(self._top)} if self._top else EMPTY
-        created = whole_number(chunk.get("created"))
-        out.append(Start(text_of(chunk.get("id")), text_of(chunk.get("model")), created, extra))
+        given, model = chunk.get("id"), chunk.get("model")
+        given, model = given if isinstance(given, str) else "", model if isinstance(model, str) else ""
+        out.append(Start(given, model, whole_number(chunk.get("created")), extra))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
         """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an
