@@ -100,7 +100,7 @@ class AccessRecord:
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter, such as `calls` or `repaired`."""
-        self.counts[name] += by
+        self.counts[name] = self.counts.get(name, 0) + by
 
     def label(self, name: str, label: str) -> None:
         """Say more about what was counted as `name`, for the metrics. It counts if the field has
@@ -110,6 +110,8 @@ class AccessRecord:
     @property
     def fields(self) -> dict[str, Any]:
         """What was noted and counted."""
+        if not self.labelled:
+            return {**self.notes, **self.counts}
         forms = [label for name, label in self.labelled if name == "recognised"]
         notes = {**self.notes, "form": ",".join(sorted(forms))} if forms else self.notes
         return {**notes, **self.counts}

@@ -27,16 +27,25 @@ INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class LivenessMonitor:
-    """Watches one exchange while it waits: cancels it when the client is gone, and says when a stream was silent for
-    long.
+    """Watches the exchange of the current task while it waits, from now to `end`: cancels it when the client is gone,
+    and says when a stream was silent for long. `monitors` are those of its application."""
 
-    `silence_s` is how long a stream may be silent before `on_silence` is called.
-    """
+    __slots__ = (
+        "_beat",
+        "_monitors",
+        "_on_silence",
+        "_on_stop",
+        "_probed",
+        "_reason",
+        "_request",
+        "_task",
+        "last",
+    )
 
-    def __init__(self, request: web.Request, silence_s: float) -> None:
+    def __init__(self, request: web.Request, monitors: LivenessMonitors) -> None:
         self._request = request
+        self._monitors = monitors
         self._task = asyncio.current_task()
-        self._silence_s = silence_s
         self._on_silence: Callable[[], None] | None = None
         self._on_stop: Callable[[GatewayError], None] | None = None
         self._beat = 0.0
@@ -44,10 +53,13 @@ class LivenessMonitor:
         self._probed: float | None = None
         self.last = 0.0
         """When something was said last; signs of life do not count."""
+        monitors.running.add(self)
+        if not monitors.ticks:
+            monitors.watch()
 
     def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
-        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and `stop` if it
-        has to end."""
+        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written
+        (`LivenessMonitors`), and `stop` if it has to end."""
         self._on_silence = beat
         self._on_stop = stop
         self.last = time.monotonic()
@@ -60,7 +72,7 @@ class LivenessMonitor:
             if self._task is not None:
                 self._task.cancel()
             return False
-        if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
+        if self._on_silence is not None and now - max(self.last, self._beat) >= self._monitors.silence_s:
             self._beat = now
             self._on_silence()
         return True
@@ -96,8 +108,9 @@ class LivenessMonitor:
             self._reason = reason
             self._task.cancel()
 
-    def forget(self) -> None:
-        """Let go of the exchange, which knows this monitor: only the collector could free a circle."""
+    def end(self) -> None:
+        """The exchange is over. Lets go of it, which knows this monitor: only the collector could free a circle."""
+        self._monitors.running.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
@@ -111,40 +124,37 @@ class LivenessMonitor:
 
 class LivenessMonitors:
     """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No
-    task."""
+    task.
+
+    `silence_s` is how long a stream may be silent before its `beat` is called.
+    """
 
     draining = False
     """The gateway is about to stop: connections end with their current answer."""
 
     def __init__(self, silence_s: float) -> None:
-        self._silence_s = silence_s
-        self._running: set[LivenessMonitor] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, request: web.Request) -> LivenessMonitor:
-        """Watch the exchange of the current task."""
-        monitor = LivenessMonitor(request, self._silence_s)
-        self._running.add(monitor)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        return monitor
-
-    def end(self, monitor: LivenessMonitor) -> None:
-        """The exchange is over."""
-        self._running.discard(monitor)
-        monitor.forget()
+        self.silence_s = silence_s
+        self.running: set[LivenessMonitor] = set()
+        self.ticks = False
+        """The timer runs."""
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""
-        running = list(self._running)
+        running = list(self.running)
         for monitor in running:
             monitor.stop(reason)
         return len(running)
 
+    def watch(self) -> None:
+        """Look after all soon."""
+        self.ticks = True
+        asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
     def _tick(self) -> None:
-        self._running = {monitor for monitor in self._running if monitor.tick()}
-        running = bool(self._running)
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if running else None
+        self.running = {monitor for monitor in self.running if monitor.tick()}
+        self.ticks = False
+        if self.running:
+            self.watch()
 
 
 LIVENESS: Final = web.AppKey("toolwire.liveness", LivenessMonitors)

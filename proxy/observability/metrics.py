@@ -168,6 +168,11 @@ class Family:
         if not self.labels:
             self._place(())
 
+    def at(self, *values: str) -> int:
+        """The index of the first cell of the series with these label values, for who counts often: it stays."""
+        place = self._places.get(values)
+        return self._place(values) if place is None else place
+
     def _place(self, values: tuple[str, ...]) -> int:
         """The place of a series that is not known yet."""
         if len(values) != len(self.labels):

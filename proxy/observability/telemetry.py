@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from .metrics import Counter, Family, Gauge, Histogram, SharedCounters
 
 ACCESS: Final = logging.getLogger("toolwire.access")
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5)
 
 REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", "write_stall")
@@ -103,6 +104,8 @@ class Metrics:
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
             family.bind(self.cells)
+        self._inflight = self.inflight.at()
+        self._places: dict[tuple[str, bool, int, bool], tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {}
         self._labelled: dict[str, Counter] = {}
 
@@ -127,23 +130,33 @@ class Metrics:
 
         return page(self.families, self.cells, accept)
 
+    def begin(self) -> AccessRecord:
+        """An exchange begins: its record. `finish` must follow."""
+        self.cells.numbers[self._inflight] += 1
+        return AccessRecord()
+
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
         """Count a finished exchange and write its access line."""
         total = time.monotonic() - record.started
         overhead = max(0.0, total - record.waited)
         first_byte = None if record.first_byte is None else record.first_byte - record.started
-        self.requests.inc(endpoint, "true" if record.stream else "false", str(record.status))
-        self.duration.observe(endpoint, total)
-        self.overhead.observe(endpoint, overhead)
-        if record.stream and first_byte is not None:
-            self.first_token.observe(endpoint, first_byte)
+        kind = (endpoint, record.stream, record.status, record.stream and first_byte is not None)
+        requests, duration, overheads, first_token = self._places.get(kind) or self._place(kind)
+        observed = [(duration, _SECONDS, total), (overheads, _OVERHEAD, overhead)]
+        if first_token is not None and first_byte is not None:
+            observed.append((first_token, _SECONDS, first_byte))
+        numbers = self.cells.numbers
+        numbers[self._inflight] -= 1
+        numbers[requests] += 1
+        for place, bounds, value in observed:
+            numbers[place + bisect_left(bounds, value)] += 1
+            numbers[place + len(bounds) + 1] += value
         if record.counts:
             self._count(record)
         for error, backend in record.failures:
             self.backend_errors.inc(backend, error.code)
-        notes = record.notes
         for direction, key in _TOKENS:
-            if tokens := notes.get(key):
+            if tokens := record.notes.get(key):
                 self.tokens.inc(direction, by=tokens)
         fields: dict[str, Any] = {
             "request_id": request_id,
@@ -155,17 +168,26 @@ class Metrics:
             fields["code"] = record.code
             if record.code == "client_closed_request":
                 fields["client_disconnected"] = True
-        fields["total_ms"] = _ms(total)
-        fields["backend_ms"] = _ms(record.waited)
-        fields["overhead_ms"] = _ms(overhead)
+        times = {"total_ms": total, "backend_ms": record.waited, "overhead_ms": overhead}
         if record.queued:
-            fields["queue_ms"] = _ms(record.queued)
+            times["queue_ms"] = record.queued
         if record.prepared is not None:
-            fields["prepare_ms"] = _ms(record.prepared - record.started)
+            times["prepare_ms"] = record.prepared - record.started
         if first_byte is not None:
-            fields["first_byte_ms"] = _ms(first_byte)
-        fields.update(record.fields)
-        log_fields(ACCESS, "exchange", fields)
+            times["first_byte_ms"] = first_byte
+        for name, seconds in times.items():
+            fields[name] = int(seconds * 100_000 + 0.5) / 100  # a third of what `round` takes
+        log_fields(ACCESS, "exchange", {**fields, **record.fields})
+
+    def _place(self, kind: tuple[str, bool, int, bool]) -> tuple[int, int, int, int | None]:
+        """Where exchanges of an endpoint, streamed or not, with a status, and with a first byte of a stream or not, are
+        counted: in `requests`, `duration`, `overhead` and `first_token`."""
+        endpoint, stream, status, began = kind
+        requests = self.requests.at(endpoint, "true" if stream else "false", str(status))
+        duration, overhead = self.duration.at(endpoint), self.overhead.at(endpoint)
+        places = (requests, duration, overhead, self.first_token.at(endpoint) if began else None)
+        self._places[kind] = places
+        return places
 
     def _count(self, record: AccessRecord) -> None:
         """Add what was counted to the counters of the fields that have one."""
@@ -193,7 +215,3 @@ class Metrics:
                 f"two middlewares say different things of the counter {spec.name}: give one of them another name"
             )
         return known
-
-
-def _ms(seconds: float) -> float:
-    return int(seconds * 100_000 + 0.5) / 100  # a third of what `round` takes

@@ -154,14 +154,13 @@ class Delivery:
         self._collecting = collecting
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
-        record = AccessRecord()
+        record = self._metrics.begin()
         ident = request[REQUEST_ID]
+        monitor = LivenessMonitor(request, self._monitors)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
         if self._protocol.id_header is not None:
             request[ADDED_HEADERS] = {self._protocol.id_header: ident}
-        monitor = self._monitors.begin(request)
-        self._metrics.inflight.inc()
         try:
             response = await self._answer(request, record, ident, monitor)
             record.status = response.status
@@ -173,12 +172,11 @@ class Delivery:
                 record.status, record.code = 499, "client_closed_request"
             raise
         finally:
-            self._monitors.end(monitor)
+            monitor.end()
             if self._inflated.bytes:
                 release(request, self._inflated)
             if self._collecting.requests:
                 self._collecting.release(request)
-            self._metrics.inflight.inc(by=-1)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
             for observer in record.observers:
                 observer.ended(record)
@@ -261,8 +259,8 @@ class Delivery:
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         record.stream = received.stream
-        record.note("route", route.config.model)
-        record.note("backend", route.pool.name)
+        notes = record.notes
+        notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:
             record.note("tools", len(received.tools))
             record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])

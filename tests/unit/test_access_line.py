@@ -31,6 +31,10 @@ def written() -> Iterator[str]:
                 target = node.target if isinstance(node, ast.AugAssign) else None
                 if isinstance(target, ast.Subscript) and "counts" in ast.unparse(target.value):
                     yield from constants(target.slice)
+                for target in node.targets if isinstance(node, ast.Assign) else ():
+                    for item in target.elts if isinstance(target, ast.Tuple) else (target,):
+                        if isinstance(item, ast.Subscript) and ast.unparse(item.value).endswith("notes"):
+                            yield from constants(item.slice)
                 if not isinstance(node, ast.Call):
                     continue
                 *owner, called = ast.unparse(node.func).split(".")
