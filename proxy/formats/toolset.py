@@ -8,6 +8,7 @@ found by identity: nothing is hashed (R3.9).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
@@ -27,7 +28,9 @@ MAX_SAME_HEAD: Final = 8
 LEARN_BYTES: Final = 256 * 1024
 """In larger bodies no new list is looked for: finding its end means reading it a second time."""
 
-_KEY: Final = b'"tools":'
+TOOLS_KEY: Final = b'"tools":'
+"""Without it a body has no list that is looked for."""
+_BLANKS: Final = re.compile(rb"[ \n]*")
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -134,10 +137,8 @@ class KnownTools:
 
 def _start(body: bytes) -> int:
     """Where the value of the first key `tools` begins; somewhere without an array if there is none."""
-    start = body.find(_KEY) + len(_KEY)
-    while body[start : start + 1] in (b" ", b"\n"):
-        start += 1
-    return start
+    blanks = _BLANKS.match(body, body.find(TOOLS_KEY) + len(TOOLS_KEY))
+    return 0 if blanks is None else blanks.end()
 
 
 def _array(text: bytes) -> bytes:

@@ -25,7 +25,7 @@ import orjson
 
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
-from ..formats.toolset import KnownTools
+from ..formats.toolset import TOOLS_KEY, KnownTools
 from ..support.offload import OFFLOAD_BYTES, offload
 
 SLICE_BYTES: Final = 256 * 1024
@@ -50,9 +50,11 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     Raises `ClientFault` `invalid_json`."""
     if len(body) > LARGE_BYTES:
         value = await _read_large(body, limits)
-    elif known is None or (value := _read_known(body, limits, known)) is None:
+    elif known is None or TOOLS_KEY not in body:
         value = await _read_small(body, limits)
-        if known is not None and isinstance(value, dict):
+    elif (value := _read_known(body, limits, known)) is None:
+        value = await _read_small(body, limits)
+        if isinstance(value, dict):
             known.learn(body, value)
     if not isinstance(value, dict):
         raise ClientFault(
@@ -65,7 +67,8 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
 
 async def _read_small(body: bytes, limits: LimitsConfig) -> Any:
     openers = body.count(b"[") + body.count(b"{")
-    if openers + body.count(b",") >= limits.json_values:
+    # No value is shorter than a byte, so that in most bodies there is nothing more to count.
+    if len(body) >= limits.json_values and openers + body.count(b",") >= limits.json_values:
         await _count(body, Structure(limits))
     try:
         if len(body) > OFFLOAD_BYTES:
@@ -95,7 +98,7 @@ def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[st
         return None
     tools, rest = found
     openers = rest.count(b"[") + rest.count(b"{")
-    if tools.values + openers + rest.count(b",") >= limits.json_values:
+    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + rest.count(b","):
         return None
     try:
         value = orjson.loads(rest)

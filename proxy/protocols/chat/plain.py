@@ -37,7 +37,12 @@ def is_plain(body: Mapping[str, Any]) -> bool:
     if type(model) is not str or not model or type(messages) is not list or not messages:
         return False
     for message in messages:
-        if not _is_plain_message(message):
+        if type(message) is not dict:
+            return False
+        role, content = message.get("role"), message.get("content")
+        if type(role) is not str or role not in _ROLES:
+            return False
+        if not (len(message) == 2 and type(content) is str) and not _is_plain_message(message):
             return False
     for key, value in body.items():
         if value is None or key in _SEEN:
@@ -62,16 +67,10 @@ def _is_plain_field(key: str, value: Any) -> bool:
     return key not in _RARE
 
 
-def _is_plain_message(message: Any) -> bool:
-    if type(message) is not dict:
-        return False
-    role, content = message.get("role"), message.get("content")
-    if type(role) is not str or role not in _ROLES:
-        return False
-    if type(content) is str:
-        if len(message) == 2:
-            return True
-    elif content is not None and not (type(content) is list and all(map(_is_plain_part, content))):
+def _is_plain_message(message: Mapping[str, Any]) -> bool:
+    """Whether the fields of a message are plain, its role aside."""
+    content = message.get("content")
+    if type(content) not in (str, type(None)) and not (type(content) is list and all(map(_is_plain_part, content))):
         return False
     for key in ("name", "refusal", "tool_call_id"):
         if type(message.get(key)) not in (str, type(None)):

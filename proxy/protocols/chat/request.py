@@ -67,6 +67,9 @@ SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
 
 
+_STREAM_FIELDS: Final = frozenset({"include_usage"})
+
+
 _AUTO: Final = ToolChoice()
 
 
@@ -88,7 +91,8 @@ def code_of(param: str, general: str) -> str:
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
-    tools = known_set(body.get("tools"), "chat")
+    listed = body.get("tools")
+    tools = () if listed is None else known_set(listed, "chat")
     if tools is None:
         shape.check(body)
     elif not is_plain(body):
@@ -98,9 +102,9 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     if stream_options is not None and not stream:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
     if tools is None:
-        listed = body["tools"]
+        assert listed is not None
         tools = new_set(listed, "chat", (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
-    extra = rest_of(body, MODELLED)
+    extra = EMPTY if body.keys() <= MODELLED else rest_of(body, MODELLED)
     top_k = body.get("top_k")
     if top_k is not None and type(top_k) is not int:  # no field of the protocol, so nobody has checked it
         extra = {**extra, "top_k": top_k}
@@ -118,12 +122,12 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         include_usage=bool(stream_options and stream_options.get("include_usage")),
         extra=extra,
         origin=Origin(PROTOCOL, raw),
-        protocol_fields=_own_fields(stream_options),
+        protocol_fields=EMPTY if stream_options is None else _own_fields(stream_options),
     )
 
 
-def _own_fields(stream_options: Mapping[str, Any] | None) -> Extra:
-    rest = rest_of(stream_options or EMPTY, frozenset({"include_usage"}))
+def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
+    rest = rest_of(stream_options, _STREAM_FIELDS)
     return scoped(PROTOCOL, {"stream_options": rest}) if rest else EMPTY
 
 
