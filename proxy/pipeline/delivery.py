@@ -67,6 +67,8 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
     told. `own` is the name of this gateway among others (`proxy.backends.hops`).
     """
 
+    asked = bool(keys)
+
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[OWNER] = ""
@@ -79,7 +81,7 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
             if len(authorization) > 1 or len(api_key) > 1:
                 raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
-            if keys and request.path not in _OPEN_PATHS:
+            if asked and request.path not in _OPEN_PATHS:
                 key = keys.check(authorization[0], api_key[0])
                 if key is not None:
                     request[OWNER], request[API_KEY] = key.owner, key

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
-from ..ingress.liveness import is_draining
+from ..ingress.liveness import LIVENESS, is_draining
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
@@ -56,9 +56,12 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
     middleware that a program added to its application, or another application, and may still work on it."""
-    own = "".join(f"{name}: {reply.headers[name]}\r\n" for name in _COUNTED if name in reply.headers)
-    if reply.plain_head(*_COUNTED) and (not own or _COUNTED_BY.fullmatch(own)) and _is_usual(request):
-        more = own
+    apps = request.match_info.apps
+    if len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES):
+        return False  # somebody stands around the gateway
+    counted = [name for name in _COUNTED if name in reply.headers]
+    more = "".join([f"{name}: {reply.headers[name]}\r\n" for name in counted])
+    if reply.plain_head(*counted) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
         if (added := request.get(ADDED_HEADERS)) is not None:
             more += "".join(f"{name}: {value}\r\n" for name, value in added.items())
         head = (
@@ -68,8 +71,6 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
         await request.writer.write_eof(head.encode() + body)
         reply.note_sent(request)
         return True
-    if not _is_outermost(request.match_info.apps):
-        return False
     reply.headers.setdefault("Content-Type", "application/json")
     if isinstance(reply, web.Response):  # which knows its body and its length
         reply.headers.popall("Content-Length", None)
@@ -92,13 +93,8 @@ def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
 
 
 def _is_usual(request: web.Request) -> bool:
-    """Nobody else works on the heads of answers, and the connection goes on."""
-    apps = request.match_info.apps
-    signal = apps[0].on_response_prepare
-    usual = _is_outermost(apps) and len(signal) == 1 and signal[0] is set_common
-    return usual and request.version == HttpVersion11 and request.keep_alive and not is_draining(request)
-
-
-def _is_outermost(apps: Sequence[web.Application]) -> bool:
-    """Whether nobody stands around the gateway."""
-    return len(apps) == 1 and len(apps[0].middlewares) == apps[0].get(OWN_MIDDLEWARES)
+    """Nobody else works on the heads of the gateway's answers, and the connection goes on."""
+    app = request.app
+    signal = app.on_response_prepare
+    usual = len(signal) == 1 and signal[0] is set_common and request.version == HttpVersion11
+    return usual and request.keep_alive and not app[LIVENESS].draining

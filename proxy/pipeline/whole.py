@@ -39,7 +39,8 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     if isinstance(reply, WholeReply) and not reply.touched:
         await _show(reply, reply.source.said)
         return reply.source.written()
-    if (wire := _passing(exchange, reply)) is not None:
+    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    if wire is not None:
         return await _passed(reply, wire)
     return exchange.protocol.write_reply(await _said(exchange, reply), exchange.write_options())
 
@@ -52,7 +53,8 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
         reply.settled()
         return reply
     before = reply.source
-    if (wire := _passing(exchange, reply)) is not None:
+    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    if wire is not None:
         known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
     else:
         known = Known(exchange, before, answer=await _said(exchange, reply))
@@ -100,11 +102,6 @@ def _aiohttps(response: web.Response) -> list[str]:
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
-def _passing(exchange: Exchange, reply: Reply) -> WireSource | None:
-    """The source whose bytes are the answer, if nobody touched it."""
-    return None if reply.streamed else reply.passes_to(exchange.protocol.name)
-
-
 async def _passed(reply: Reply, wire: WireSource) -> bytes:
     """The bytes of a whole answer as they are."""
     body = await reply.wire_body()
@@ -118,7 +115,8 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
     check_whole(wire.private, body)
-    await _show(reply, lambda: wire.protocol.read_reply(body))
+    if reply.stages:
+        await _show(reply, lambda: wire.protocol.read_reply(body))
     return body
 
 

@@ -10,7 +10,6 @@ Rules of this module:
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Final
 
 from aiohttp import web
@@ -28,14 +27,13 @@ UPGRADE_BYTES: Final = 1024
 """So far into what comes it is looked for a wish to upgrade: whoever has one asks with a short head, and writes its
 name as everybody does. Else it is noticed too late to save what follows, and the connection ends with the answer."""
 
-_NO_REQUEST: Final = SimpleNamespace(upgrade=False)
 _HEAD_END: Final = b"\r\n\r\n"
 
 
 class SlicingHandler(web.RequestHandler):
     """aiohttp's protocol of a connection. Whoever inherits gives it bytes by `parse`, and gets them by `take`.
 
-    It knows of aiohttp's that what has been parsed waits in `_messages`, and by which method reading is resumed.
+    It knows of aiohttp's that what has been parsed waits in `_messages`, and how reading is paused and resumed.
     """
 
     __slots__ = ("_barren", "_barren_bytes", "_grown", "_last", "_slicing", "held", "newest")
@@ -67,26 +65,22 @@ class SlicingHandler(web.RequestHandler):
 
     def parse(self, data: bytes) -> None:
         """Give these bytes to aiohttp."""
-        if self._last is None and data.find(b"pgrade", 0, UPGRADE_BYTES) < 0 > data.find(b"PGRADE", 0, UPGRADE_BYTES):
-            super().data_received(data)
-            if self._messages and self._note_newest().upgrade:
-                self._close = True
-            return
-        last = self._last or b""
+        last = self._last
+        if last is None and (
+            data.find(b"pgrade", 0, UPGRADE_BYTES) >= 0 or data.find(b"PGRADE", 0, UPGRADE_BYTES) >= 0
+        ):
+            last = b""
         while data:
-            cut = self._next_cut(last, data)
-            self._last = last = (last + data[:cut])[-3:]
+            cut = len(data)
+            if last is not None:
+                cut = self._next_cut(last, data)
+                self._last = last = (last + data[:cut])[-3:]
             super().data_received(data[:cut])
-            if self._messages:
-                self._note_newest()
+            if self._messages and isinstance((newest := self._messages[-1])[0], RawRequestMessage):
+                self.newest = newest
+                if last is None and newest[0].upgrade:
+                    self._close = True
             data = data[cut:]
-
-    def _note_newest(self) -> Any:
-        newest = self._messages[-1]
-        if not isinstance(newest[0], RawRequestMessage):
-            return _NO_REQUEST
-        self.newest = newest
-        return newest[0]
 
     def hold(self, data: bytes) -> bool:
         """Keep bytes of which there is too much to do at once, or that have to wait for those; whether that is so."""
@@ -130,10 +124,15 @@ class SlicingHandler(web.RequestHandler):
         """aiohttp has enough for now. A method, because it changes between two lines."""
         return self._reading_paused or self._buffer_paused
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """As aiohttp's, which is called at each end of a body, and parses and resumes also where nothing is paused."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def _resume_transport_reading(self) -> None:
         """As aiohttp's, but what has been read goes first."""
         if not self.held:
-            web.RequestHandler._resume_transport_reading(self)  # several times for each request: `super` costs more
+            super()._resume_transport_reading()
         elif not self._slicing:
             self._slicing = True
             self._loop.call_soon(self._slice)
