@@ -96,6 +96,12 @@ class ClientServer(web.Server):
         times = [limit / 4 for limit in (server.head_s, server.write_stall_s) if limit is not None]
         self._patrol_s = max(0.01, min([PATROL_S, *times]))
 
+    def answer_by(self, handler: Any, request_factory: Any) -> None:
+        """From now on requests are made and answered by these, also on connections that are open."""
+        self.request_handler, self.request_factory = handler, request_factory
+        for connection in self.open:
+            connection.answer_by(handler, request_factory)
+
     def __call__(self) -> Any:
         """The protocol of a new connection."""
         if len(self.open) < self._room.clients:
@@ -112,6 +118,7 @@ class ClientServer(web.Server):
 
     def opened(self, connection: ClientConnection) -> None:
         """A connection is there."""
+        connection.answer_by(self.request_handler, self.request_factory)  # others than when it was made, perhaps
         self.open.add(connection)
         self._gauge.inc()
         if self._timer is None:
@@ -187,8 +194,8 @@ class ClientServer(web.Server):
 class ClientConnection(SlicingHandler):
     """One connection, from its first byte to its last; aiohttp's protocol, watched.
 
-    It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, and that
-    what is no request is put into `_messages` as an error.
+    It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, that what
+    is no request is put into `_messages` as an error, and where it looks for each request who makes and answers it.
     """
 
     __slots__ = ("_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
@@ -209,6 +216,10 @@ class ClientConnection(SlicingHandler):
         self._socket = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         super().connection_made(transport)
         self._clients.opened(self)
+
+    def answer_by(self, handler: Any, request_factory: Any) -> None:
+        """Have the requests that come from now on made and answered by these."""
+        self._request_handler, self._request_factory = handler, request_factory
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
@@ -275,7 +286,8 @@ class ClientConnection(SlicingHandler):
             self.parse(data)  # a body, or a request that waits for its turn
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
                 self.break_body("it breaks the rules of HTTP")
-            self.look_at_body(len(data))
+            if self.newest is not None and self.newest[0].chunked:
+                self.look_at_body(self.newest[1], len(data))
             return
         room = self._clients.head_bytes - self._head_bytes
         self.parse(data if len(data) <= room else data[:room])

@@ -2,7 +2,7 @@
 
 aiohttp resolves every request anew: it looks for the route, makes a match, and asks a chain of generic middlewares. A
 gateway gets nearly all of its requests at two paths, so for `POST`s at paths without variables that is done once, when
-serving begins. Everything else goes the usual way, with the same result.
+serving begins. Everything else goes the usual way, with the same result, after a look at what a head may say.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from functools import partial
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http import HttpVersion11
 
 from ..pipeline.routing import Handler
+from .clients import check_head
 
 MATCH: Final = "_match_info"
 """Where aiohttp keeps the match of a request: nothing public sets it."""
@@ -43,10 +45,12 @@ class Dispatch:
                     self._known[resource.canonical] = match, handler
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request. Raises `GatewayError` for a head that is not taken."""
         self.running += 1
         try:
-            if request.method == "POST" and isinstance(request, web.Request) and "Expect" not in request.headers:
+            if request.version is not HttpVersion11 or "Expect" in request.headers:
+                check_head(request)
+            elif request.method == "POST" and isinstance(request, web.Request):
                 found = self._known.get(request.rel_url.raw_path)
                 if found is not None:
                     match, handler = found

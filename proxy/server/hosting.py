@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http import HttpVersion11
 
 from ..config import GatewayConfig
 from ..configuration.checks import check_values
@@ -33,7 +32,7 @@ from ..registry import registries
 from ..startup.chains import told
 from ..support.conversion import ConfigError
 from .circles import leading_back
-from .clients import ClientServer, check_head, usual
+from .clients import ClientServer, usual
 from .descriptors import log_room
 from .dispatch import Dispatch
 
@@ -79,9 +78,7 @@ class Host:
     `speaks`: the log is told what the model servers are."""
 
     def __init__(self, create: AppFactory, metrics: Metrics, *, speaks: bool = True) -> None:
-        self.server = ClientServer(
-            self._answer, metrics.connections, metrics.refused, request_factory=self._request, handler_cancellation=True
-        )
+        self.server = ClientServer(_not_yet, metrics.connections, metrics.refused, handler_cancellation=True)
         self.server.write_error = self._write_error
         self._make = create
         self._metrics = metrics
@@ -95,7 +92,7 @@ class Host:
         await generation.start()
         self.config = config
         self.server.configure(config.server, config.limits)
-        self._current = generation
+        self._serve(generation)
 
     def _write_error(self, error: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
         """The body of an error answer, in the words of the protocol that was asked, as far as that is known."""
@@ -128,7 +125,8 @@ class Host:
         except Exception as error:
             log_refusal(error)
             return f"{type(error).__name__}: {error}"
-        before, self._current = self._current, generation
+        before = self._current
+        self._serve(generation)
         apply_logging(self.config, config)
         for line in news:
             LOG.info("%s", line)
@@ -163,13 +161,10 @@ class Host:
             await asyncio.wait(self._replaced.values(), timeout=STUCK_S)
         await self._current.close()
 
-    def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        if request.version is not HttpVersion11 or "Expect" in request.headers:
-            check_head(request)
-        return self._current.dispatch(request)
-
-    def _request(self, *args: Any) -> web.BaseRequest:
-        return self._current.make_request(*args)
+    def _serve(self, generation: Generation) -> None:
+        """Let it answer the requests that come from now on."""
+        self._current = generation
+        self.server.answer_by(generation.dispatch, generation.make_request)
 
     def _generations(self) -> list[Generation]:
         return [*self._replaced, self._current]
@@ -188,6 +183,10 @@ class Host:
             del self._replaced[generation]
         del generation
         settle_memory()
+
+
+async def _not_yet(request: web.BaseRequest) -> web.StreamResponse:
+    raise RuntimeError("there is no application yet")
 
 
 def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> GatewayConfig:

@@ -94,11 +94,9 @@ class SlicingHandler(web.RequestHandler):
             return False
         return True
 
-    def look_at_body(self, size: int) -> None:
-        """So many bytes were parsed, of a body: see whether they brought anything of it."""
-        if self.newest is None or not self.newest[0].chunked:
-            return
-        body = self.newest[1]
+    def look_at_body(self, body: StreamReader, size: int) -> None:
+        """So many bytes were parsed, of the newest body, which comes in chunks: see whether they brought anything of
+        it."""
         came = body.total_bytes
         self._barren = 0 if came != self._grown or body.is_eof() else self._barren + size
         self._grown = came
