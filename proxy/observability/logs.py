@@ -54,29 +54,24 @@ class _Formatter(logging.Formatter):
         """The line that says this. `created` is Unix time in seconds."""
         if self.worker is not None:
             fields = {"worker": self.worker, **fields}
-        return self._line(created, level, logger, message, fields, trace)
-
-    def _line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
-    ) -> str:
-        raise NotImplementedError
-
-    def _time(self, created: float) -> str:
         second = int(created)
         if second != self._second:
             self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
             self._second = second
-        return f"{self._text}.{int((created - second) * 1000):03}Z"
+        at = f"{self._text}.{int((created - second) * 1000):03}Z"
+        return self._line(at, level, logger, message, fields, trace)
+
+    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
+        """The line; `at` is the time in words."""
+        raise NotImplementedError
 
 
 class TextFormatter(_Formatter):
     """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback
     follows."""
 
-    def _line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
-    ) -> str:
-        parts = [f"{self._time(created)} {level} {logger}: {message}"]
+    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
+        parts = [f"{at} {level} {logger}: {message}"]
         for key, value in fields.items():
             plain = type(value) is int or (type(value) is str and _PLAIN.fullmatch(value))
             parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
@@ -88,11 +83,9 @@ class JsonFormatter(_Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an
     error."""
 
-    def _line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str
-    ) -> str:
+    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         own = {
-            "time": self._time(created),
+            "time": at,
             "level": level.lower(),
             "logger": logger,
             "message": message,

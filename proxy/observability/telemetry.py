@@ -56,7 +56,8 @@ FIELDS: Final = {
 """The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count
 of zero, is left out."""
 
-_TOKENS: Final = (("input", "input_tokens"), ("output", "output_tokens"))
+_TOKENS: Final = ("input_tokens", "output_tokens")
+"""Notes that are counted."""
 
 
 class Metrics:
@@ -106,7 +107,11 @@ class Metrics:
             family.bind(self.cells)
         self._inflight = self.inflight.at()
         self._places: dict[tuple[str, bool, int, bool], tuple[int, int, int, int | None]] = {}
-        self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {}
+        self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
+            "input_tokens": (self.tokens, ("input",)),
+            "output_tokens": (self.tokens, ("output",)),
+        }
+        self._counted_at: dict[str, int] = {}
         self._labelled: dict[str, Counter] = {}
 
     def declare(self, fields: Iterable[AccessField]) -> None:
@@ -117,6 +122,7 @@ class Metrics:
             if spec is None:
                 continue
             counter = self._counter(spec)
+            self._counted_at.pop(field.name, None)
             if spec.label is None:
                 self._counted[field.name] = (counter, ())
             elif field.value is not None:
@@ -151,13 +157,10 @@ class Metrics:
         for place, bounds, value in observed:
             numbers[place + bisect_left(bounds, value)] += 1
             numbers[place + len(bounds) + 1] += value
-        if record.counts:
+        if record.counts or not record.notes.keys().isdisjoint(_TOKENS):
             self._count(record)
         for error, backend in record.failures:
             self.backend_errors.inc(backend, error.code)
-        for direction, key in _TOKENS:
-            if tokens := record.notes.get(key):
-                self.tokens.inc(direction, by=tokens)
         fields: dict[str, Any] = {
             "request_id": request_id,
             "endpoint": endpoint,
@@ -191,11 +194,18 @@ class Metrics:
 
     def _count(self, record: AccessRecord) -> None:
         """Add what was counted to the counters of the fields that have one."""
-        for name, number in record.counts.items():
-            counted = self._counted.get(name)
-            if counted is not None and number:
+        tokens = [(name, record.notes.get(name)) for name in _TOKENS]
+        for name, number in (*record.counts.items(), *tokens):
+            if not number:
+                continue
+            place = self._counted_at.get(name)
+            if place is None:
+                counted = self._counted.get(name)
+                if counted is None:
+                    continue
                 counter, values = counted
-                counter.inc(*values, by=number)
+                place = self._counted_at[name] = counter.at(*values)
+            self.cells.numbers[place] += number
         for (name, label), number in record.labelled.items():
             by_label = self._labelled.get(name)
             if by_label is not None:

@@ -264,8 +264,8 @@ class Delivery:
         notes = record.notes
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:
-            record.note("tools", len(received.tools))
-            record.note("tool_names", [tool.name for tool in received.tools[:TOOL_NAMES]])
+            notes["tools"] = len(received.tools)
+            notes["tool_names"] = [tool.name for tool in received.tools[:TOOL_NAMES]]
         exchange = Exchange(
             ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key
         )

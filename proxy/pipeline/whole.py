@@ -145,13 +145,15 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
     `reply`."""
     if usage is None or usage.missing == "both":
         return
-    record = exchange.record
-    record.note("input_tokens", usage.input_tokens)
-    record.note("output_tokens", usage.output_tokens)
+    notes = exchange.record.notes
+    if usage.input_tokens is not None:
+        notes["input_tokens"] = usage.input_tokens
+    if usage.output_tokens is not None:
+        notes["output_tokens"] = usage.output_tokens
     source = "estimate" if usage.estimated else "backend"
-    record.note("usage_source", source)
+    notes["usage_source"] = source
     if usage.estimated:
-        record.note("usage_tokenizer", usage.tokenizer or "bytes")
+        notes["usage_tokenizer"] = usage.tokenizer or "bytes"
     if reply is not None:
         reply.headers[USAGE_SOURCE] = source
         if usage.estimated:

@@ -107,7 +107,7 @@ class ChatProtocol(ClientSide, ServerSide):
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """`[DONE]`."""
-        return is_done(data)
+        return data.strip() == DONE
 
     def missing_end(self, tail: bytes) -> bytes | None:
         """Some servers leave out `[DONE]`: a finish reason says as much."""
