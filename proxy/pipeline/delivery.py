@@ -29,7 +29,7 @@ from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import Inflated, read_body, release
-from ..model import ModelRequest, merged
+from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
@@ -144,7 +144,8 @@ class Delivery:
         collecting: Collecting,
         observe: Sequence[Observe] = (),
     ) -> None:
-        self._config = config
+        self._limits = config.limits
+        self._body_s = config.server.body_s
         self._protocol = protocol
         self._read = protocol.read_request
         self._router = router
@@ -161,8 +162,8 @@ class Delivery:
         monitor = LivenessMonitor(request, self._monitors)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
-        if self._protocol.id_header is not None:
-            request[ADDED_HEADERS] = {self._protocol.id_header: ident}
+        id_header = self._protocol.id_header
+        request[ADDED_HEADERS] = EMPTY if id_header is None else {id_header: ident}
         try:
             response = await self._answer(request, record, ident, monitor)
             record.status = response.status
@@ -232,8 +233,8 @@ class Delivery:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
-        limits = self._config.limits
-        raw = await read_body(request, limits, self._config.server.body_s, self._inflated)
+        limits = self._limits
+        raw = await read_body(request, limits, self._body_s, self._inflated)
         if len(raw) > OFFLOAD_BYTES:
             self._collecting.hold(request, raw)
         unread(request, raw)
@@ -248,7 +249,8 @@ class Delivery:
                 param="model",
             )
         route = self._router.find(model)
-        key = request.get(API_KEY)
+        owner = request[OWNER]
+        key = request[API_KEY] if owner else None
         if key is not None:
             key.require(route.config.model, model)
             record.note("key", key.name)
@@ -266,11 +268,9 @@ class Delivery:
         if received.tools:
             notes["tools"] = len(received.tools)
             notes["tool_names"] = [tool.name for tool in received.tools[:TOOL_NAMES]]
-        exchange = Exchange(
-            ident, self._protocol, route, received, received, body, record, owner=request[OWNER], key=key
-        )
+        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=owner, key=key)
         if record.observers:
-            seen = ReadRequest(self._protocol.name, route.config, route.options, exchange.owner, received)
+            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received)
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange

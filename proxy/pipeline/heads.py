@@ -21,7 +21,8 @@ from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
-"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII."""
+"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII. Each
+request that comes to a `Delivery` has it."""
 OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
@@ -59,11 +60,12 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     apps = request.match_info.apps
     if len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES):
         return False  # somebody stands around the gateway
-    counted = [name for name in _COUNTED if name in reply.headers]
-    more = "".join([f"{name}: {reply.headers[name]}\r\n" for name in counted])
+    headers = reply.headers
+    counted = [name for name in _COUNTED if name in headers]
+    more = "".join([f"{name}: {headers[name]}\r\n" for name in counted])
     if reply.plain_head(*counted) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
-        if (added := request.get(ADDED_HEADERS)) is not None:
-            more += "".join(f"{name}: {value}\r\n" for name, value in added.items())
+        for name, value in request[ADDED_HEADERS].items():
+            more += f"{name}: {value}\r\n"
         head = (
             f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
@@ -71,9 +73,9 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
         await request.writer.write_eof(head.encode() + body)
         reply.note_sent(request)
         return True
-    reply.headers.setdefault("Content-Type", "application/json")
+    headers.setdefault("Content-Type", "application/json")
     if isinstance(reply, web.Response):  # which knows its body and its length
-        reply.headers.popall("Content-Length", None)
+        headers.popall("Content-Length", None)
         reply.body, body = body, b""
     else:
         reply.content_length = len(body)
