@@ -26,7 +26,7 @@ import orjson
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
 from ..formats.toolset import TOOLS_KEY, KnownTools
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES
 
 SLICE_BYTES: Final = 256 * 1024
 """Counted, or read as part of a string, at once: less than 10 ms whatever the bytes are."""
@@ -50,12 +50,15 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     Raises `ClientFault` `invalid_json`."""
     if len(body) > LARGE_BYTES:
         value = await _read_large(body, limits)
-    elif known is None or TOOLS_KEY not in body:
-        value = await _read_small(body, limits)
-    elif (value := _read_known(body, limits, known)) is None:
-        value = await _read_small(body, limits)
-        if isinstance(value, dict):
-            known.learn(body, value)
+    else:
+        if known is not None and TOOLS_KEY not in body:
+            known = None
+        value = None if known is None else _read_known(body, limits, known)
+        if value is None:
+            large = len(body) > OFFLOAD_BYTES
+            value = await asyncio.to_thread(_read_small, body, limits) if large else _read_small(body, limits)
+            if known is not None and isinstance(value, dict):
+                known.learn(body, value)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -65,29 +68,29 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     return value
 
 
-async def _read_small(body: bytes, limits: LimitsConfig) -> Any:
+def _read_small(body: bytes, limits: LimitsConfig) -> Any:
+    """The value of a body of up to `LARGE_BYTES`. Raises `ClientFault`."""
     openers = body.count(b"[") + body.count(b"{")
     # No value is shorter than a byte, so that in most bodies there is nothing more to count.
     if len(body) >= limits.json_values and openers + body.count(b",") >= limits.json_values:
-        await _count(body, Structure(limits))
+        _count(body, limits)
+    deep = openers > limits.json_depth
     try:
-        if len(body) > OFFLOAD_BYTES:
-            value, deep = await offload(True, _parse_and_look, body, openers, limits)
-        else:
-            value, deep = _parse_and_look(body, openers, limits)
+        value = _parse(body)
     except ClientFault:
-        if openers > limits.json_depth:  # The parser has a limit of its own; ours has better words.
-            await _count(body, Structure(limits))
+        if deep:  # The parser has a limit of its own; ours has better words.
+            _count(body, limits)
         raise
-    if deep:
-        await _count(body, Structure(limits))
+    if deep and _is_deep(value, limits.json_depth):
+        _count(body, limits)
     return value
 
 
-def _parse_and_look(body: bytes, openers: int, limits: LimitsConfig) -> tuple[Any, bool]:
-    """The value, and whether it is nested too deep, which takes so many `openers`."""
-    value = _parse(body)
-    return value, openers > limits.json_depth and _is_deep(value, limits.json_depth)
+def _count(body: bytes, limits: LimitsConfig) -> None:
+    """Raise `ClientFault` for a body that passes a limit."""
+    structure = Structure(limits)
+    for start, end in _cuts(body, 0, len(body)):
+        structure.feed(body[start:end])
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
@@ -194,13 +197,6 @@ class Structure:
             self.long_strings.append((start, end))
 
 
-async def _count(body: bytes, structure: Structure) -> None:
-    for start, end in _cuts(body, 0, len(body)):
-        if start:
-            await asyncio.sleep(0)
-        structure.feed(body[start:end])
-
-
 def _parse(text: bytes, offset: int | None = 0) -> Any:
     """The value of `text`, which stands at `offset` of the body; None if it does not stand there as it is."""
     try:
@@ -214,7 +210,10 @@ def _parse(text: bytes, offset: int | None = 0) -> Any:
 
 async def _read_large(body: bytes, limits: LimitsConfig) -> Any:
     structure = Structure(limits)
-    await _count(body, structure)
+    for start, end in _cuts(body, 0, len(body)):
+        if start:
+            await asyncio.sleep(0)
+        structure.feed(body[start:end])
     spans = structure.long_strings
     lifted = sum(end - start for start, end in spans)
     structure.add((len(body) - lifted) // BYTES_PER_VALUE)
