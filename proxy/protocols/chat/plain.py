@@ -7,21 +7,26 @@ what is plain fits the schema. What is not plain may fit as well.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final
 
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
-_TYPES: Final[Mapping[str, type]] = {
-    "stream": bool,
-    "parallel_tool_calls": bool,
-    "logprobs": bool,
-    "seed": int,
-    "stop": str,
-    "tool_choice": str,
-    "reasoning_effort": str,
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "stream": (bool,),
+    "parallel_tool_calls": (bool,),
+    "logprobs": (bool,),
+    "seed": (int,),
+    "stop": (str,),
+    "tool_choice": (str,),
+    "reasoning_effort": (str,),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "n"), (int,)),
+    **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), (int, float)),
 }
-_COUNTS: Final = frozenset({"max_tokens", "max_completion_tokens", "n"})
-_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "max_tokens": (1, inf),
+    "max_completion_tokens": (1, inf),
+    "n": (1, inf),
     "temperature": (0, 2),
     "top_p": (0, 1),
     "presence_penalty": (-2, 2),
@@ -47,19 +52,16 @@ def is_plain(body: Mapping[str, Any]) -> bool:
     for key, value in body.items():
         if value is None or key in _SEEN:
             continue
-        wanted = _TYPES.get(key)
-        if type(value) is not wanted if wanted is not None else not _is_plain_field(key, value):
+        kinds, bounds = _KINDS.get(key), _RANGES.get(key)
+        if kinds is None:
+            if not _is_plain_field(key, value):
+                return False
+        elif type(value) not in kinds or (bounds is not None and not bounds[0] <= value <= bounds[1]):
             return False
     return True
 
 
 def _is_plain_field(key: str, value: Any) -> bool:
-    bounds = _RANGES.get(key)
-    if bounds is not None:
-        least, most = bounds
-        return type(value) in (int, float) and least <= value <= most
-    if key in _COUNTS:
-        return type(value) is int and value >= 1
     if key == "stream_options":
         return type(value) is dict and type(value.get("include_usage")) in (bool, type(None))
     if key == "response_format":
