@@ -13,13 +13,16 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TextIO
 
 import orjson
 
 DELAY_S: Final = 0.05
 MOST_WAITING: Final = 32
+
+Entry = tuple[float, str, str, str, Mapping[str, Any], str]
+"""What a line says: Unix time in seconds, level, logger, message, fields, traceback."""
 
 _PLAIN: Final = re.compile(r"[!#-<>-~]+")
 """A word that needs no quotes: printable ASCII without space, quote and equals sign."""
@@ -39,27 +42,23 @@ class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, with the traceback if there is one."""
         fields = getattr(record, "fields", None)
-        return self.line(
-            record.created,
-            record.levelname,
-            record.name,
-            record.getMessage(),
-            fields if isinstance(fields, Mapping) else {},
-            self.formatException(record.exc_info) if record.exc_info else "",
-        )
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        said = record.getMessage()
+        fields = fields if isinstance(fields, Mapping) else {}
+        return self.lines([(record.created, record.levelname, record.name, said, fields, trace)])
 
-    def line(
-        self, created: float, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str = ""
-    ) -> str:
-        """The line that says this. `created` is Unix time in seconds."""
-        if self.worker is not None:
-            fields = {"worker": self.worker, **fields}
-        second = int(created)
-        if second != self._second:
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._second = second
-        at = f"{self._text}.{int((created - second) * 1000):03}Z"
-        return self._line(at, level, logger, message, fields, trace)
+    def lines(self, entries: Iterable[Entry]) -> str:
+        """The lines that say this."""
+        out = []
+        for created, level, logger, message, fields, trace in entries:
+            second = int(created)
+            if second != self._second:
+                self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+                self._second = second
+            at = f"{self._text}.{int((created - second) * 1000):03}Z"
+            shown = fields if self.worker is None else {"worker": self.worker, **fields}
+            out.append(self._line(at, level, logger, message, shown, trace))
+        return "\n".join(out)
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         """The line; `at` is the time in words."""
@@ -105,11 +104,11 @@ class LineHandler(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self.form = form
         self.setFormatter(form)
-        self._waiting: list[tuple[float, str, str, Mapping[str, Any]]] = []
+        self._waiting: list[Entry] = []
 
     def later(self, logger: str, message: str, fields: Mapping[str, Any]) -> None:
         """Write an `INFO` line soon. Called in a running event loop; `fields` are not changed afterwards."""
-        self._waiting.append((time.time(), logger, message, fields))
+        self._waiting.append((time.time(), "INFO", logger, message, fields, ""))
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(DELAY_S, self.flush)
         elif len(self._waiting) >= MOST_WAITING:
@@ -127,8 +126,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         try:
             waiting, self._waiting = self._waiting, []
             if waiting:
-                lines = [self.form.line(at, "INFO", name, text, fields) for at, name, text, fields in waiting]
-                self.stream.write("\n".join(lines) + "\n")
+                self.stream.write(self.form.lines(waiting) + "\n")
             super().flush()
         except Exception:
             if sys.stderr and logging.raiseExceptions:
