@@ -158,9 +158,3 @@ class LivenessMonitors:
 
 
 LIVENESS: Final = web.AppKey("toolwire.liveness", LivenessMonitors)
-
-
-def is_draining(request: web.Request) -> bool:
-    """Whether the gateway is about to stop, so that an answer to this request is the last one of its connection."""
-    monitors = request.app.get(LIVENESS)
-    return monitors is not None and monitors.draining

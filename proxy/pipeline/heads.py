@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
-from ..ingress.liveness import LIVENESS, is_draining
+from ..ingress.liveness import LIVENESS
 from .reply import Reply
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
@@ -47,7 +47,8 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
     response.headers["Server"] = SERVER
     if (added := request.get(ADDED_HEADERS)) is not None:
         response.headers.update(added)
-    if is_draining(request) or not request.content.is_eof():
+    monitors = request.app.get(LIVENESS)
+    if (monitors is not None and monitors.draining) or not request.content.is_eof():
         response.force_close()
         response.headers["Connection"] = "close"
     if (known := request.get(REQUEST_ID)) is not None:

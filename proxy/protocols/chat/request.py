@@ -122,7 +122,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         include_usage=bool(stream_options and stream_options.get("include_usage")),
         extra=extra,
         origin=Origin(PROTOCOL, raw),
-        protocol_fields=EMPTY if stream_options is None else _own_fields(stream_options),
+        protocol_fields=_own_fields(stream_options) if stream_options else EMPTY,
     )
 
 
