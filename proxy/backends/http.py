@@ -48,6 +48,9 @@ from .upstream_errors import cleaned, read_refusal
 LINGER_S: Final = 0.2
 """How long a finished stream is given to end, so that its connection can be kept."""
 
+STREAM: Final = "text/event-stream"
+"""The type of an answer that is a stream whether or not one was asked for."""
+
 REFUSAL_BYTES: Final = 64 * 1024
 """So much of an error answer is read."""
 
@@ -137,7 +140,7 @@ class HttpBackend:
                 body = await offload(True, lambda: dump_in_pieces(self._written(request)))
             else:
                 body = dump(self._written(request))
-        further = self._hops()
+        further = self._hops(hops) if (hops := HOPS.get()) else None
         if self._field_headers:
             further = {**self._said(request), **(further or {})}
         if observer is None:
@@ -148,7 +151,9 @@ class HttpBackend:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
             answer = ObservedAnswer(answer, observer)
-        return await self._accepted(answer, request, self.wire)
+        if answer.status != 200:
+            raise await self._refused(answer, self.wire)
+        return HttpSource(self, request, answer, self.wire)
 
     async def pass_on(
         self, passed: PassedProtocol, request: ModelRequest, body: bytes, *, request_id: str
@@ -160,8 +165,11 @@ class HttpBackend:
         if client is None:
             base = self.base if passed.versioned else engine_url(self.base)
             client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
-        answer = await client.post(body, stream=request.stream, request_id=request_id, headers=self._hops())
-        return await self._accepted(answer, request, passed)
+        further = self._hops(hops) if (hops := HOPS.get()) else None
+        answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
+        if answer.status != 200:
+            raise await self._refused(answer, passed)
+        return HttpSource(self, request, answer, passed)
 
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
         return limited(self.wire.write_request(request), self.capabilities, self.wire)
@@ -169,17 +177,14 @@ class HttpBackend:
     def _connections(self, url: URL) -> Client:
         return fast_client(url, self._headers, self._config) or SessionClient(url, self._headers, self._config)
 
-    def _hops(self) -> dict[str, str] | None:
-        """The header that says through whom a request came, if it came through somebody."""
-        hops = HOPS.get()
-        return {HEADER: f"{hops}, {self._headers[HEADER]}"} if hops and HEADER in self._headers else None
+    def _hops(self, hops: str) -> dict[str, str] | None:
+        """The header that says through whom a request came, `hops`, if the gateway has a name to add."""
+        return {HEADER: f"{hops}, {self._headers[HEADER]}"} if HEADER in self._headers else None
 
-    async def _accepted(self, answer: Answer, request: ModelRequest, wire: ServerSide) -> HttpSource:
-        """The answer, if the server accepts. Raises the error if it does not."""
-        if answer.status == 200:
-            return HttpSource(self, request, answer, wire)
+    async def _refused(self, answer: Answer, wire: ServerSide) -> GatewayError:
+        """What the server says that does not accept. Closes its answer."""
         try:
-            raise await self._refusal(answer, wire)
+            return await self._refusal(answer, wire)
         finally:
             await answer.close()
 
@@ -258,23 +263,23 @@ class HttpBackend:
 class HttpSource(WireSource):
     """One answer coming in, in the form of `wire`."""
 
+    _ended = False
+
     def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer, wire: ServerSide) -> None:
         self.protocol = self._wire = wire
-        self._passes = isinstance(wire, PassedProtocol)
         self.private = backend.private
         self.queued_s = answer.queued_s
         self._backend = backend
         self._request = request
         self._answer = answer
-        self._streams = is_stream(answer.content_type, request.stream)
-        self._choices = choices_of(request.sampling.n)
-        self._ended = False
+        kind = answer.content_type
+        self._streams = kind == STREAM or (request.stream and may_be_stream(kind))
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
         if self._streams:
             await self._answer.pump(sink)
-        elif self._passes:
+        elif isinstance(self._wire, PassedProtocol):
             raise contrary("did not stream, which it was asked to")
         else:
             sink(await self._as_stream())
@@ -298,7 +303,7 @@ class HttpSource(WireSource):
                 yield unfold(await self.reply())
                 return
             limits = self._backend.limits
-            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=self._choices)
+            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices_of(self._request.sampling.n))
             size = 0
             async for data in self._answer.reads():
                 size += len(data)
@@ -318,9 +323,9 @@ class HttpSource(WireSource):
 
     async def body(self) -> bytes:
         """The bytes of the whole answer; a stream of a server that was not asked for one is folded."""
-        if self._streams and self._passes:
-            raise contrary("streams what was not to be")
         if self._streams:
+            if isinstance(self._wire, PassedProtocol):
+                raise contrary("streams what was not to be")
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
         return await self._answer.read(self._backend.limits.reply_bytes)
@@ -330,7 +335,7 @@ class HttpSource(WireSource):
         if self._streams:
             return await fold_batches(self.batches())
         try:
-            return self._wire.read_reply(await self.body(), choices=self._choices)
+            return self._wire.read_reply(await self.body(), choices=choices_of(self._request.sampling.n))
         except (BackendFault, ClientFault) as error:
             raise cleaned(error, private=self._backend.private) from None
 
@@ -383,9 +388,7 @@ def base_url(url: str, path: str) -> URL:
     return given.with_path(place)
 
 
-def is_stream(content_type: str, asked: bool) -> bool:
-    """Whether an answer of this type is a stream. JSON never is, `text/event-stream` always; servers that say neither
-    are taken to do what was asked."""
-    if content_type == "text/event-stream":
-        return True
-    return asked and not content_type.endswith(("/json", "+json")) and content_type != "text/html"
+def may_be_stream(content_type: str) -> bool:
+    """Whether an answer of this type is a stream if one was asked for. JSON never is, `STREAM` always; servers that say
+    neither are taken to do what was asked."""
+    return not content_type.endswith(("/json", "+json")) and content_type != "text/html"

@@ -45,35 +45,36 @@ class Keeper(Protocol):
 class WireAnswer:
     """One answer. `status` is 0 until its head has come."""
 
+    # How it is before anything has come; so that this costs a request nothing.
+    status = 0
+    content_type = ""
+    complete = False
+    """The parser has seen the end."""
+    until_close = False
+    """The end of the connection is the end of the answer."""
+    ended = False
+    touched = False
+    """A byte has come."""
+    began = False
+    """A byte of the body has come."""
+    lost = False
+    """The connection was closed before a byte came."""
+    _fields: Mapping[bytes, bytes] = {}
+    _inflater: Inflater | None = None
+    _size = 0
+    _limit: int | None = None
+    _sink: Callable[[bytes], None] | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _error: BaseException | None = None
+    _paused = False
+    _quiet_since: float | None = None
+
     def __init__(self, keeper: Keeper, connection: Connection, started: float) -> None:
-        self.status = 0
-        self.content_type = ""
         self.queued_s = connection.queued_s
-        self.complete = False
-        """The parser has seen the end."""
-        self.until_close = False
-        """The end of the connection is the end of the answer."""
-        self.ended = False
-        self.touched = False
-        """A byte has come."""
-        self.began = False
-        """A byte of the body has come."""
-        self.lost = False
-        """The connection was closed before a byte came."""
         self._keeper = keeper
         self._connection: Connection | None = connection
-        self._loop = asyncio.get_running_loop()
-        self._fields: Mapping[bytes, bytes] = {}
-        self._inflater: Inflater | None = None
         self._inbox: list[bytes] = []
-        self._size = 0
-        self._limit: int | None = None
-        self._sink: Callable[[bytes], None] | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._error: BaseException | None = None
-        self._paused = False
         self._started = started
-        self._quiet_since: float | None = None
 
     @property
     def headers(self) -> CIMultiDict[str]:
@@ -104,7 +105,8 @@ class WireAnswer:
     async def read(self, limit: int) -> bytes:
         """The whole body."""
         self._limit = limit
-        self.resume()
+        if self._paused:
+            self.resume()
         while not self.ended and self._size <= limit:
             await self._wait()
         if self._size > limit:
@@ -193,7 +195,8 @@ class WireAnswer:
                 self._inflater = Inflater(encoding)
             except ValueError:
                 self.fail(undecodable())
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def take(self, data: bytes) -> None:
         """Bytes of the body have come."""
@@ -220,9 +223,10 @@ class WireAnswer:
         if self._limit is None:
             if self._size > INBOX_BYTES:
                 self.pause()
-            self._wake()
-        elif self._size > self._limit:
-            self._wake()
+            if self._waiter is not None:
+                self._wake(self._waiter)
+        elif self._size > self._limit and self._waiter is not None:
+            self._wake(self._waiter)
 
     def end(self) -> None:
         """The last byte has come."""
@@ -235,7 +239,8 @@ class WireAnswer:
                 self.fail(undecodable())
                 return
         self.ended = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def fail(self, error: BaseException) -> None:
         """Nothing more will come."""
@@ -246,38 +251,40 @@ class WireAnswer:
         if self._connection is not None:
             self._connection.keep = False
         self._release()
-        self._wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def _taken(self) -> bytes:
         inbox = self._inbox
         data = inbox[0] if len(inbox) == 1 else b"".join(inbox)
         inbox.clear()
         self._size = 0
-        self.resume()
+        if self._paused:
+            self.resume()
         return data
 
     def _settle(self) -> None:
-        self._release()
+        if self._connection is not None:
+            self._release()
         if self._error is not None:
             raise self._error
 
     def _release(self) -> None:
-        self.resume()  # whoever uses the connection next does not know that it was paused
+        if self._paused:
+            self.resume()  # whoever uses the connection next does not know that it was paused
         connection, self._connection = self._connection, None
         if connection is not None:
             self._keeper.give_back(self, connection)
 
-    async def _wait(self) -> None:
-        waiter = self._waiter = self._loop.create_future()
+    def _wait(self) -> asyncio.Future[None]:
         self._quiet_since = None
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        self._waiter = None
+        if not waiter.done():  # whoever waited was cancelled
+            waiter.set_result(None)
 
 
 @lru_cache(maxsize=64)

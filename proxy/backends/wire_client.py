@@ -75,15 +75,26 @@ class WireClient:
         further = further_fields(headers) if headers else b""
         head = b"%s%s%s\r\nContent-Length: %d\r\n\r\n" % (self._heads[stream], request_id.encode(), further, len(body))
         started = self._loop.time()
-        connection = await self._connection(started, fresh=False)
-        answer = WireAnswer(self, connection, started)
-        try:
-            return await self._accepted(answer, connection, head, body)
-        except BackendFault:
-            if not (connection.reused and answer.lost):
-                raise
-        connection = await self._connection(started, fresh=True)
-        return await self._accepted(WireAnswer(self, connection, started), connection, head, body)
+        fresh = False
+        while True:
+            connection = await self._connection(started, fresh=fresh)
+            answer = WireAnswer(self, connection, started)
+            self._answers.add(answer)
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._patrol_s, self._look)
+            connection.expect(answer)
+            try:
+                if len(body) <= PIECE_BYTES:
+                    connection.transport.write(head + body)
+                else:
+                    await _send(answer, connection, head, body)
+                await answer.head()
+                return answer
+            except BaseException as error:
+                await answer.close()
+                if fresh or not (isinstance(error, BackendFault) and connection.reused and answer.lost):
+                    raise
+            fresh = True
 
     async def close(self) -> None:
         """Close all connections."""
@@ -113,7 +124,7 @@ class WireClient:
         """The answer needs its connection no more: keep or close it."""
         self._answers.discard(answer)
         connection.answer = None
-        if connection.usable and len(self._unused) < self._pool.idle_connections and not self._closed:
+        if connection.keep and len(self._unused) < self._pool.idle_connections and not self._closed:
             connection.reused = True
             connection.since = self._loop.time()
             self._unused.append(connection)
@@ -130,23 +141,6 @@ class WireClient:
             pass  # it was in use
 
     # --- requests
-
-    async def _accepted(self, answer: WireAnswer, connection: Connection, head: bytes, body: bytes) -> WireAnswer:
-        """Send the request and wait for the answer's head."""
-        self._answers.add(answer)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._patrol_s, self._look)
-        connection.expect(answer)
-        try:
-            if len(body) <= PIECE_BYTES:
-                connection.transport.write(head + body)
-            else:
-                await _send(answer, connection, head, body)
-            await answer.head()
-        except BaseException:
-            await answer.close()
-            raise
-        return answer
 
     async def _connection(self, started: float, *, fresh: bool) -> Connection:
         """A connection to send on, which counts as in use from now on."""

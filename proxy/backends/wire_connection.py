@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def usable(self) -> bool:
         """Whether a request can be sent now."""
-        return self.keep and self.open
+        return self.keep and not self.transport.is_closing()
 
     @property
     def open(self) -> bool:
