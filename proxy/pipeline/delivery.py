@@ -268,7 +268,18 @@ class Delivery:
         if received.tools:
             notes["tools"] = len(received.tools)
             notes["tool_names"] = [tool.name for tool in received.tools[:TOOL_NAMES]]
-        exchange = Exchange(ident, self._protocol, route, received, received, body, record, owner=owner, key=key)
+        exchange = Exchange(
+            ident,
+            self._protocol,
+            route,
+            received,
+            received,
+            body,
+            record,
+            owner=owner,
+            key=key,
+            headers=request.headers,
+        )
         if record.observers:
             seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received)
             for observer in record.observers:

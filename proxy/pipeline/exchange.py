@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from aiohttp import web
 
 from ..errors import GatewayError
-from ..model import Message, ModelRequest, ToolChoice, ToolSpec
+from ..model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
 from ..protocols.base import WriteOptions
 from ..record import AccessRecord
 
@@ -66,7 +66,7 @@ class Exchange:
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
     `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
-    `tools_by`: who does tools, where the route's `mode` leaves that open.
+    `tools_by`: who does tools, where the route's `mode` leaves that open. `headers` are those of the client's request.
     """
 
     id: str
@@ -90,6 +90,7 @@ class Exchange:
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
     tools_by: Literal["server", "gateway"] | None = None
+    headers: Mapping[str, str] = EMPTY
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
     @property
