@@ -9,12 +9,10 @@ backend may give none (R11.3).
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import ClassVar
 
 import orjson
-from aiohttp import web
 
 from proxy.backends.adapt import adapt, limited, may_be_asked
 from proxy.backends.base import TokenCounter
@@ -29,9 +27,9 @@ from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.model import ModelReply, ModelRequest, Text, Usage
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.middleware import Handler, Middleware
-from proxy.pipeline.reply import Reply
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
@@ -39,7 +37,7 @@ from proxy.support.offload import is_large
 
 
 class Forwarding(Middleware):
-    """Asks a server of the route. Must be the last of the chain: it never calls the next handler."""
+    """Asks a server of the route. Must be the last of the chain: nothing further in is asked."""
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
@@ -65,31 +63,32 @@ class Forwarding(Middleware):
         super().__init__(options, name=name)
         self._estimators: dict[str, Estimator] = {}
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        exchange = request[EXCHANGE]
-        _refuse_lost_turns(exchange)
-        route = exchange.route
-        source_wanted = route.options.usage.source
-        own = source_wanted != "estimate" and _passes(exchange)
-        asked = sent = exchange.request  # who is further out gets his own back before the last try
+    async def on_request(self, exchange: Exchange, asked: ModelRequest) -> Reply:
+        """See `Middleware.on_request`. Gives the answer."""
+        if not exchange.protocol.whole_history:
+            _refuse_lost_turns(exchange)
+        route, record = exchange.route, exchange.record
+        usage, wire = route.options.usage, route.pool.protocol
+        same = wire is not None and wire.name == exchange.protocol.name
+        # The client's body says all there is to say, at most with another model name.
+        own = same and asked is exchange.received and asked.origin is not None and usage.source != "estimate"
+        sent = asked
 
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
-            sent = _renamed(asked, member.name_of(asked.model, route.config.upstream_model))
-            if own and not (chooses and in_words(member)) and _knows_tools(asked, member):
+            name = member.name_of(asked.model, route.config.upstream_model)
+            sent = asked if name == asked.model else replace(asked, model=name)
+            if own and (not asked.tools or (_knows_tools(asked, member) and not (chooses and in_words(member)))):
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
             sent = self._adapted(exchange, sent, member)
             return sent, None
 
-        key = _sticky_key(request, exchange) if route.config.balance == "sticky" else b""
-        record = exchange.record
-        constraint = asked.constraint
-        relaxation = None if constraint is None else Relaxation(constraint, record, exchange.id)
+        key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
+        relaxation = None if asked.constraint is None else Relaxation(asked.constraint, record, exchange.id)
         chooses = bool(asked.tools) and asked.tool_choice.names is not None
-        attempts = Attempts if route.pool.protocol is None else WireAttempts
-        source = attempts(
+        source = (Attempts if wire is None else WireAttempts)(
             route.pool,
             route.options.retry,
             prepare,
@@ -99,28 +98,27 @@ class Forwarding(Middleware):
             key=key,
             relaxation=ChoiceInWords() if chooses and relaxation is None else relaxation,
         )
-        before = time.monotonic()
-        record.asks(before)
-        try:
-            await source.open()
-        finally:
-            record.waited += time.monotonic() - before
+        await source.open()
         reply = Reply(source, streamed=sent.stream)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
-        if source_wanted == "backend":
-            wire = route.pool.protocol
-            reply.count(_unknown, passes=wire is not None and wire.name == exchange.protocol.name)
-            return reply
-        server = _counting(route, source) if route.options.usage.count == "backend_tokenize" else None
-        estimator = self._estimator(route.options.usage.encoding)
-        counter = Counter(estimator, sent, always=source_wanted == "estimate", server=server)
-        if own:
-            reply.count(counter.fill, counter.see, passes=True)
+        if usage.source == "backend":
+            reply.count(lambda: (_unknown, None), passes=same)
+        elif own:
+            reply.count(lambda: self._counter(route, source, sent).both, passes=True)
         else:
+            counter = self._counter(route, source, sent)
             reply.watch(counter.see, unless=counter.has_nothing_to_do)
             reply.finish(counter.fill, unless=counter.has_nothing_to_do)
         return reply
+
+    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> Counter:
+        usage = route.options.usage
+        server = _counting(route, source) if usage.count == "backend_tokenize" else None
+        estimator = self._estimators.get(usage.encoding)
+        if estimator is None:
+            estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
+        return Counter(estimator, sent, always=usage.source == "estimate", server=server)
 
     def _adapted(self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> ModelRequest:
         backend = member.endpoint.backend
@@ -136,24 +134,6 @@ class Forwarding(Middleware):
             fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
             raise
 
-    def _estimator(self, encoding: str) -> Estimator:
-        known = self._estimators.get(encoding)
-        if known is None:
-            known = self._estimators[encoding] = Estimator(encoding)
-        return known
-
-
-def _renamed(request: ModelRequest, name: str) -> ModelRequest:
-    return request if name == request.model else replace(request, model=name)
-
-
-def _passes(exchange: Exchange) -> bool:
-    """Whether the client's body says all there is to say, at most with another model name."""
-    protocol = exchange.route.pool.protocol
-    if not exchange.untouched or protocol is None or protocol.name != exchange.protocol.name:
-        return False
-    return exchange.received.origin is not None
-
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
     """Whether the configuration of a server does not say that it takes no such tools."""
@@ -163,7 +143,7 @@ def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
     wire = member.endpoint.backend.protocol
-    assert wire is not None  # `_passes`
+    assert wire is not None  # it is the client's own
     body = wire.own_body(limited(exchange.body, member.endpoint.config, wire))
     if sent is not exchange.received:
         body = {**body, "model": sent.model}
@@ -173,11 +153,11 @@ def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint)
     return exchange.received.origin.body
 
 
-def _sticky_key(request: web.Request, exchange: Exchange) -> bytes:
+def _sticky_key(exchange: Exchange) -> bytes:
     """What keeps requests on one server: a header, or the begin of the conversation, which its later turns share."""
     by = exchange.route.config.sticky_by
     if by != "prompt":
-        return request.headers.get(by, "").encode(errors="backslashreplace")
+        return exchange.headers.get(by, "").encode(errors="backslashreplace")
     words: list[str] = []
     for message in exchange.request.messages:
         words += [message.role, *(part.text for part in message.parts if isinstance(part, Text))]
@@ -189,7 +169,7 @@ def _sticky_key(request: web.Request, exchange: Exchange) -> bytes:
 def _refuse_lost_turns(exchange: Exchange) -> None:
     """A chain without `conversation` must not answer as if nothing had been said before (R12.2)."""
     previous = exchange.body.get("previous_response_id")
-    if previous is not None and exchange.conversation is None and not exchange.protocol.whole_history:
+    if previous is not None and exchange.conversation is None:
         raise ClientFault(
             f"Previous response with id {quote(previous)} not found: this route keeps no conversations.",
             code="previous_response_not_found",
@@ -223,6 +203,11 @@ class Counter:
         self._sent = sent
         self._always = always
         self._written: list[str] = []
+
+    @property
+    def both(self) -> Counting:
+        """See `Reply.count`."""
+        return self.fill, self.see
 
     def has_nothing_to_do(self, reply: ModelReply) -> bool:
         """The backend has counted."""

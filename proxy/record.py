@@ -132,11 +132,6 @@ class AccessRecord:
         if value is not None:
             self.notes[key] = value
 
-    def asks(self, now: float) -> None:
-        """A backend is about to be asked, at this moment of the monotonic clock."""
-        if self.prepared is None:
-            self.prepared = now
-
     def wrote(self) -> None:
         """The first byte of the answer is out."""
         if self.first_byte is None:

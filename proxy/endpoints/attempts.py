@@ -34,6 +34,7 @@ from ..config import RetryConfig
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
 from ..model import ModelReply, ModelRequest
+from ..protocols.base import ServerSide
 from ..record import AccessRecord, BackendObserver, observe_call
 from ..support.offload import offload
 from .pool import EndpointPool, WeightedEndpoint, is_failure
@@ -75,6 +76,10 @@ class Attempts(EventSource):
     _began = False
     _failed = False
     _paused_s = 0.0
+    queued_s = 0.0
+    """How long the request waited because all connections were in use."""
+    protocol: ServerSide
+    """The form in which the answer comes, if it comes as bytes."""
     asked: tuple[str, ModelRequest] | None = None
     """The server that was asked last, and what it was sent."""
 
@@ -98,17 +103,25 @@ class Attempts(EventSource):
         self._large = large
         self._key = key
         self._relaxation = relaxation
-        self.private = self._pool.private
+        self.private = pool.private
+        if pool.protocol is not None:
+            self.protocol = pool.protocol
         self._started = time.monotonic()
         self._tried: list[WeightedEndpoint] = []
         self._source: EventSource
 
     async def open(self) -> None:
         """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
-        member = self._pool.pick(self._retry.attempts, key=self._key)
-        if member is None:
-            raise self._pool.unavailable()
-        await self._ask(member)
+        record = self._record
+        if record.prepared is None:
+            record.prepared = self._started
+        try:
+            member = self._pool.pick(self._retry.attempts, self._tried, self._key)
+            if member is None:
+                raise self._pool.unavailable()
+            await self._ask(member)
+        finally:
+            record.waited += time.monotonic() - self._started
 
     # --- as a source ------------------------------------------------------------------------------------------------
 
@@ -134,8 +147,6 @@ class Attempts(EventSource):
         try:
             await self._source.close()
         finally:
-            if self._began and not self._failed:
-                self._asked.endpoint.succeeded(probe=False)
             self._leave()
 
     def saw(self, event: Event) -> None:
@@ -150,7 +161,7 @@ class Attempts(EventSource):
         the error of the last."""
         while True:
             try:
-                return await self._within(read())
+                return await (read() if self._deadline is None else self._limited(read(), self._deadline))
             except GatewayError as error:
                 fault = error
             await self._again(fault)
@@ -209,9 +220,19 @@ class Attempts(EventSource):
                 request, body = await offload(True, self._prepare, member)
             else:
                 request, body = self._prepare(member)
-            self._enter(member, request)
+            if self._record.observers:
+                self._observer = observe_call(self._record, member.endpoint.backend.name, request)
+            self._asked, self.asked = member, (member.name, request)
+            self._tried.append(member)
+            self._probe = member.endpoint.enter()
+            if self._pool.sole is None:
+                self._record.note("backend", member.name)
             try:
-                self._source = await self._within(self._open(member, request, body))
+                opening = self._open(member, request, body)
+                self._source = await (opening if self._deadline is None else self._limited(opening, self._deadline))
+                if queued_s := getattr(self._source, "queued_s", 0.0):
+                    self.queued_s += queued_s
+                    self._record.queued += queued_s
                 return
             except BaseException as error:
                 if self._observer is not None:
@@ -295,11 +316,8 @@ class Attempts(EventSource):
             member.name,
         )
 
-    def _within(self, work: Awaitable[T]) -> Awaitable[T]:
-        """`work`, which may take as long as is left of the total. Of a first try the server's own limits are enough."""
-        return work if self._deadline is None else self._limited(work, self._deadline)
-
     async def _limited(self, work: Awaitable[T], deadline: float) -> T:
+        """`work`, which may take as long as is left of the total. Of a first try the server's own limits are enough."""
         try:
             async with asyncio.timeout(deadline - time.monotonic()) as limit:
                 return await work
@@ -309,16 +327,6 @@ class Attempts(EventSource):
             raise timed_out("total", deadline - self._started) from None
 
     # --- what a server is told of ------------------------------------------------------------------------------------
-
-    def _enter(self, member: WeightedEndpoint, request: ModelRequest) -> None:
-        if self._record.observers:
-            self._observer = observe_call(self._record, member.endpoint.backend.name, request)
-        self._asked = member
-        self.asked = member.name, request
-        self._tried.append(member)
-        self._probe = member.endpoint.enter()
-        if self._pool.sole is None:
-            self._record.note("backend", member.name)
 
     def _begin(self) -> None:
         """Something of the answer has come: it works."""
@@ -350,8 +358,8 @@ class Attempts(EventSource):
 
     def _leave(self) -> None:
         member, self._asked = self._asked, None
-        self._failed = False
+        worked, self._failed = self._began and not self._failed, False
         if member is not None:
-            member.endpoint.leave(self._probe)
+            member.endpoint.leave(self._probe, worked=worked)
             if self._observer is not None:
                 self._observer.closed()

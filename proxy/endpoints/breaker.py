@@ -29,6 +29,8 @@ class Breaker:
         self._failed = 0
         self._opened: float | None = None
         self._probing = False
+        self.untroubled = True
+        """Closed, and the last request was no failure: then a success is no news, and a request no probe."""
 
     @property
     def state(self) -> State:
@@ -36,11 +38,6 @@ class Breaker:
         if self._opened is None:
             return "closed"
         return "half_open" if self._clock() - self._opened >= self._open_s else "open"
-
-    @property
-    def untroubled(self) -> bool:
-        """Closed, and the last request was no failure: then a success is no news."""
-        return self._opened is None and not self._failed
 
     @property
     def allows(self) -> bool:
@@ -66,9 +63,11 @@ class Breaker:
             self._opened = None
         if self._opened is None:
             self._failed = 0
+            self.untroubled = True
 
     def failed(self, probe: bool) -> None:
         """The server failed."""
+        self.untroubled = False
         if probe:
             self._probing = False
             self._opened = self._clock()

@@ -9,7 +9,6 @@ from typing import Any
 from ..backends.base import EventSource
 from ..errors import ClientFault, GatewayError
 from ..model import ModelRequest
-from ..protocols.base import ServerSide
 from ..protocols.passed import PassedProtocol
 from .pool import WeightedEndpoint
 from .wire_attempts import WireAttempts
@@ -20,12 +19,7 @@ class PassedAttempts(WireAttempts):
 
     def __init__(self, passed: PassedProtocol, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._passed = passed
-
-    @property
-    def protocol(self) -> ServerSide:  # type: ignore[override]  # nobody sets it
-        """See `WireSource.protocol`."""
-        return self._passed
+        self.protocol = self._passed = passed
 
     def _open(self, member: WeightedEndpoint, request: ModelRequest, body: bytes | None) -> Awaitable[EventSource]:
         pass_on = getattr(member.endpoint.backend, "pass_on", None)

@@ -188,12 +188,10 @@ class Endpoint:
         self.busy += 1
         if self.identity is None and self.first_look is not None:
             self.doubt.set()
-        return self.breaker.enter()
+        return not self.breaker.untroubled and self.breaker.enter()
 
     def succeeded(self, probe: bool) -> None:
         """It did what it was asked."""
-        if self.breaker.untroubled:
-            return
         before = self.breaker.state
         self.breaker.succeeded(probe)
         if before != "closed" and self.breaker.state == "closed":
@@ -214,10 +212,13 @@ class Endpoint:
             )
             self._tell()
 
-    def leave(self, probe: bool) -> None:
-        """That request is over, and its answer with it, whatever became of it."""
+    def leave(self, probe: bool, *, worked: bool = False) -> None:
+        """That request is over, and its answer with it, whatever became of it; `worked`: it did what it was asked."""
         self.busy -= 1
-        self.breaker.left(probe)
+        if probe:
+            self.breaker.left(probe)
+        elif worked and not self.breaker.untroubled:
+            self.succeeded(probe)
 
     def _tell(self) -> None:
         if self._report is not None:

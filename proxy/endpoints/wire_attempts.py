@@ -7,28 +7,19 @@ just as well, the protocol says; what a server refuses after it has accepted sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from ..backends.base import WireSource
 from ..backends.connections import disconnected
 from ..backends.upstream_errors import read_refusal
-from ..protocols.base import ServerSide
 from .attempts import Attempts
 from .beginning import Beginning
 from .enforcing import refusal_in_band
-from .pool import WeightedEndpoint
 
 
 class WireAttempts(Attempts, WireSource):
     """See `Attempts`. The servers of `pool` speak a protocol."""
 
     _source: WireSource
-
-    @cached_property
-    def protocol(self) -> ServerSide:  # type: ignore[override]  # nobody sets it
-        """See `WireSource.protocol`."""
-        assert self._pool.protocol is not None
-        return self._pool.protocol
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """See `WireSource.pump`. What says nothing of an answer is kept until something does (rule 1)."""
@@ -49,11 +40,6 @@ class WireAttempts(Attempts, WireSource):
     async def body(self) -> bytes:
         """See `WireSource.body`."""
         return await self._answer(self._body)
-
-    async def _ask(self, member: WeightedEndpoint) -> None:
-        await super()._ask(member)
-        self.queued_s += self._source.queued_s
-        self._record.queued += self._source.queued_s
 
     async def _pump(self, sink: Callable[[bytes], None]) -> None:
         beginning = Beginning(self.protocol.says_nothing)

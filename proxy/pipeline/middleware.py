@@ -162,9 +162,9 @@ class Middleware:
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
         exchange = request[EXCHANGE]
-        result = checked(await self.on_request(exchange, exchange.request))
+        result = await self.on_request(exchange, exchange.request)
         if not isinstance(result, ModelRequest):
-            return result
+            return checked(result)
         exchange.request = result
         response = await handler(request)
         if isinstance(response, Reply):
@@ -185,9 +185,9 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
         exchange.request = before
 
 
-def checked(result: object) -> ModelRequest | web.StreamResponse:
-    """What `on_request` returned. Raises `TypeError` if it is neither."""
-    if not isinstance(result, (ModelRequest, web.StreamResponse)):
+def checked(result: object) -> web.StreamResponse:
+    """What `on_request` returned in place of a request. Raises `TypeError` if it is no response."""
+    if not isinstance(result, web.StreamResponse):
         raise TypeError(f"on_request must return a ModelRequest or a response, not {type(result).__name__}")
     return result
 
@@ -351,15 +351,15 @@ class Hooks:
         for runner, middleware in self._middlewares:
             if runner.asks:
                 try:
-                    result = checked(await middleware.on_request(exchange, exchange.request))
+                    result = await middleware.on_request(exchange, exchange.request)
+                    if not isinstance(result, ModelRequest):
+                        response = checked(result)
+                        break
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
                     runner.failed_with(error)
                     continue
-                if not isinstance(result, ModelRequest):
-                    response = result
-                    break
                 exchange.request = result
             if runner.declares:
                 passed.append((runner, middleware, exchange.request))
@@ -398,9 +398,5 @@ def compose(chain: Sequence[MiddlewareRunner], client: ClientSide, end: Handler 
             handler = Hooks(list(runners)[::-1], handler)
         else:
             for runner in runners:
-                handler = partial(_call, runner, handler)
+                handler = partial(runner, handler=handler)
     return handler
-
-
-async def _call(runner: MiddlewareRunner, handler: Handler, request: web.Request) -> web.StreamResponse:
-    return await runner(request, handler)

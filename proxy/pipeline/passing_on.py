@@ -8,7 +8,6 @@ it may (`Middleware.passing`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -61,12 +60,7 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
     source = PassedAttempts(
         passed, route.pool, route.options.retry, prepare, record=record, request_id=exchange.id, large=is_large(asked)
     )
-    before = time.monotonic()
-    record.asks(before)
-    try:
-        await source.open()
-    finally:
-        record.waited += time.monotonic() - before
+    await source.open()
     return Reply(source, streamed=asked.stream)
 
 

@@ -43,6 +43,9 @@ from .stages import (
 
 T = TypeVar("T")
 
+Counting = tuple[FinishFunction, Callable[[Event], None] | None]
+"""What puts the counts of tokens into the last event, and what watches for it what the model has given, if anything."""
+
 
 class Reply(web.StreamResponse):
     """An unsent answer.
@@ -54,20 +57,22 @@ class Reply(web.StreamResponse):
     _send_headers_immediately = False
     """As for aiohttp's own `Response`: the headers leave with what is written first, in one system call."""
 
+    # How it is before anybody works on it; so that this costs an answer nothing.
+    owner: Owner | None = None
+    waited_s = 0.0
+    closed = False
+    _counting: tuple[Callable[[], Counting], Owner | None] | None = None
+    _passes = False
+    _next: Reply | None = None
+    _stop: Callable[[GatewayError], None] | None = None
+    _stopped_by: GatewayError | None = None
+
     def __init__(self, source: EventSource, *, streamed: bool) -> None:
         super().__init__(status=200)
         self.source = source
         self.wire = source if isinstance(source, WireSource) else None
         self.streamed = streamed
         self.stages: list[AnyStage] = []
-        self._counting: tuple[FinishFunction, Callable[[Event], None] | None, Owner | None] | None = None
-        self._passes = False
-        self.owner: Owner | None = None
-        self.waited_s = 0.0
-        self.closed = False
-        self._next: Reply | None = None
-        self._stop: Callable[[GatewayError], None] | None = None
-        self._stopped_by: GatewayError | None = None
 
     @property
     def protocol(self) -> ServerSide | None:
@@ -194,11 +199,11 @@ class Reply(web.StreamResponse):
         that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
-    def count(self, fill: FinishFunction, see: Callable[[Event], None] | None = None, *, passes: bool) -> None:
-        """Let `fill` put the counts of tokens into the last event, and `see` watch what the model has given, before any
-        other stage. That alone is no reason to write an answer anew: one that `passes`, unless another one changes it,
-        says what its server said, and nobody reads it for that."""
-        self._counting = fill, see, self.owner
+    def count(self, counting: Callable[[], Counting], *, passes: bool) -> None:
+        """Have the tokens counted by what `counting` gives, before any other stage. That alone is no reason to write an
+        answer anew: one that `passes`, unless another one changes it, says what its server said; nobody reads it for
+        that, and `counting` is not asked."""
+        self._counting = counting, self.owner
         self._passes = passes
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
@@ -245,7 +250,8 @@ class Reply(web.StreamResponse):
         """The stages in their order, those that count first if they are needed."""
         if self._counting is None or (self._passes and not self.touched):
             return self.stages[:]
-        fill, see, owner = self._counting
+        counting, owner = self._counting
+        fill, see = counting()
         watching = () if see is None else (WatchStage(see, owner),)
         return [*watching, FinishStage(fill, owner), *self.stages]
 
