@@ -31,7 +31,7 @@ from ..model import (
 from ..protocols.base import ServerSide
 from .base import Capabilities
 from .constraints import constraint_fields
-from .fit_messages import fit_images, fit_parts, fit_roles, fit_turns, is_plain, merge_neighbours, merged_texts
+from .fit_messages import are_plain, fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
@@ -59,13 +59,15 @@ def adapt(
     Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
     """
     messages = request.messages
-    if request.tools or not all(map(is_plain, messages)):
+    plain = not request.tools and are_plain(messages)
+    if not plain:
         request = fit_tools(request, takes, wire)
         messages = fit_parts(fit_images(request.messages, takes), wire)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
-    messages = keep_part_fields(messages, known, wire)
+    if not plain:
+        messages = keep_part_fields(messages, known, wire)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling = request.sampling
@@ -77,8 +79,8 @@ def adapt(
         sampling = replace(sampling, n=1)
     if sampling.top_k is not None and "top_k" not in known:
         sampling = replace(sampling, top_k=None)
-    extra = keep_fields(request.extra, takes, forward_unknown)
-    response_format = taken_form(request.response_format, takes)
+    extra = keep_fields(request.extra, takes, forward_unknown) if request.extra else EMPTY
+    response_format = None if request.response_format is None else taken_form(request.response_format, takes)
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
         # A server takes one constraint at a time.
         response_format = fields.pop("response_format", None)
@@ -273,7 +275,10 @@ def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | Non
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    return replace(request, tools=tools, tool_choice=choice, messages=_fit_calls(request.messages, takes))
+    messages = _fit_calls(request.messages, takes)
+    if fitting and choice is request.tool_choice and messages is request.messages:
+        return request
+    return replace(request, tools=tools, tool_choice=choice, messages=messages)
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
@@ -313,4 +318,4 @@ def _fit_calls(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Mess
         parts = tuple(map(fit, message.parts))
         same = all(a is b for a, b in zip(parts, message.parts, strict=True))
         out.append(message if same else replace(message, parts=parts))
-    return tuple(out)
+    return messages if all(map(is_, out, messages)) else tuple(out)

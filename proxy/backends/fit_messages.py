@@ -11,7 +11,7 @@ from operator import is_
 from typing import Final
 
 from ..errors import ClientFault
-from ..model import Image, Message, Opaque, Part, Reasoning, Role, Text, ToolResult, merged
+from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, merged
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from ..support.legible import legible
@@ -25,6 +25,8 @@ IMAGE_OMITTED: Final = "[image omitted]"
 
 
 _BREAK: Final = "\n\n"
+
+_INSTRUCTS: Final = ("system", "developer")
 
 
 def fit_images(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
@@ -72,15 +74,13 @@ def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[M
 
 
 def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
-    if is_plain(message):
-        return message
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
             part = _fit_result(part, wire)
         if _can_be_said(part, wire):
             _add(parts, part)
-    if not parts:
+    if not parts and message.parts:
         return None
     same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
     return message if same else replace(message, parts=tuple(parts))
@@ -95,10 +95,13 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     return result if same else replace(result, parts=tuple(parts))
 
 
-def is_plain(message: Message) -> bool:
-    """One text or nothing, as most messages are."""
-    parts = message.parts
-    return not parts or (len(parts) == 1 and type(parts[0]) is Text)
+def are_plain(messages: Iterable[Message]) -> bool:
+    """Each holds one text without further fields, or nothing, as most messages do."""
+    for message in messages:
+        parts = message.parts
+        if parts and (len(parts) > 1 or type(part := parts[0]) is not Text or part.extra):
+            return False
+    return True
 
 
 def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -133,14 +136,14 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
     head = 0
     if takes.system_role:
-        head = next((at for at, message in enumerate(messages) if not _instructs(message.role)), len(messages))
+        head = next((at for at, message in enumerate(messages) if message.role not in _INSTRUCTS), len(messages))
     stay = takes.system_role and (late_system if takes.late_system is None else takes.late_system)
-    if stay or not any(_instructs(m.role) for m in messages[head:]):
+    if stay or not any(m.role in _INSTRUCTS for m in messages[head:]):
         return messages
     out: list[Message] = list(messages[:head])
     held: list[Message] = []
     for message in messages[head:]:
-        if _instructs(message.role):
+        if message.role in _INSTRUCTS:
             held.append(message)
             continue
         if message.role == "user" and held:
@@ -165,15 +168,11 @@ def _let_go(held: list[Message], out: list[Message]) -> None:
         out.append(Message("user", parts))
 
 
-def _instructs(role: Role) -> bool:
-    return role in ("system", "developer")
-
-
 def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
     """At least one user message, and a user or tool message at the end (R5.8a), unless the backend continues a last
     assistant message."""
     if not any(m.role == "user" for m in messages):
-        head = next((i for i, m in enumerate(messages) if not _instructs(m.role)), len(messages))
+        head = next((i for i, m in enumerate(messages) if m.role not in _INSTRUCTS), len(messages))
         messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])
     if messages[-1].role in ("user", "tool") or (messages[-1].role == "assistant" and takes.continuation):
         return messages

@@ -166,7 +166,7 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
 
 def _fixed(request: ModelRequest) -> int:
     """Tokens for what is no text."""
-    images = sum(_images(message.parts) for message in request.messages)
+    images = sum([_images((part,)) for message in request.messages for part in message.parts if type(part) is not Text])
     return MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
 
 
@@ -176,7 +176,11 @@ def request_texts(request: ModelRequest) -> Iterator[str]:
         yield message.role
         if message.name:
             yield message.name
-        yield from _texts(message.parts)
+        for part in message.parts:
+            if type(part) is Text:  # nearly always
+                yield part.text
+            else:
+                yield from _texts((part,))
     for tool in request.tools:
         yield orjson.dumps(
             {"name": tool.name, "description": tool.description, "parameters": _plain(tool.parameters)}

@@ -60,14 +60,17 @@ class WireAnswer:
     lost = False
     """The connection was closed before a byte came."""
     _fields: Mapping[bytes, bytes] = {}
-    _inflater: Inflater | None = None
+    inflater: Inflater | None = None
+    """For a body that is compressed."""
     _size = 0
     _limit: int | None = None
-    _sink: Callable[[bytes], None] | None = None
+    sink: Callable[[bytes], None] | None = None
+    """Who gets the bytes of the body from within the read callback."""
     _waiter: asyncio.Future[None] | None = None
     _error: BaseException | None = None
     _paused = False
-    _quiet_since: float | None = None
+    quiet_since: float | None = None
+    """When a look at the limits first found that nothing comes."""
 
     def __init__(self, keeper: Keeper, connection: Connection, started: float) -> None:
         self.queued_s = connection.queued_s
@@ -117,7 +120,7 @@ class WireAnswer:
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give each read to `sink` from within the read callback."""
-        self._sink = sink
+        self.sink = sink
         try:
             if self._inbox:
                 sink(self._taken())
@@ -127,12 +130,12 @@ class WireAnswer:
             self.fail(error)
             raise
         finally:
-            self._sink = None
+            self.sink = None
         self._settle()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
         """See `Answer`."""
-        self._sink = sink
+        self.sink = sink
 
     def pause(self) -> None:
         """Do not read the connection for a while."""
@@ -145,7 +148,7 @@ class WireAnswer:
         """Go on."""
         if self._paused:
             self._paused = False
-            self._quiet_since = None
+            self.quiet_since = None
             if self._connection is not None and self._connection.open:
                 self._connection.transport.resume_reading()
 
@@ -161,7 +164,8 @@ class WireAnswer:
         finally:
             if not self.ended:
                 self.fail(disconnected())
-            self._release()
+            if self._connection is not None:
+                self._release()
 
     def overdue(self, now: float) -> BackendFault | None:
         """The limit that has passed, if one has. The one for silence is right to two calls of this."""
@@ -173,9 +177,9 @@ class WireAnswer:
         if not self.began:
             if t.first_byte_s is not None and now - self._started >= t.first_byte_s:
                 return timed_out("waiting for the first byte", t.first_byte_s)
-        elif self._quiet_since is None:
-            self._quiet_since = now
-        elif t.idle_s is not None and now - self._quiet_since >= t.idle_s:
+        elif self.quiet_since is None:
+            self.quiet_since = now
+        elif t.idle_s is not None and now - self.quiet_since >= t.idle_s:
             return timed_out("idle", t.idle_s)
         return None
 
@@ -192,31 +196,24 @@ class WireAnswer:
         encoding = fields.get(b"content-encoding", b"").strip().lower().decode("latin-1")
         if encoding and encoding != "identity":
             try:
-                self._inflater = Inflater(encoding)
+                self.inflater = Inflater(encoding)
             except ValueError:
                 self.fail(undecodable())
         if self._waiter is not None:
             self._wake(self._waiter)
 
+    def inflated(self, data: bytes) -> bytes:
+        """What these bytes of the body amount to, which has an `inflater`; nothing if it failed."""
+        assert self.inflater is not None
+        try:
+            return self.inflater.feed(data)
+        except ValueError:
+            self.fail(undecodable())
+            return b""
+
     def take(self, data: bytes) -> None:
-        """Bytes of the body have come."""
-        if self.ended:
-            return
-        self.began = True
-        self._quiet_since = None
-        if self._inflater is not None:
-            try:
-                data = self._inflater.feed(data)
-            except ValueError:
-                self.fail(undecodable())
-                return
-            if not data:
-                return
-        if self._sink is not None:
-            try:
-                self._sink(data)
-            except BaseException as error:  # whatever it is, it belongs to whoever gave the sink
-                self.fail(error)
+        """Bytes of the body have come, and nobody has given a `sink`."""
+        if self.ended or not data:
             return
         self._inbox.append(data)
         self._size += len(data)
@@ -232,9 +229,9 @@ class WireAnswer:
         """The last byte has come."""
         if self.ended:
             return
-        if self._inflater is not None:
+        if self.inflater is not None:
             try:
-                self._inflater.finish()
+                self.inflater.finish()
             except ValueError:
                 self.fail(undecodable())
                 return
@@ -277,7 +274,7 @@ class WireAnswer:
             self._keeper.give_back(self, connection)
 
     def _wait(self) -> asyncio.Future[None]:
-        self._quiet_since = None
+        self.quiet_since = None
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
 

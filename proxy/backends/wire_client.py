@@ -178,7 +178,8 @@ class WireClient:
         """An unused connection, the youngest first."""
         while self._unused:
             connection = self._unused.pop()
-            if connection.usable and self._loop.time() - connection.since < self._pool.idle_s:
+            usable = connection.keep and not connection.transport.is_closing()
+            if usable and self._loop.time() - connection.since < self._pool.idle_s:
                 return connection
             connection.transport.abort()
         return None

@@ -69,11 +69,6 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     @property
-    def usable(self) -> bool:
-        """Whether a request can be sent now."""
-        return self.keep and not self.transport.is_closing()
-
-    @property
     def open(self) -> bool:
         """Whether it still stands."""
         return not self._closed and not self.transport.is_closing()
@@ -127,7 +122,17 @@ class Connection(asyncio.BufferedProtocol):
             self._barren_bytes = 0
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
-            answer.take(data)
+            answer.began = True
+            answer.quiet_since = None
+            if answer.inflater is not None:
+                data = answer.inflated(data)
+            if answer.sink is None:
+                answer.take(data)
+            elif data:
+                try:
+                    answer.sink(data)
+                except BaseException as error:  # whatever it is, it belongs to whoever gave the sink
+                    answer.fail(error)
         else:
             self._barren_bytes += nbytes
             if self._barren_bytes > HEAD_BYTES and fault is None and not answer.complete:
