@@ -79,6 +79,8 @@ class Forwarding(Middleware):
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
             if own and (not asked.tools or (_knows_tools(asked, member) and not (chooses and in_words(member)))):
+                if sent is asked and member.passes_bodies and asked.origin is not None:
+                    return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)

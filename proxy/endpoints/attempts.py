@@ -23,7 +23,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
@@ -129,9 +129,9 @@ class Attempts(EventSource):
         """See `EventSource.batches`. Never raises for a backend that breaks: the last event is a `Fault` then."""
         said: list[Event] = []
         try:
-            async with aclosing(await self._answer(lambda: self._beginning(said))) as batches:
+            async with aclosing(await self._answer(lambda source: self._beginning(source, said))) as batches:
                 yield said
-                while (batch := await self._answer(lambda: anext(batches, None))) is not None:
+                while (batch := await self._answer(lambda _: anext(batches, None))) is not None:
                     yield batch
         except GatewayError as error:
             yield [Fault(error)] if self._began else [*said, Fault(error)]
@@ -156,26 +156,29 @@ class Attempts(EventSource):
 
     # --- one try after the other ------------------------------------------------------------------------------------
 
-    async def _answer(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` makes of the answer; of the next one, if it fails before anything of an answer has come. Raises
+    async def _answer(self, read: Callable[[Any], Awaitable[T]]) -> T:
+        """What `read` makes of the source; of the next one, if it fails before anything of an answer has come. Raises
         the error of the last."""
         while True:
             try:
-                return await (read() if self._deadline is None else self._limited(read(), self._deadline))
+                work = read(self._source)
+                given = await (work if self._deadline is None else self._limited(work, self._deadline))
             except GatewayError as error:
                 fault = error
+            else:
+                if not self._began:
+                    self._begin()
+                return given
             await self._again(fault)
 
-    async def _reply(self) -> ModelReply:
-        reply = check_reply(self.private, await self._source.reply())
-        self._begin()
-        return reply
+    async def _reply(self, source: EventSource) -> ModelReply:
+        return check_reply(self.private, await source.reply())
 
-    async def _beginning(self, said: list[Event]) -> AsyncGenerator[list[Event], None]:
+    async def _beginning(self, source: EventSource, said: list[Event]) -> AsyncGenerator[list[Event], None]:
         """The events of the source, of which `said` has those up to the first that says something."""
         said.clear()
         async with AsyncExitStack() as stack:
-            batches = await stack.enter_async_context(aclosing(self._events()))
+            batches = await stack.enter_async_context(aclosing(self._events(source)))
             async for batch in batches:
                 said += batch
                 if not all(isinstance(event, Start) for event in batch):
@@ -184,11 +187,11 @@ class Attempts(EventSource):
             stack.pop_all()
             return batches
 
-    async def _events(self) -> AsyncGenerator[list[Event], None]:
+    async def _events(self, source: EventSource) -> AsyncGenerator[list[Event], None]:
         """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is
         found."""
         leaks = leaks_of(self.private)
-        batches = self._source.batches()
+        batches = source.batches()
         try:
             async for batch in batches:
                 if leaks is not None:

@@ -28,6 +28,7 @@ from ..backends.private import NOTHING, Private
 from ..backends.upstream_errors import hidden
 from ..config import BackendConfig, EndpointConfig, RouteConfig
 from ..errors import BackendFault, GatewayError, Unavailable, quote
+from ..protocols.base import ServerSide
 from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
@@ -233,15 +234,19 @@ def is_failure(error: GatewayError) -> bool:
 
 
 class WeightedEndpoint:
-    """A endpoint as one of several in a route."""
+    """A endpoint as one of several in a route. `passes_bodies`: the body of a client of its own protocol, which nobody
+    has changed, goes to it as it is: neither the protocol nor its configuration has anything to say to it."""
 
-    __slots__ = ("endpoint", "name", "upstream_model", "weight")
+    __slots__ = ("endpoint", "name", "passes_bodies", "upstream_model", "weight")
 
     def __init__(self, endpoint: Endpoint, weight: float = 1.0, upstream_model: str | None = None) -> None:
         self.endpoint = endpoint
         self.name = endpoint.name
         self.weight = weight
         self.upstream_model = upstream_model
+        config, wire = endpoint.config, endpoint.backend.protocol
+        own = wire is not None and type(wire).own_body is not ServerSide.own_body
+        self.passes_bodies = not own and config.max_tokens_field is None and config.default_max_tokens is None
 
     @property
     def busy(self) -> int:
@@ -309,7 +314,10 @@ class EndpointPool:
     @property
     def identity(self) -> Identity | None:
         """What the first member says it is that has said anything."""
-        return next((member.endpoint.identity for member in self.members if member.endpoint.identity is not None), None)
+        for member in self.members:
+            if member.endpoint.identity is not None:
+                return member.endpoint.identity
+        return None
 
     async def settle(self) -> None:
         """Wait until each has been asked once what it is, or has had its time for an answer (docs/adr/0021)."""

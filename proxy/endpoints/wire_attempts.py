@@ -7,6 +7,8 @@ just as well, the protocol says; what a server refuses after it has accepted sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
+from typing import Final
 
 from ..backends.base import WireSource
 from ..backends.connections import disconnected
@@ -14,6 +16,8 @@ from ..backends.upstream_errors import read_refusal
 from .attempts import Attempts
 from .beginning import Beginning
 from .enforcing import refusal_in_band
+
+_BODY: Final = methodcaller("body")
 
 
 class WireAttempts(Attempts, WireSource):
@@ -23,7 +27,7 @@ class WireAttempts(Attempts, WireSource):
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """See `WireSource.pump`. What says nothing of an answer is kept until something does (rule 1)."""
-        await self._answer(lambda: self._pump(sink))
+        await self._answer(lambda source: self._pump(source, sink))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
         """See `WireSource.redirect`."""
@@ -39,19 +43,19 @@ class WireAttempts(Attempts, WireSource):
 
     async def body(self) -> bytes:
         """See `WireSource.body`."""
-        return await self._answer(self._body)
+        return await self._answer(_BODY)
 
-    async def _pump(self, sink: Callable[[bytes], None]) -> None:
+    async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
         beginning = Beginning(self.protocol.says_nothing)
 
         def begin(data: bytes) -> None:
             if said := beginning.feed(data):
                 self._look(said)
                 self._begin()
-                self._source.redirect(sink)
+                source.redirect(sink)
                 sink(said)
 
-        await self._source.pump(begin)
+        await source.pump(begin)
         if not beginning.over:
             said = beginning.finish()
             self._look(said or beginning.held)
@@ -59,11 +63,6 @@ class WireAttempts(Attempts, WireSource):
                 raise disconnected()
             self._begin()
             sink(said)
-
-    async def _body(self) -> bytes:
-        body = await self._source.body()
-        self._begin()
-        return body
 
     def _look(self, data: bytes) -> None:
         """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""

@@ -91,9 +91,12 @@ class Reply(web.StreamResponse):
         """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
         stages are left that look on."""
         wire = self.wire
-        if wire is None or wire.protocol.name != protocol or self.touched:
+        if wire is None or wire.protocol.name != protocol:
             return None
-        self.stages = [stage for stage in self.stages if not (isinstance(stage, Stage) and stage.only_rewritten)]
+        if self.stages:
+            if self.touched:
+                return None
+            self.stages = [stage for stage in self.stages if not (isinstance(stage, Stage) and stage.only_rewritten)]
         return wire
 
     def plain_head(self, *headers: str) -> bool:
