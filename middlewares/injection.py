@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
 from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
@@ -29,11 +29,13 @@ from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import SYSTEM, Flatten, guarded, inject, placed
+from proxy.prompting.transcript import SYSTEM, Flatten, guarded, has_history, inject, placed
 from proxy.scanner import reasoning_tags
 from proxy.support.offload import is_large, offload
 
 T = TypeVar("T")
+
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +95,24 @@ class Injection(Middleware):
         route = exchange.route
         if exchange.native:
             return _with_form(exchange, request)
+        wire = route.pool.protocol
+        turns = _NOTHING if wire is None else wire.turn_markers
+        asks = request.tools or request.response_format is not None
+        if not (asks or turns or has_history(request.messages)):
+            exchange.escapes = exchange.offer = None
+            return request
         tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.
-        slow = is_large(request) or (
-            self._constrains(request, route) and self._noted(request, route, tool_format) is None
-        )
+        constrains = self._constrains(request, route)
+        slow = is_large(request) or (constrains and self._noted(request, route, tool_format) is None)
         prepare = self._prepare
         flatten = route.options.prompt.flatten if route.options.prompt.flatten != "auto" else "sentinel"
-        form = _form_in_words(exchange, request)
+        form = None
         if request.response_format is not None:
+            form = _form_in_words(exchange, request)
             request = _with_form_left(exchange, request, form)
         escapes = exchange.escapes = Escapes()
-        args = (request, route, tool_format, flatten, form, escapes)
+        args = (request, route, tool_format, flatten, form, turns, escapes, constrains)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -115,7 +123,9 @@ class Injection(Middleware):
         tool_format: ToolFormat,
         flatten: Flatten,
         form: Mapping[str, Any] | None,
+        turns: frozenset[str],
         escapes: Escapes,
+        constrains: bool,
     ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
         recognised = recognised_markers(route.options.calls.recognise)
@@ -127,8 +137,6 @@ class Injection(Middleware):
         placement = route.options.prompt.placement
         thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
         also = (*(tag.strip() for tags in thinking for tag in tags), *recognised)
-        wire = route.pool.protocol
-        turns = frozenset() if wire is None else wire.turn_markers
         if turns:
             request = guarded(request, turns, escapes, SYSTEM)
             also = (*also, *turns)
@@ -141,7 +149,7 @@ class Injection(Middleware):
             also=also,
             escapes=escapes,
             reminder=reminded,
-            wire=None if wire is None else wire.name,
+            wire=None if route.pool.protocol is None else route.pool.protocol.name,
         )
         if turns and changed is request:
             changed = guarded(request, turns, escapes)
@@ -149,7 +157,7 @@ class Injection(Middleware):
             changed = replace(changed, guarded=False)  # calls and results are as they came
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
-        if offer is not None and self._constrains(request, route):
+        if offer is not None and constrains:
             constraint = self._constraint(request, route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
@@ -193,7 +201,7 @@ class Injection(Middleware):
     def _constrains(request: ModelRequest, route: Route) -> bool:
         """Whether the answer is to be constrained where that is possible."""
         options = route.options.decoding
-        if request.tool_choice.forces:
+        if request.tool_choice.mode in ("required", "named"):
             return options.constrain != "off"
         # A client that knows the server and constrains the answer itself means it.
         if not request.tools or request.tool_choice.mode != "auto" or request.extra.keys() & CLIENTS_OWN:

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Final
 
-from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
+from ..scan._grammar import SPACE
+from .markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
 from .restoring import Escapes, Restorer
 
 SLICE_CHARS: Final = STEP_CHARS
@@ -58,7 +59,7 @@ class Escaping:
         self._bare = None if bare is None else self.markers.among(bare)
         self._made: Escapes | None = None
         self._firsts = tuple(self.markers.rests)
-        self._begins = bool(self.markers.beginnings.firsts)
+        self._begins = self.markers.beginnings.firsts
         self._short = frozenset(word for word in self.markers.words if len(word) == 1)
         # The last two characters of a text that ends in the middle of a marker, but for one that ends with its first.
         self._cut = frozenset(word[size - 2 : size] for word in self.markers.words for size in range(2, len(word)))
@@ -84,7 +85,7 @@ class Escaping:
 
     def text(self, text: str) -> str:
         """`text` without markers."""
-        if self._begins:
+        if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
             text = self._beginning(text, bare=True)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
@@ -98,7 +99,7 @@ class Escaping:
 
     def value(self, text: str) -> str:
         """`text` without markers, for a place inside of a call, where no answer begins."""
-        if self._begins:
+        if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
             text = self._beginning(text, bare=False)
         return self._with_backslashes(text, None) if self.holds(text) else text
 

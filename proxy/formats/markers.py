@@ -23,8 +23,10 @@ STEP_CHARS: Final = 64 * 1024
 _SPACES: Final = re.compile(f"[{SPACE}]*+")
 _RUN: Final = re.compile(r"\\*+")
 _NAME: Final = r"[\w.\-\x80-\U0010ffff]"
-_NAMED: Final = (*NAMED.decode("latin-1")[0x80:], "\x80")
-"""The characters of a `name`; the last one stands for all that are not ASCII."""
+LAST: Final = "\x80"
+"""Of the characters with which answers begin the one that stands for all that are not ASCII."""
+_NAMED: Final = (*NAMED.decode("latin-1")[0x80:], LAST)
+"""The characters of a `name`."""
 _ANY_NAME: Final = ""
 
 
@@ -174,7 +176,7 @@ class Beginnings:
 
     def starts(self, char: str) -> str:
         """What `char` stands for in `firsts`; nothing if none begins with it."""
-        char = "\x80" if char > "\x80" else char
+        char = min(char, LAST)
         return char if char in self.firsts else ""
 
     def begins(self, first: str, tail: str) -> bool:

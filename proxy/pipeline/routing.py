@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from ..backends.identity import Identity
 from ..config import LimitsConfig, RouteConfig, RouteOptions
 from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
@@ -22,7 +23,7 @@ from ..servertools.source import ToolSource
 from .unopened import Learned
 
 MAX_FOUND: Final = 1024
-"""Names that are remembered with the glob that they fit."""
+"""Names that are remembered with the glob that they fit, and with their format."""
 
 SHOWN: Final = 20
 """Names of served models that an error lists."""
@@ -48,13 +49,23 @@ class Route:
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ToolSource | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
+    _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
+    """What `format_for` has found, and what the server was then."""
 
     def format_for(self, model: str) -> ToolFormat:
         """How calls are written for a client's `model`: that of the model which will answer."""
         if self.by_family is None:
             return self.format
+        identity = self.pool.identity
+        known = self._formats.get(model)
+        if known is not None and known[0] is identity:
+            return known[1]
         name, _ = self.family(model)
-        return self.by_family(name) if name else self.format
+        found = self.by_family(name) if name else self.format
+        if len(self._formats) >= MAX_FOUND:
+            self._formats.clear()
+        self._formats[model] = identity, found
+        return found
 
     def family(self, model: str) -> tuple[str | None, str]:
         """The format of the family of the model that answers for a client's `model`, and how that is known: by the name

@@ -84,7 +84,7 @@ def inject(
     so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
     knows.
     """
-    history = _has_history(request.messages)
+    history = has_history(request.messages)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
@@ -148,15 +148,15 @@ def turn_escaping(markers: frozenset[str]) -> Escaping:
 def is_silent(message: Message, wire: str | None) -> bool:
     """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
     protocol `wire` (`proxy.backends.fit_messages.fit_parts`)."""
-
-    def unsaid(part: Part) -> bool:
+    for part in message.parts:
         foreign = isinstance(part, Opaque) and part.protocol != wire
-        return foreign or (isinstance(part, Reasoning) and not part.text)
+        if not (foreign or (isinstance(part, Reasoning) and not part.text)):
+            return False
+    return bool(message.parts)
 
-    return bool(message.parts) and all(map(unsaid, message.parts))
 
-
-def _has_history(messages: Iterable[Message]) -> bool:
+def has_history(messages: Iterable[Message]) -> bool:
+    """Whether one of them holds a call, or the result of one."""
     for message in messages:
         for part in message.parts:
             if type(part) in _HISTORY:
@@ -307,17 +307,14 @@ class _Writer:
         role: Role = "user" if message.role == "tool" else message.role
         name = message.name
         if role in ("user", "assistant"):
-            parts = self._safe(parts)
+            if len(parts) == 1 and type(part := parts[0]) is Text:  # most messages
+                text = self._escaping.text(part.text)
+                parts = parts if text is part.text else (Text(text),)
+            else:  # neighbouring texts become one (R5.9)
+                parts = self._composed(parts)
             name = None if name is None else self._escaping.text(name)
         unchanged = role == message.role and name == message.name and (parts is message.parts or parts == message.parts)
         return message if unchanged else replace(message, role=role, parts=parts, name=name)
-
-    def _safe(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """The parts without markers; the same object if there are none. Neighbouring texts become one (R5.9)."""
-        if len(parts) == 1 and type(part := parts[0]) is Text:  # most messages
-            text = self._escaping.text(part.text)
-            return parts if text is part.text else (Text(text),)
-        return self._composed(parts)
 
     def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
         """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave

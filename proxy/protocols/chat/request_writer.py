@@ -81,14 +81,19 @@ def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     Turns of the assistant of which nothing can be said here are left out."""
     out: list[dict[str, Any]] = []
     for message in messages:
+        parts, role = message.parts, message.role
+        plain = len(parts) == 1 and role in SPEAKERS and message.name is None and not message.extra
+        if plain and type(text := parts[0]) is Text and not text.extra:
+            out.append({"role": role, "content": text.text})  # most messages
+            continue
         rest: list[Part] = []
-        for part in message.parts:
+        for part in parts:
             if isinstance(part, ToolResult):
                 out.append(_write_result(part, message))
             else:
                 rest.append(part)
-        silent = message.role == "assistant" and not any(map(_can_be_said, rest))
-        if not message.parts or (rest and not silent):
+        silent = role == "assistant" and not any(map(_can_be_said, rest))
+        if not parts or (rest and not silent):
             out.append(_write_message(message, rest))
     return out
 
@@ -109,9 +114,6 @@ def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
 
 
 def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
-    plain = len(parts) == 1 and message.role in SPEAKERS and message.name is None and not message.extra
-    if plain and type(text := parts[0]) is Text and not text.extra:
-        return {"role": message.role, "content": text.text}  # most messages
     written: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
     calls = [{**write_call(part), "id": at_most(ID_CHARS, part.call_id)} for part in parts if isinstance(part, ToolUse)]
     thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
