@@ -101,6 +101,7 @@ class Arguments(Middleware):
     """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
 
     passing = "stands_aside"
+    for_tools = True
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         *CALL_FIELDS,

@@ -70,6 +70,7 @@ class Reask(Middleware):
     """Asks again; see the module."""
 
     passing = "stands_aside"
+    for_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "reasks",
@@ -251,7 +252,7 @@ class _Trial:
         self.asked = asked
         self._exchange = exchange
         counts = exchange.record.counts
-        self._before = {name: counts[name] for name in _COUNTED}
+        self._before = {name: counts.get(name, 0) for name in _COUNTED}
         self._wrote: list[Event] = []
         exchange.near.clear()
 

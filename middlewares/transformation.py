@@ -86,8 +86,8 @@ class Transformation(Middleware):
         """See `Middleware.declare`."""
         route, record = exchange.route, exchange.record
         options = route.options
-        taught = exchange.offer
-        offer = taught or _left_to_server(exchange)
+        taught, native = exchange.offer, exchange.native
+        offer = _left_to_server(exchange) if taught is None and native else taught
         if offer is not None:
             stage = ScanStage(
                 offer,
@@ -108,12 +108,17 @@ class Transformation(Middleware):
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
         else:
             tool_format = route.format_for(exchange.request.model)
-            native = exchange.native
             framed = not native and tool_format.framing is not None
-            if framed or (options.reasoning.tags is not None and _has_place(exchange, reply)):
+            wire, client = reply.wire, exchange.protocol
+            is_translated = wire is None or wire.protocol.name != client.name  # or the answer comes as events
+            # Thoughts in the middle of text are looked for where the answer is written anew: it comes in another
+            # protocol than the client's, or its clients do not know such thoughts. Probabilities belong to the model's
+            # own tokens: an answer with them stays as it is.
+            has_place = not client.inline_thinking or (wire is not None and is_translated)
+            if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
                 unopened = _unopened(exchange, reply) if not native else None
                 nothing = _nothing(tool_format, framed)
-                passes = not framed and not _is_translated(exchange, reply)
+                passes = not framed and not is_translated
                 stage = ScanStage(
                     nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
                 )
@@ -134,10 +139,10 @@ def _comes_early(exchange: Exchange) -> bool:
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:
-    """The tools that a server was given, if calls that it did not read are to be found in its answer. Probabilities
-    belong to the model's own tokens: an answer with them stays as it is."""
+    """The tools that a server which does tools was given, if calls that it did not read are to be found in its answer.
+    Probabilities belong to the model's own tokens: an answer with them stays as it is."""
     options, request = exchange.route.options, exchange.request
-    tools = request.callable_tools if exchange.native and options.calls.recognise != "taught" else ()
+    tools = request.callable_tools if request.tools and options.calls.recognise != "taught" else ()
     if not tools or exchange.received.extra.get("logprobs"):
         return None
     tool_format = not_taught(exchange.route.format_for(request.model))
@@ -148,22 +153,6 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     """The checker for a tool: one for whoever asks in this exchange. Raises `SchemaProblem`."""
     schemas: ToolSchemas = exchange.state.setdefault(ToolSchemas, ToolSchemas())
     return schemas.of(prompt_name(tool), tool.parameters)
-
-
-def _has_place(exchange: Exchange, reply: Reply) -> bool:
-    """Whether thoughts in the middle of text are looked for, where the answer is written anew: it comes in another
-    protocol than the client's, or its clients do not know such thoughts. Probabilities belong to the model's own
-    tokens: an answer with them stays as it is."""
-    if exchange.received.extra.get("logprobs"):
-        return False
-    wire, client = reply.protocol, exchange.protocol
-    return not client.inline_thinking or (wire is not None and wire.name != client.name)
-
-
-def _is_translated(exchange: Exchange, reply: Reply) -> bool:
-    """Whether the answer comes in another protocol than the client's, or as events."""
-    wire = reply.protocol
-    return wire is None or wire.name != exchange.protocol.name
 
 
 def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:

@@ -89,9 +89,9 @@ class Validation(Middleware):
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
-        places = Places(exchange.body)
         options = exchange.route.options
-        if options.requests.unsupported == "error":
+        unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields
+        if unmodelled and options.requests.unsupported == "error":
             _check_supported(exchange, request)
         if request.sampling.n > MAX_CHOICES and not _passes_unchanged(exchange, request):
             raise ClientFault(
@@ -100,19 +100,21 @@ class Validation(Middleware):
                 param="n",
             )
         if request.tools:
-            exchange.state[ToolSchemas] = await self._check_tools(exchange, request, places)
-        _check_choice(exchange, request, places)
+            exchange.state[ToolSchemas] = await self._check_tools(exchange, request)
+        choice = request.tool_choice
+        if choice.allowed is not None or choice.mode not in ("auto", "none"):
+            _check_choice(exchange, request)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
         if is_large(request):
-            await offload(True, _check_messages, exchange, request, places)
+            await offload(True, _check_messages, exchange, request)
         else:
-            _check_messages(exchange, request, places)
+            _check_messages(exchange, request)
         return request
 
     # --- tools ------------------------------------------------------------------------------------------------------
 
-    async def _check_tools(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
+    async def _check_tools(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
         options, limits = exchange.route.options, exchange.route.limits
         count = len(request.tools)
         if count > limits.tools_max:
@@ -128,9 +130,9 @@ class Validation(Middleware):
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: ToolSchemas | None = note_of(request.tools, key)
-        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request, places))
+        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request))
 
-    async def _decision(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
+    async def _decision(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
         """The decision on tools that are not known by identity: they may be by their content."""
         options = exchange.route.options
         text = orjson.dumps(
@@ -142,11 +144,12 @@ class Validation(Middleware):
         key = blake2b(text, digest_size=16).digest()
         known = self._decisions.get(key)
         if known is None:
-            known = await self._compiled_tools(exchange, request, places)
+            known = await self._compiled_tools(exchange, request)
             self._decisions.put(key, known, len(text))
         return known
 
-    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest, places: Places) -> ToolSchemas:
+    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
+        places = Places(exchange.body)
         options = exchange.route.options
         if self._schemas is None:
             self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
@@ -179,9 +182,16 @@ class Validation(Middleware):
         return schemas
 
 
-def _check_messages(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    if all(type(part) is Text for message in request.messages for part in message.parts):
-        return  # nothing below finds anything in text
+def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
+    for message in request.messages:
+        for part in message.parts:
+            if type(part) is not Text:
+                _check_parts(exchange, request)
+                return  # nothing of that finds anything in text
+
+
+def _check_parts(exchange: Exchange, request: ModelRequest) -> None:
+    places = Places(exchange.body)
     if echoed := sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts):
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
@@ -200,13 +210,10 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
 
 
-def _check_choice(exchange: Exchange, request: ModelRequest, places: Places) -> None:
+def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
     tools, which are not in `tools`, count."""
-    choice = request.tool_choice
-    if choice.allowed is None and choice.mode in ("auto", "none"):
-        return
-    route = exchange.route
+    choice, route, places = request.tool_choice, exchange.route, Places(exchange.body)
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
     if route.server_tools is not None:

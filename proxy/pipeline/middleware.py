@@ -68,7 +68,8 @@ class Middleware:
     """Base class with typed hooks; define only those you need.
 
     `wants` says which events `on_event` must see. `for_turns`: it has something to do only for protocols that leave
-    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `Options` is a frozen dataclass;
+    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `for_tools`: it wants nothing of
+    the answer to a request without tools. `Options` is a frozen dataclass;
     the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
     `self.options`. There is one instance per entry of a chain and it serves many requests at once.
 
@@ -81,6 +82,7 @@ class Middleware:
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
     wants: ClassVar[Kind] = Kind.NONE
     for_turns: ClassVar[bool] = False
+    for_tools: ClassVar[bool] = False
     Options: ClassVar[type] = NoOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = ()
     runs_server_tools: ClassVar[bool] = False
@@ -164,7 +166,9 @@ class Middleware:
         exchange = request[EXCHANGE]
         result = await self.on_request(exchange, exchange.request)
         if not isinstance(result, ModelRequest):
-            return checked(result)
+            if not isinstance(result, web.StreamResponse):
+                raise _neither(result)
+            return result
         exchange.request = result
         response = await handler(request)
         if isinstance(response, Reply):
@@ -185,11 +189,9 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
         exchange.request = before
 
 
-def checked(result: object) -> web.StreamResponse:
-    """What `on_request` returned in place of a request. Raises `TypeError` if it is no response."""
-    if not isinstance(result, web.StreamResponse):
-        raise TypeError(f"on_request must return a ModelRequest or a response, not {type(result).__name__}")
-    return result
+def _neither(result: object) -> TypeError:
+    """The error for what `on_request` returned."""
+    return TypeError(f"on_request must return a ModelRequest or a response, not {type(result).__name__}")
 
 
 class MiddlewareRunner:
@@ -209,6 +211,7 @@ class MiddlewareRunner:
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
+        self.for_tools = kind.for_tools
         self.runs_server_tools = kind.runs_server_tools
         self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
@@ -353,7 +356,9 @@ class Hooks:
                 try:
                     result = await middleware.on_request(exchange, exchange.request)
                     if not isinstance(result, ModelRequest):
-                        response = checked(result)
+                        if not isinstance(result, web.StreamResponse):
+                            raise _neither(result)
+                        response = result
                         break
                 except (GatewayError, web.HTTPException):
                     raise
@@ -369,6 +374,8 @@ class Hooks:
             if exchange.note(response):
                 await exchange.end()
             for runner, middleware, sent in reversed(passed):
+                if runner.for_tools and not sent.tools and exchange.offer is None:
+                    continue
                 response.owner = runner
                 exchange.request = sent
                 try:
