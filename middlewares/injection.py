@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
 from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
@@ -34,8 +34,6 @@ from proxy.scanner import reasoning_tags
 from proxy.support.offload import is_large, offload
 
 T = TypeVar("T")
-
-_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +70,35 @@ class _Constrained:
     constraint: Constraint | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How prompts are written on one route for models of one format. `recognised` are markers of calls that were not
+    taught, `also` all that answers are searched for beside the format's own, `wire` is the name of the protocol."""
+
+    flatten: Flatten
+    recognised: tuple[str, ...]
+    also: tuple[str, ...]
+    turns: frozenset[str]
+    wire: str | None
+
+
+def _way(route: Route, tool_format: ToolFormat) -> _Way:
+    known: _Way | None = route.made.get(key := (_Way, tool_format))
+    if known is None:
+        options, wire = route.options, route.pool.protocol
+        recognised = recognised_markers(options.calls.recognise)
+        thinking = reasoning_tags(tool_format.grammar, options.reasoning)
+        turns = frozenset() if wire is None else wire.turn_markers
+        known = route.made[key] = _Way(
+            flatten=options.prompt.flatten if options.prompt.flatten != "auto" else "sentinel",
+            recognised=recognised,
+            also=(*(tag.strip() for tags in thinking for tag in tags), *recognised, *turns),
+            turns=turns,
+            wire=None if wire is None else wire.name,
+        )
+    return known
+
+
 class Injection(Middleware):
     """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones
     (R10.10), and those that the model begins by itself (R23.2)."""
@@ -96,7 +123,7 @@ class Injection(Middleware):
         if exchange.native:
             return _with_form(exchange, request)
         wire = route.pool.protocol
-        turns = _NOTHING if wire is None else wire.turn_markers
+        turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
         if not (asks or turns or has_history(request.messages)):
             exchange.escapes = exchange.offer = None
@@ -106,13 +133,12 @@ class Injection(Middleware):
         constrains = self._constrains(request, route)
         slow = is_large(request) or (constrains and self._noted(request, route, tool_format) is None)
         prepare = self._prepare
-        flatten = route.options.prompt.flatten if route.options.prompt.flatten != "auto" else "sentinel"
         form = None
         if request.response_format is not None:
             form = _form_in_words(exchange, request)
             request = _with_form_left(exchange, request, form)
         escapes = exchange.escapes = Escapes()
-        args = (request, route, tool_format, flatten, form, turns, escapes, constrains)
+        args = (request, route, tool_format, _way(route, tool_format), form, escapes, constrains)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -121,39 +147,33 @@ class Injection(Middleware):
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
-        flatten: Flatten,
+        way: _Way,
         form: Mapping[str, Any] | None,
-        turns: frozenset[str],
         escapes: Escapes,
         constrains: bool,
     ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
-        recognised = recognised_markers(route.options.calls.recognise)
         if request.tools:
-            taught = self._taught(request, route, tool_format, flatten, recognised)
+            taught = self._taught(request, route, tool_format, way)
             text, reminded, offer = taught.text, taught.reminder, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
-        placement = route.options.prompt.placement
-        thinking = reasoning_tags(tool_format.grammar, route.options.reasoning)
-        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised)
-        if turns:
-            request = guarded(request, turns, escapes, SYSTEM)
-            also = (*also, *turns)
+        if way.turns:
+            request = guarded(request, way.turns, escapes, SYSTEM)
         changed = inject(
             request,
             text,
             tool_format,
-            placement=placement,
-            flatten=flatten,
-            also=also,
+            placement=route.options.prompt.placement,
+            flatten=way.flatten,
+            also=way.also,
             escapes=escapes,
             reminder=reminded,
-            wire=None if route.pool.protocol is None else route.pool.protocol.name,
+            wire=way.wire,
         )
-        if turns and changed is request:
-            changed = guarded(request, turns, escapes)
-        elif turns and flatten == "native":
+        if way.turns and changed is request:
+            changed = guarded(request, way.turns, escapes)
+        elif way.turns and way.flatten == "native":
             changed = replace(changed, guarded=False)  # calls and results are as they came
         if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
             changed = replace(changed, special_tokens=True)
@@ -168,8 +188,7 @@ class Injection(Middleware):
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
-        flatten: Flatten,
-        recognised: tuple[str, ...],
+        way: _Way,
     ) -> _Taught:
         """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
         about = (self, request.tool_choice, request.parallel_tool_calls, tool_format.name)
@@ -177,11 +196,11 @@ class Injection(Middleware):
         if noted is not None and noted.route is route:
             return noted
         prompt = self._with_template(route.options.prompt)
-        key = content_key(request, tool_format.name, prompt, recognised)
-        text = self._segments.get(key, lambda: segment(request, tool_format, prompt, recognised)) or ""
+        key = content_key(request, tool_format.name, prompt, way.recognised)
+        text = self._segments.get(key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
-        read = reading_brackets(tool_format) if flatten == "bracket" else tool_format
+        read = reading_brackets(tool_format) if way.flatten == "bracket" else tool_format
         offer = OfferedTools(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
         line = reminder(request, tool_format, prompt)
         return note(request.tools, about, _Taught(route, key, text, line, offer if tools else None))

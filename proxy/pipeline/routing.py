@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -49,6 +49,8 @@ class Route:
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ToolSource | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
+    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was made of it once, for all requests, by whoever that is for: under a key of his own."""
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
     """What `format_for` has found, and what the server was then."""
 
