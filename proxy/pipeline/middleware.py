@@ -171,7 +171,8 @@ class Middleware:
             return result
         exchange.request = result
         response = await handler(request)
-        if isinstance(response, Reply):
+        wanted = result.tools or not self.for_tools or exchange.offer is not None
+        if wanted and isinstance(response, Reply):
             if self.defines("review"):
                 self.review(exchange, response, partial(ask_again, handler, request))
             else:

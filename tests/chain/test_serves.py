@@ -1,11 +1,15 @@
-"""A middleware is only in the chains of the protocols that it serves."""
+"""A middleware is only in the chains of the protocols that it serves, and hears only of what it is for."""
 
 from __future__ import annotations
 
-import pytest
+from typing import ClassVar
 
-from proxy import Exchange, Middleware
+import pytest
+from aiohttp import web
+
+from proxy import Exchange, Middleware, Reply
 from proxy.model import ModelRequest
+from proxy.pipeline.middleware import Handler
 from proxy.testing import run_chain
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -47,3 +51,46 @@ async def test_it_is_asked_only_where_the_gateway_keeps_conversations(
 ) -> None:
     answer = await run_chain([OnlyTurns], body, path=path, replies=["hello"])
     assert answer.status == status
+
+
+class OnlyTools(Middleware):
+    """Breaks when it hears of an answer."""
+
+    for_tools = True
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        raise ValueError("it was asked")
+
+
+class AndCalls(OnlyTools):
+    """The same, with a `__call__` of its own."""
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await super().__call__(request, handler)
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.mark.parametrize("middleware", [OnlyTools, AndCalls])
+@pytest.mark.parametrize(("body", "status"), [(CHAT, 200), ({**CHAT, "tools": TOOLS}, 500)])
+async def test_it_hears_of_answers_to_requests_with_tools_only(
+    middleware: type[Middleware], body: dict[str, object], status: int
+) -> None:
+    answer = await run_chain([middleware], body, replies=["hello"])
+    assert answer.status == status
+
+
+class Echo(Middleware):
+    """Notes a header of the client."""
+
+    seen: ClassVar[list[str | None]] = []
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        self.seen.append(exchange.headers.get("content-type"))
+        return request
+
+
+async def test_hooks_find_the_headers_of_the_clients_request() -> None:
+    await run_chain([Echo], CHAT, replies=["hello"])
+    assert Echo.seen.pop() == "application/json"
