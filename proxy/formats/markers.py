@@ -8,7 +8,7 @@ escape can be undone from left to right with a bounded look ahead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import Any, Final
 
@@ -98,14 +98,14 @@ def distinct(markers: Iterable[str]) -> tuple[str, ...]:
     backslashes, since those are the escape."""
     words = {max(map(_without_space, marker.split("\\")), key=len) for marker in markers} - {""}
     while True:
-        firsts = {word[0] for word in words}
+        begun = {word[:size] for word in words for size in range(1, len(word) + 1)}
         shorter: set[str] = set()
         last = ""
         for word in sorted(words):  # those that begin like another one follow it
             if last and word.startswith(last):
                 continue
             last = word
-            if left := _left_of(word, words, firsts):
+            if left := _left_of(word, words, begun):
                 shorter.add(word[:left])
         if shorter == words:
             return tuple(sorted(words))
@@ -117,17 +117,19 @@ def _without_space(part: str) -> str:
     return f"\n{word}" if word and part.startswith("\n") else word
 
 
-def _left_of(word: str, words: Iterable[str], firsts: set[str]) -> int:
-    """How much of `word` is left without what may be the beginning of another marker; nothing if it holds a whole
-    one."""
+def _left_of(word: str, words: Set[str], begun: Set[str]) -> int:
+    """How much of `word` is left without what may be the beginning of another one of `words`; nothing if it holds a
+    whole one. `begun`: how they begin, all their prefixes."""
     for at in range(1, len(word)):
-        if word[at] in firsts:
-            rest = word[at:]
-            for other in words:
-                if rest.startswith(other):
-                    return 0
-                if other.startswith(rest):
-                    return at
+        if word[at] not in begun:
+            continue
+        for end in range(at + 1, len(word) + 1):
+            if word[at:end] in words:
+                return 0
+            if word[at:end] not in begun:
+                break
+        else:
+            return at
     return len(word)
 
 
