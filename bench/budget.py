@@ -40,6 +40,8 @@ SHORT: Final = 12
 """Frames of a stream: what a request costs, and not what a frame does."""
 KEPT: Final = Path(__file__).with_name("budget.json")
 OWN: Final = tuple(f"{ROOT / room}/" for room in ("proxy", "middlewares"))
+PLAYED: Final = str(ROOT / "proxy" / "server" / "played.py")
+"""Both ends of the connections are no part of the gateway."""
 
 WORKS: Final = (
     Work("whole, no tools", 0),
@@ -56,7 +58,7 @@ WORKS: Final = (
 @cache
 def begin(code: CodeType) -> int:
     """Up to which instruction a frame with this code begins; beyond, it goes on. -2: it does not count."""
-    if not code.co_filename.startswith(OWN) or code.co_name.startswith("<"):
+    if not code.co_filename.startswith(OWN) or code.co_filename == PLAYED or code.co_name.startswith("<"):
         return -2
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 

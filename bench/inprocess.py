@@ -24,19 +24,16 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Final, Literal
 
 from bench import callgrind, corpus
 from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
-from proxy.app import create_app
-from proxy.backends.wire_client import WireClient
-from proxy.backends.wire_connection import Connection
 from proxy.configuration.settings import load
 from proxy.observability.logs import set_up_logging
-from proxy.observability.telemetry import Metrics
-from proxy.server.hosting import Host
-from proxy.server.serving import rare_collections
+from proxy.server.played import PlayedGateway
+from proxy.server.serving import gateway, rare_collections
 
 FRAMES: Final = 150
 WARM: Final = 30
@@ -96,136 +93,35 @@ WORKS: Final = (
 )
 
 
-class _Client(asyncio.Transport):
-    """The client's end of a connection to the gateway: waits for the end of an answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = bytearray()
-        self.done: asyncio.Future[None] | None = None
-
-    def write(self, data: Any) -> None:
-        """Take a piece of an answer."""
-        self.answer += data
-        assert self.done is not None
-        if not self.done.done() and (
-            b"Content-Length: " in self.answer[:400] or self.answer.endswith(b"\r\n0\r\n\r\n")
-        ):
-            self.done.set_result(None)
-
-    def writelines(self, pieces: Any) -> None:
-        """Take several."""
-        self.write(b"".join(pieces))
-
-    def get_write_buffer_size(self) -> int:
-        """All has been taken."""
-        return 0
-
-    def is_closing(self) -> bool:
-        """Never."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class _Server(asyncio.Transport):
-    """The model server's end: to every request it says the same, a read in each turn of the loop."""
-
-    def __init__(self, connection: Connection, reads: Sequence[bytes]) -> None:
-        super().__init__()
-        self._connection = connection
-        self._reads = reads
-        self._next = len(reads)
-        self._paused = False
-
-    def write(self, data: Any) -> None:
-        """Take a request."""
-        self._next = 0
-        asyncio.get_running_loop().call_soon(self._bring)
-
-    def _bring(self) -> None:
-        if self._paused or self._next == len(self._reads):
-            return
-        data = self._reads[self._next]
-        self._connection.get_buffer(-1)[: len(data)] = data
-        self._next += 1
-        if self._next < len(self._reads):
-            asyncio.get_running_loop().call_soon(self._bring)
-        self._connection.buffer_updated(len(data))
-
-    def pause_reading(self) -> None:
-        """Nothing more is wanted for now."""
-        self._paused = True
-
-    def resume_reading(self) -> None:
-        """The next one is."""
-        if self._paused:
-            self._paused = False
-            if self._next < len(self._reads):
-                asyncio.get_running_loop().call_soon(self._bring)
-
-    def is_closing(self) -> bool:
-        """Never."""
-        return False
-
-    def abort(self) -> None:
-        """Nothing is open."""
-
-
 class Gateway:
     """A running gateway, asked one request after the other."""
 
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
+        reads = work.reads
         overrides = {
             "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # nobody is there
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
-        self._config = load(None, env={}, overrides=overrides)
-        self._protocols: list[Any] = []
+        self._played = PlayedGateway(gateway, load(None, env={}, overrides=overrides), lambda request: reads)
 
     async def __aenter__(self) -> Gateway:
         """Start it."""
-        reads = self._work.reads
-
-        async def dial(client: WireClient) -> Connection:
-            connection = Connection(client, client._scratch)
-            connection.connection_made(_Server(connection, reads))
-            return connection
-
-        # For good: this process does nothing else. The checker would want a subclass, but the backend makes its client
-        # itself.
-        WireClient._dial = dial  # type: ignore[method-assign]
-        self._host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
-        await self._host.start(self._config)
+        await self._played.__aenter__()
         self._ask = self.client()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Stop it."""
-        for protocol in self._protocols:
-            protocol.connection_lost(None)
-        await self._host.close()
+        await self._played.__aexit__(None, None, None)
 
     def client(self) -> Callable[[], Awaitable[bytes]]:
         """A client with a connection of its own: what asks once, and gives the answer."""
-        client, protocol, raw = _Client(), self._host.server(), self._work.ask.raw
-        protocol.connection_made(client)
-        self._protocols.append(protocol)
-        loop = asyncio.get_running_loop()
-
-        async def ask() -> bytes:
-            client.done = loop.create_future()
-            client.answer = bytearray()
-            protocol.data_received(raw)
-            await client.done
-            return bytes(client.answer)
-
-        return ask
+        return partial(self._played.client(), self._work.ask.raw)
 
     async def serve(self, requests: int) -> None:
         """Ask that often. Raises `RuntimeError` for a wrong answer."""
+        answer = b""
         for _ in range(requests):
             answer = await self._ask()
         if not answer.startswith(b"HTTP/1.1 200") or self._work.ask.calls(answer) != self._work.call:

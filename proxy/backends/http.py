@@ -84,7 +84,7 @@ class HttpBackend:
         }
         self._engine: str | None = None
         self._counts: bool | None = None
-        self._client: Client | None = None
+        self.client: Client | None = None
         self._others: dict[str, Client] = {}
         """For paths beside that of the protocol, when somebody asks for them."""
         self._prober: SessionClient | None = None
@@ -98,7 +98,7 @@ class HttpBackend:
         """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
         for name, value in self._headers.items():
             check_header(name, value)
-        self._client = self._connections(self.url)
+        self.client = self._connections(self.url)
         # The gateway's own questions are too rare for connections to wait for them.
         rare = replace(self._config, pool=replace(self._config.pool, idle_connections=0))
         self._prober = SessionClient(self.url, self._headers, rare)
@@ -113,7 +113,7 @@ class HttpBackend:
 
     async def close(self) -> None:
         """Close all connections."""
-        client, self._client = self._client, None
+        client, self.client = self.client, None
         others, self._others = self._others, {}
         prober, self._prober, self._questions = self._prober, None, None
         if client is not None:
@@ -132,7 +132,7 @@ class HttpBackend:
         observer: BackendObserver | None = None,
     ) -> HttpSource:
         """Send the request and wait for the server to accept it."""
-        client = self._client
+        client = self.client
         if client is None:
             raise self._not_started()
         if body is None:
@@ -159,7 +159,7 @@ class HttpBackend:
         self, passed: PassedProtocol, request: ModelRequest, body: bytes, *, request_id: str
     ) -> HttpSource:
         """Send a body as it is to the path of `passed`, and wait for the server to accept it (R24.3)."""
-        if self._client is None:
+        if self.client is None:
             raise self._not_started()
         client = self._others.get(passed.name)
         if client is None:

@@ -19,7 +19,7 @@ import socket
 import ssl
 from base64 import b64encode
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import aiohappyeyeballs
@@ -56,13 +56,15 @@ class WireClient:
         self._pool = config.pool
         self._tls = tls_context(verify=config.verify_tls) if url.scheme == "https" else None
         self._loop = asyncio.get_running_loop()
-        self._scratch = memoryview(bytearray(READ_BYTES))
+        self.scratch = memoryview(bytearray(READ_BYTES))
         self._heads = {stream: request_head(url, headers, stream=stream) for stream in (False, True)}
         self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None
         self._unused: deque[Connection] = deque()
         self._answers: set[WireAnswer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self.dial: Callable[[], Awaitable[Connection]] = self._dial
+        """Opens a connection. Who plays the server sets another."""
         limits = [self.timeouts.first_byte_s, self.timeouts.idle_s, self.timeouts.total_s, self._pool.idle_s]
         self._patrol_s = max(0.01, min([PATROL_S, *(limit / 4 for limit in limits if limit is not None)]))
 
@@ -188,7 +190,7 @@ class WireClient:
         limit = self.timeouts.connect_s
         try:
             async with asyncio.timeout(limit) as connecting:
-                connection = await self._dial()
+                connection = await self.dial()
         except ssl.SSLError as error:
             log_untrusted(self._url.host, error)
             raise untrusted() from None
@@ -210,7 +212,7 @@ class WireClient:
         sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1)
         try:
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self, self._scratch),
+                lambda: Connection(self, self.scratch),
                 sock=sock,
                 ssl=self._tls,
                 server_hostname=None if self._tls is None else host.rstrip("."),

@@ -137,6 +137,11 @@ class Host:
         return None
 
     @property
+    def app(self) -> web.Application:
+        """The current application."""
+        return self._current.app
+
+    @property
     def running(self) -> int:
         """Requests that are being answered."""
         return sum(generation.dispatch.running for generation in self._generations())

@@ -84,7 +84,8 @@ def serve(
     log_room(config.limits.connections)
     if create is None:
         tell(config)
-        create = _gateway()
+        import_module("proxy.app")  # before there are workers, so that they start fast and share the memory
+        create = gateway
     announce = announce or _print
     share = server.workers > 1
     if share and not hasattr(socket, "SO_REUSEPORT"):
@@ -201,7 +202,8 @@ def run(
     """
 
     async def main() -> None:
-        await _Serving(config, Host(create, metrics, speaks=looks), load, listen, looks).run(sockets, ready)
+        host = Host(create, metrics, speaks=looks)
+        await _Serving(config, host, load, listen, looks, rehearses=create is gateway).run(sockets, ready)
 
     status = 1
     runner = asyncio.Runner(loop_factory=_loop_factory())
@@ -251,8 +253,11 @@ class _Serving:
         load: Callable[[], GatewayConfig] | None,
         listen: Listen | None,
         looks: bool,
+        *,
+        rehearses: bool,
     ) -> None:
         self._config = config
+        self._rehearses = rehearses
         self._host = host
         self._load = load
         self._listen = listen
@@ -269,6 +274,10 @@ class _Serving:
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
             await runner.setup()
+            if self._rehearses and not self._stop.is_set():
+                from .rehearsal import rehearse
+
+                await rehearse(gateway, self._config)
             if not self._stop.is_set():  # it may have been told to while it started
                 await self._accept(runner, sockets, ready)
         except asyncio.CancelledError:
@@ -397,12 +406,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _gateway() -> AppFactory:
-    """The gateway's own application. Imported before there are workers, so that they start fast and share the
-    memory."""
+def gateway(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
+    """The gateway's own application."""
     from ..app import create_app
 
-    return lambda config, metrics, before: create_app(config, metrics=metrics, before=before)
+    return create_app(config, metrics=metrics, before=before)
 
 
 def _print(line: str) -> None:

@@ -64,9 +64,9 @@ async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: U
     source = await backend.open(ask(), request_id="r")
     reads = source._answer.reads()
     await anext(reads)
-    assert isinstance(backend._client, WireClient)
+    assert isinstance(backend.client, WireClient)
     for _ in range(3):
-        backend._client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
+        backend.client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
     with pytest.raises(BackendFault, match="idle"):
         await anext(reads)
     await source.close()

@@ -388,7 +388,7 @@ async def test_without_httptools_the_session_serves(monkeypatch: pytest.MonkeyPa
     async with Peer() as peer:
         backend = HttpBackend("up", BackendConfig(url=str(peer.url)), LimitsConfig(), usual_server())
         await backend.start()
-        assert isinstance(backend._client, SessionClient)
+        assert isinstance(backend.client, SessionClient)
         await backend.close()
 
 

@@ -1,0 +1,157 @@
+"""A gateway that is asked without sockets: both ends of its connections are played, in one process.
+
+For whoever wants the whole way of a request and no network: the rehearsal at the start, and benchmarks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+from ..app import BACKENDS
+from ..backends.http import HttpBackend
+from ..backends.wire_client import WireClient
+from ..backends.wire_connection import Connection
+from ..config import GatewayConfig
+from ..observability.telemetry import Metrics
+from .hosting import AppFactory, Host
+
+Answer = Callable[[bytes], Sequence[bytes]]
+"""What a model server sends for the bytes of a request, by read."""
+
+
+class PlayedGateway:
+    """The gateway of a configuration, running inside `async with`. Its HTTP backends are answered by `answer`."""
+
+    def __init__(self, create: AppFactory, config: GatewayConfig, answer: Answer) -> None:
+        self._create = create
+        self._config = config
+        self._answer = answer
+        self._protocols: list[asyncio.BaseProtocol] = []
+
+    async def __aenter__(self) -> PlayedGateway:
+        self._host = Host(self._create, Metrics(), speaks=False)
+        await self._host.start(self._config)
+        for backend in self.app[BACKENDS]:
+            client = backend.client if isinstance(backend, HttpBackend) else None
+            if isinstance(client, WireClient):
+                client.dial = partial(self._dial, client)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for protocol in self._protocols:
+            protocol.connection_lost(None)
+        await self._host.close()
+
+    @property
+    def app(self) -> web.Application:
+        """The application that answers."""
+        return self._host.app
+
+    def client(self) -> Callable[[bytes], Awaitable[bytes]]:
+        """A client with a connection of its own: it gives the whole answer to the bytes of a request, one request after
+        the other."""
+        transport, protocol = _Client(), self._host.server()
+        protocol.connection_made(transport)
+        self._protocols.append(protocol)
+        loop = asyncio.get_running_loop()
+
+        async def ask(request: bytes) -> bytes:
+            transport.done = loop.create_future()
+            transport.answer = bytearray()
+            protocol.data_received(request)
+            await transport.done
+            return bytes(transport.answer)
+
+        return ask
+
+    async def _dial(self, client: WireClient) -> Connection:
+        connection = Connection(client, client.scratch)
+        connection.connection_made(_Server(connection, self._answer))
+        return connection
+
+
+class _Client(asyncio.Transport):
+    """The client's end of a connection to the gateway: waits for the end of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = bytearray()
+        self.done: asyncio.Future[None] | None = None
+
+    def write(self, data: Any) -> None:
+        """Take a piece of an answer."""
+        self.answer += data
+        assert self.done is not None
+        if not self.done.done() and (
+            b"Content-Length: " in self.answer[:400] or self.answer.endswith(b"\r\n0\r\n\r\n")
+        ):
+            self.done.set_result(None)
+
+    def writelines(self, pieces: Any) -> None:
+        """Take several."""
+        self.write(b"".join(pieces))
+
+    def get_write_buffer_size(self) -> int:
+        """All has been taken."""
+        return 0
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Server(asyncio.Transport):
+    """The model server's end: a read in each turn of the loop."""
+
+    def __init__(self, connection: Connection, answer: Answer) -> None:
+        super().__init__()
+        self._connection = connection
+        self._answer = answer
+        self._reads: Sequence[bytes] = ()
+        self._next = 0
+        self._paused = False
+
+    def write(self, data: Any) -> None:
+        """Take a request."""
+        self._reads = self._answer(bytes(data))
+        self._next = 0
+        asyncio.get_running_loop().call_soon(self._bring)
+
+    def _bring(self) -> None:
+        if self._paused or self._next == len(self._reads):
+            return
+        data = self._reads[self._next]
+        self._connection.get_buffer(-1)[: len(data)] = data
+        self._next += 1
+        if self._next < len(self._reads):
+            asyncio.get_running_loop().call_soon(self._bring)
+        self._connection.buffer_updated(len(data))
+
+    def pause_reading(self) -> None:
+        """Nothing more is wanted for now."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """The next one is."""
+        if self._paused:
+            self._paused = False
+            if self._next < len(self._reads):
+                asyncio.get_running_loop().call_soon(self._bring)
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def abort(self) -> None:
+        """Nothing is open."""
