@@ -1,0 +1,99 @@
+"""Requests that come together begin one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from proxy.config import GatewayConfig
+from proxy.ingress.turns import Turns
+from proxy.server.played import PlayedGateway
+from proxy.server.rehearsal import _answered, _of_its_own
+from proxy.server.serving import gateway
+
+
+class Passes:
+    """Counts the turns of the event loop, until nothing else happens in them."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._loop = asyncio.get_running_loop()
+        self._count()
+
+    def _count(self) -> None:
+        self.now += 1
+        self._handle = self._loop.call_soon(self._count)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+async def test_one_in_each_turn_of_the_loop_in_their_order() -> None:
+    turns, passes = Turns(), Passes()
+    began: list[tuple[int, int]] = []
+
+    async def begin(number: int) -> None:
+        await turns.take()
+        began.append((number, passes.now))
+
+    await asyncio.gather(*map(begin, range(20)))
+    passes.stop()
+    assert [number for number, _ in began] == list(range(20))
+    assert len({at for _, at in began}) == 20
+
+
+async def test_one_that_goes_while_it_waits_takes_no_turn() -> None:
+    turns = Turns()
+    began: list[int] = []
+
+    async def begin(number: int) -> None:
+        await turns.take()
+        began.append(number)
+
+    tasks = [asyncio.create_task(begin(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    for number in (2, 3, 5):
+        tasks[number].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert began == [0, 1, 4]
+    await asyncio.sleep(0)
+    await begin(7)
+    assert began[-1] == 7
+
+
+async def test_a_turn_that_is_given_and_not_used_is_over() -> None:
+    """A client may go in the very moment."""
+    turns = Turns()
+    await turns.take()
+    task = asyncio.create_task(turns.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # its turn has come; it has not run yet
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(60):
+        await turns.take()
+        await turns.take()
+
+
+async def test_requests_that_come_together_reach_the_server_one_in_each_turn() -> None:
+    config = GatewayConfig()
+    reached: list[int] = []
+    answer = _answered(config)
+
+    def answered(request: bytes) -> list[bytes]:
+        reached.append(passes.now)
+        return answer(request)
+
+    body = orjson.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]})
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    async with PlayedGateway(gateway, _of_its_own(config), answered) as played:
+        passes = Passes()
+        asks = [played.client() for _ in range(32)]
+        answers = await asyncio.gather(*(ask(head % len(body) + body) for ask in asks))
+        passes.stop()
+    assert all(b'"content":"So "' in answer and answer.endswith(b"0\r\n\r\n") for answer in answers)
+    assert len(reached) == 32
+    assert max(map(reached.count, reached)) <= 2  # the first one need not wait, and another may follow it in its turn
