@@ -98,6 +98,7 @@ class Gateway:
 
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
+        self._wanted = work.ask
         reads = work.reads
         overrides = {
             "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # nobody is there
@@ -117,14 +118,14 @@ class Gateway:
 
     def client(self) -> Callable[[], Awaitable[bytes]]:
         """A client with a connection of its own: what asks once, and gives the answer."""
-        return partial(self._played.client(), self._work.ask.raw)
+        return partial(self._played.client(), self._wanted.raw)
 
     async def serve(self, requests: int) -> None:
         """Ask that often. Raises `RuntimeError` for a wrong answer."""
         answer = b""
         for _ in range(requests):
             answer = await self._ask()
-        if not answer.startswith(b"HTTP/1.1 200") or self._work.ask.calls(answer) != self._work.call:
+        if not answer.startswith(b"HTTP/1.1 200") or self._wanted.calls(answer) != self._work.call:
             raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
 
 
