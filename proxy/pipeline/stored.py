@@ -59,7 +59,7 @@ class Conversations:
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
         self.max_age_s = max_age_s
-        self._running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks
+        self.running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks, and owners
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
         self._open = False
@@ -108,20 +108,20 @@ class Conversations:
 
     def began(self, turn: Turn, reply: Reply) -> None:
         """This process makes the response that is kept as `turn`."""
-        self._running[_mark_of(turn.id), turn.owner] = reply
+        self.running[_mark_of(turn.id), turn.owner] = reply
         if self._looking is None and self._store is not None and self._store.shared:
             self._look_later()
 
     def ended(self, turn: Turn) -> None:
         """It does so no more."""
-        self._running.pop((_mark_of(turn.id), turn.owner), None)
+        self.running.pop((_mark_of(turn.id), turn.owner), None)
 
     async def cancel(self, turn: Turn) -> Turn:
         """End a response that is in progress, wherever it is made; what has become of it then. One that nobody ends in
         `CANCEL_S` is made by nobody any more. Raises `StoreUnavailable`."""
         store = await self._opened()
         assert store is not None  # whose turn it is
-        reply = self._running.get((_mark_of(turn.id), turn.owner))
+        reply = self.running.get((_mark_of(turn.id), turn.owner))
         mark = None
         if reply is not None:
             reply.stop(Cancelled())
@@ -145,13 +145,13 @@ class Conversations:
 
     def _look(self) -> None:
         self._looking = None
-        if self._running:
+        if self.running:
             self._looking = asyncio.get_running_loop().create_task(self._look_for_marks())
 
     async def _look_for_marks(self) -> None:
         """Stop those responses of this process that another one has marked."""
         assert self._store is not None
-        running = list(self._running.items())
+        running = list(self.running.items())
         try:
             for at in range(0, len(running), MARKS_AT_ONCE):
                 some = dict(running[at : at + MARKS_AT_ONCE])
