@@ -20,7 +20,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from bench.budget import SHORT, count
+from bench import budget
+from bench.budget import SHORT
 from bench.inprocess import Gateway, Work
 from proxy.observability.logs import flush_logs, set_up_logging
 
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     with open(os.devnull, "w") as log:
         for pair in zip(works(store=False), works(store=True), strict=True):
-            calls = [count(work) for work in pair]
+            calls = [budget.calls(work) for work in pair]
             set_up_logging("text", "info", log)
             rounds = [
                 [asyncio.run(spent(work, options.clients, options.requests)) for work in pair] for _ in range(ROUNDS)
