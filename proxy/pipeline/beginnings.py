@@ -48,8 +48,8 @@ class Beginnings:
         self.room = room
         """So many characters may still be kept in `said`."""
         self._kept: list[Event] = []
-        self._thought: set[int] = set()  # answers of which the server itself has set thoughts apart
-        self._called: set[int] = set()  # and those of which it has set calls apart
+        self._thought: frozenset[int] = frozenset()  # answers of which the server itself has set thoughts apart
+        self._called: frozenset[int] = frozenset()  # and those of which it has set calls apart
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
@@ -57,11 +57,11 @@ class Beginnings:
 
     def thinks(self, choice: int) -> None:
         """The server itself has set thoughts of this answer apart."""
-        self._thought.add(choice)
+        self._thought |= {choice}
 
     def calls(self, choice: int) -> None:
         """The server itself has made a call in this answer."""
-        self._called.add(choice)
+        self._called |= {choice}
 
     # --- whole answers
     # --------------------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class StreamSender:
             self._path = ShownPath(self._path, outputs)
         self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
         self._pending = bytearray()
-        self._free = asyncio.Event()  # nothing is kept
+        self._kept = True  # something, or the headers have to wait
+        self._waiting: asyncio.Future[None] | None = None  # until nothing is
         self._news = asyncio.Event()
         self._silent = False
         self._stopped: GatewayError | None = None
@@ -144,7 +145,7 @@ class StreamSender:
                 if path.over:
                     return
                 if path.spoke:
-                    await self._free.wait()
+                    await self._until_gone()
 
     def _give(self, write: Callable[[Piece], bytes], piece: Piece) -> None:
         """Write what becomes of one piece as one chunk, or keep what cannot be written without waiting and wake up the
@@ -158,7 +159,7 @@ class StreamSender:
         if transport is None:
             if data:
                 self._pending += data
-                self._free.clear()
+                self._kept = True
                 if len(self._pending) > HELD_BYTES:
                     self._hold()
             if path.spoke:
@@ -176,9 +177,15 @@ class StreamSender:
             self._news.set()
         self._busy_s += time.monotonic() - before
 
+    async def _until_gone(self) -> None:
+        """Wait until nothing is kept. For the only task that gives."""
+        while self._kept:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
     def _hold(self) -> None:
         """Hold the backend back until all that is kept has gone out."""
-        self._free.clear()
+        self._kept = True
         if self._wire is not None:
             self._wire.pause()
             self._holds = True
@@ -257,7 +264,7 @@ class StreamSender:
             async for data in outputs:
                 self._give(bytes, data)  # it is written
                 if self._path.spoke and not self._path.over:
-                    await self._free.wait()
+                    await self._until_gone()
 
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
@@ -292,7 +299,9 @@ class StreamSender:
         if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
             writer.send_headers()
             self._transport = writer.transport
-        self._free.set()
+        self._kept = False
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
         if self._holds and self._wire is not None:
             self._holds = False
             self._wire.resume()
