@@ -27,24 +27,30 @@ INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class LivenessMonitor:
-    """Watches the exchange of the current task while it waits, from now to `end`: cancels it when the client is gone,
-    and says when a stream was silent for long. `monitors` are those of its application."""
+    """Watches the exchange of the current task while it waits: cancels it when the client is gone, and says when a
+    stream was silent for long.
+
+    `silence_s` is how long a stream may be silent before its `beat` is called. `running` are those that are asked to
+    `tick`; one that has come to its `end` is none of them.
+    """
 
     __slots__ = (
         "_beat",
-        "_monitors",
         "_on_silence",
         "_on_stop",
         "_probed",
         "_reason",
         "_request",
+        "_running",
+        "_silence_s",
         "_task",
         "last",
     )
 
-    def __init__(self, request: web.Request, monitors: LivenessMonitors) -> None:
+    def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor] | None = None) -> None:
         self._request = request
-        self._monitors = monitors
+        self._silence_s = silence_s
+        self._running = running
         self._task = asyncio.current_task()
         self._on_silence: Callable[[], None] | None = None
         self._on_stop: Callable[[GatewayError], None] | None = None
@@ -53,13 +59,10 @@ class LivenessMonitor:
         self._probed: float | None = None
         self.last = 0.0
         """When something was said last; signs of life do not count."""
-        monitors.running.add(self)
-        if not monitors.ticks:
-            monitors.watch()
 
     def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
-        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written
-        (`LivenessMonitors`), and `stop` if it has to end."""
+        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and
+        `stop` if it has to end."""
         self._on_silence = beat
         self._on_stop = stop
         self.last = time.monotonic()
@@ -72,7 +75,7 @@ class LivenessMonitor:
             if self._task is not None:
                 self._task.cancel()
             return False
-        if self._on_silence is not None and now - max(self.last, self._beat) >= self._monitors.silence_s:
+        if self._on_silence is not None and now - max(self.last, self._beat) >= self._silence_s:
             self._beat = now
             self._on_silence()
         return True
@@ -110,7 +113,8 @@ class LivenessMonitor:
 
     def end(self) -> None:
         """The exchange is over. Lets go of it, which knows this monitor: only the collector could free a circle."""
-        self._monitors.running.discard(self)
+        if self._running is not None:
+            self._running.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
@@ -124,37 +128,35 @@ class LivenessMonitor:
 
 class LivenessMonitors:
     """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No
-    task.
-
-    `silence_s` is how long a stream may be silent before its `beat` is called.
-    """
+    task."""
 
     draining = False
     """The gateway is about to stop: connections end with their current answer."""
 
     def __init__(self, silence_s: float) -> None:
-        self.silence_s = silence_s
-        self.running: set[LivenessMonitor] = set()
-        self.ticks = False
-        """The timer runs."""
+        self._silence_s = silence_s
+        self._running: set[LivenessMonitor] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, request: web.Request) -> LivenessMonitor:
+        """Watch the exchange of the current task, until `LivenessMonitor.end` is called."""
+        monitor = LivenessMonitor(request, self._silence_s, self._running)
+        self._running.add(monitor)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        return monitor
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""
-        running = list(self.running)
+        running = list(self._running)
         for monitor in running:
             monitor.stop(reason)
         return len(running)
 
-    def watch(self) -> None:
-        """Look after all soon."""
-        self.ticks = True
-        asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
     def _tick(self) -> None:
-        self.running = {monitor for monitor in self.running if monitor.tick()}
-        self.ticks = False
-        if self.running:
-            self.watch()
+        self._running.difference_update([monitor for monitor in self._running if not monitor.tick()])
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(TICK_S, self._tick) if self._running else None
 
 
 LIVENESS: Final = web.AppKey("toolwire.liveness", LivenessMonitors)

@@ -162,7 +162,7 @@ class Delivery:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = self._metrics.begin()
         ident = request[REQUEST_ID]
-        monitor = LivenessMonitor(request, self._monitors)
+        monitor = self._monitors.begin(request)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
         id_header = self._protocol.id_header
