@@ -41,7 +41,7 @@ class LivenessMonitor:
         "_probed",
         "_reason",
         "_request",
-        "_running",
+        "running",
         "_silence_s",
         "_task",
         "last",
@@ -50,7 +50,7 @@ class LivenessMonitor:
     def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor] | None = None) -> None:
         self._request = request
         self._silence_s = silence_s
-        self._running = running
+        self.running = running
         self._task = asyncio.current_task()
         self._on_silence: Callable[[], None] | None = None
         self._on_stop: Callable[[GatewayError], None] | None = None
@@ -113,8 +113,8 @@ class LivenessMonitor:
 
     def end(self) -> None:
         """The exchange is over. Lets go of it, which knows this monitor: only the collector could free a circle."""
-        if self._running is not None:
-            self._running.discard(self)
+        if self.running is not None:
+            self.running.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
@@ -135,28 +135,28 @@ class LivenessMonitors:
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._running: set[LivenessMonitor] = set()
+        self.running: set[LivenessMonitor] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, request: web.Request) -> LivenessMonitor:
         """Watch the exchange of the current task, until `LivenessMonitor.end` is called."""
-        monitor = LivenessMonitor(request, self._silence_s, self._running)
-        self._running.add(monitor)
+        monitor = LivenessMonitor(request, self._silence_s, self.running)
+        self.running.add(monitor)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return monitor
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""
-        running = list(self._running)
+        running = list(self.running)
         for monitor in running:
             monitor.stop(reason)
         return len(running)
 
     def _tick(self) -> None:
-        self._running.difference_update([monitor for monitor in self._running if not monitor.tick()])
+        self.running.difference_update([monitor for monitor in self.running if not monitor.tick()])
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(TICK_S, self._tick) if self._running else None
+        self._timer = loop.call_later(TICK_S, self._tick) if self.running else None
 
 
 LIVENESS: Final = web.AppKey("toolwire.liveness", LivenessMonitors)
