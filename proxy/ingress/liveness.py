@@ -41,10 +41,10 @@ class LivenessMonitor:
         "_probed",
         "_reason",
         "_request",
-        "running",
         "_silence_s",
         "_task",
         "last",
+        "running",
     )
 
     def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor] | None = None) -> None:
