@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import resource
 import subprocess
 import sys
 import urllib.request
@@ -30,7 +31,8 @@ SC_003_S: Final = 0.2
 """The gateway's own part of a request, at most, for 99 of 100 (SC-003)."""
 
 RELAYS: Final = ("relay", "relay-uvloop")
-STREAMS: Final = 1_000
+STREAMS: Final = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 200)
+"""Each is two open files of the gateway."""
 """Streams that are open at once while memory is looked at."""
 
 _OVERHEAD: Final = re.compile(r'toolwire_overhead_seconds_bucket\{endpoint="(\w+)",le="([^"]+)"\} (\S+)')

@@ -1,0 +1,119 @@
+"""What a second worker brings: `python -m bench.workers`.
+
+On two CPUs load, model server and two workers stand in each other's way, so throughput would measure the scheduler.
+Measured is the CPU time of all processes of a gateway for a request, with one worker and with two in turns: with a CPU
+for each, two workers serve `2 / ratio` times as much as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.callgrind import ROOT
+from bench.load import load
+from bench.test_gateway import Cell, contestant
+
+CELLS: Final = (
+    Cell("whole answers, no tools", 0, 4_000, 32),
+    Cell("whole answers, 10 tools, a call in each", 10, 2_000, 32, call=True),
+    Cell("streams of 50 frames, 10 tools, a call in each", 10, 500, 32, frames=50, call=True),
+    Cell("Responses, kept, 10 tools, a call in each", 10, 500, 32, frames=50, call=True, responses=True),
+)
+ROUNDS: Final = 7
+TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Gateway:
+    """A gateway in processes of its own."""
+
+    name = "gateway"
+
+    def __init__(self, running: subprocess.Popen[str], port: int) -> None:
+        self._running = running
+        self.port = port
+
+    def cpu_s(self) -> float:
+        """CPU time so far, of all its processes."""
+        pid = self._running.pid
+        return sum(map(_cpu_s, [pid, *_children(pid)]))
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S  # utime, stime: fields 14 and 15 of proc(5)
+
+
+@contextmanager
+def gateway(upstream: str, workers: int) -> Iterator[Gateway]:
+    """Start one as an operator does, and end it at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "gateway.json"
+        config = {
+            "backends": {"default": {"url": upstream}},
+            "server": {"port": 0, "workers": workers},
+            "store": {"path": f"{folder}/responses.sqlite3"},
+        }
+        file.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "proxy", "serve", "--config", str(file)]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as running:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            if not line:
+                raise RuntimeError(f"it did not start: try `{' '.join(command)}`")
+            yield Gateway(running, int(line.rpartition(":")[2].split("/")[0]))
+            running.send_signal(signal.SIGTERM)
+
+
+def cost_us(cell: Cell, who: Gateway) -> float:
+    """CPU microseconds for a request. Raises `RuntimeError` if one failed."""
+    before = who.cpu_s()
+    seen = asyncio.run(
+        load(who.port, cell.ask(who.name), connections=cell.connections, requests=cell.requests, spread_s=0)
+    )
+    if seen.failed or len(seen.latencies) != cell.requests:
+        raise RuntimeError(f"{cell.title}: {seen.failed[:1]}")
+    return (who.cpu_s() - before) / cell.requests * 1e6
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.workers", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"in turns (default: {ROUNDS})")
+    options = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        upstream = stack.enter_context(contestant("upstream"))
+        both = [stack.enter_context(gateway(f"http://127.0.0.1:{upstream.port}", number)) for number in (1, 2)]
+        for cell in CELLS:
+            for who in both:
+                cost_us(cell, who)  # warms up
+            rounds = [[cost_us(cell, who) for who in both] for _ in range(options.rounds)]
+            one, two = (median(each[place] for each in rounds) for place in (0, 1))
+            ratio = median(two / one for one, two in rounds)
+            print(
+                f"{cell.title}: {one:,.0f} us with one worker, {two:,.0f} with two; "
+                f"two CPUs serve {2 / ratio:.2f} times as much as one",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
