@@ -27,7 +27,7 @@ class ReplayedBackend(HttpBackend):
 
     async def start(self) -> None:
         """See `Backend`."""
-        self._client = _Client(self._calls)
+        self.client = _Client(self._calls)
 
     async def ready(self) -> bool:
         """See `Backend`."""
