@@ -6,6 +6,7 @@ Rules of this module: nothing here waits, opens anything or imports aiohttp; wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
+from .formats.markers import any_of
 from .formats.recognition import recognising
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
@@ -113,17 +115,25 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     return tuple(marker.literal.decode() for marker in looked_for.text)
 
 
-def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: Sequence[str]) -> bool:
-    """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
+@lru_cache(maxsize=256)  # as above
+def _beginnings(grammar: Grammar, config: ReasoningConfig) -> tuple[re.Pattern[str] | None, bool]:
+    """Finds where a text may come out of a scanner as anything but itself (None: in any text), and whether a call
+    without markers may be all of it."""
     if config.preopened:
-        return False
+        return None, False
     looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
     if looked_for.answer is not None:
+        return None, False
+    found = re.compile(any_of(marker.literal.decode() for marker in looked_for.text))
+    return found, looked_for.printed is not None
+
+
+def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: Sequence[str]) -> bool:
+    """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
+    found, printed = _beginnings(grammar, config)
+    if found is None or found.search(text):
         return False
-    for marker in looked_for.text:
-        if marker.literal.decode() in text:
-            return False
-    if looked_for.printed is None:
+    if not printed:
         return True
     begin = text.lstrip(SPACE)[:BEGIN_CHARS]
     return not begin.startswith(("{", "[", *PRINTED_BEGINS, *(name[:BEGIN_CHARS] for name in names)))
