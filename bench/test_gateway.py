@@ -31,8 +31,8 @@ SC_003_S: Final = 0.2
 """The gateway's own part of a request, at most, for 99 of 100 (SC-003)."""
 
 RELAYS: Final = ("relay", "relay-uvloop")
-STREAMS: Final = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 200)
-"""Each is two open files of the gateway."""
+STREAMS: Final = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 2 // 5)
+"""Each is two open files of the gateway, which keeps some for clients that it has to refuse."""
 """Streams that are open at once while memory is looked at."""
 
 _OVERHEAD: Final = re.compile(r'toolwire_overhead_seconds_bucket\{endpoint="(\w+)",le="([^"]+)"\} (\S+)')
