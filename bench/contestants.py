@@ -226,7 +226,7 @@ def serve_gateway(upstream: str) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         overrides = {
-            "backends": {"default": {"url": upstream}},
+            "backends": {"default": {"url": upstream, "pool": {"connections": 0}}},  # as many as there are streams
             "server": {"port": 0},
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
