@@ -160,6 +160,7 @@ class Injection(Middleware):
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         if way.turns:
             request = guarded(request, way.turns, escapes, SYSTEM)
+        special = tool_format.special_tokens and (offer is not None or tool_format.framing is not None)
         changed = inject(
             request,
             text,
@@ -170,13 +171,14 @@ class Injection(Middleware):
             escapes=escapes,
             reminder=reminded,
             wire=way.wire,
+            special_tokens=special,
         )
         if way.turns and changed is request:
             changed = guarded(request, way.turns, escapes)
+            if special and changed is not request:
+                changed = replace(changed, special_tokens=True)
         elif way.turns and way.flatten == "native":
             changed = replace(changed, guarded=False)  # calls and results are as they came
-        if tool_format.special_tokens and changed is not request and (offer or tool_format.framing):
-            changed = replace(changed, special_tokens=True)
         if offer is not None and constrains:
             constraint = self._constraint(request, route, tool_format)
             if constraint is not None:

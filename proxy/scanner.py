@@ -25,11 +25,8 @@ from .scan._grammar import SPACE, Grammar
 from .scan._grammar import CallPolicy as AnyPolicy
 from .scan._plan import plan
 
-BEGIN_CHARS: Final = 64
-"""So much of an answer tells whether it may be a call that has no markers."""
-
-PRINTED_BEGINS: Final = ("print(", "await ", "functools")
-"""With what such a call begins, besides a bracket and a tool's name."""
+PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools")
+"""With what a call without markers begins, besides a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str
 """A tool: as the model knows it, as OpenAI writes it (nested or flat, R3.1), or just its name."""
@@ -128,15 +125,15 @@ def _beginnings(grammar: Grammar, config: ReasoningConfig) -> tuple[re.Pattern[s
     return found, looked_for.printed is not None
 
 
-def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: Sequence[str]) -> bool:
+def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: tuple[str, ...]) -> bool:
     """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
     found, printed = _beginnings(grammar, config)
     if found is None or found.search(text):
         return False
     if not printed:
         return True
-    begin = text.lstrip(SPACE)[:BEGIN_CHARS]
-    return not begin.startswith(("{", "[", *PRINTED_BEGINS, *(name[:BEGIN_CHARS] for name in names)))
+    said = text.lstrip(SPACE)
+    return not (said.startswith(PRINTED_BEGINS) or said.startswith(names))
 
 
 @lru_cache(maxsize=256)

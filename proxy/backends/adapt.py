@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from operator import is_
 from typing import Any, Final, Literal
 
@@ -163,8 +164,11 @@ def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | 
     it, and images, if nobody has said that it takes none. `wire` is its protocol; a backend without any takes what it
     says.
     """
-    if request.tools or wire is None:
-        return takes
+    return takes if request.tools or wire is None else _decided_by_itself(takes)
+
+
+@lru_cache(maxsize=256)  # a pure function of what is known of a server, and asked for each request
+def _decided_by_itself(takes: Capabilities) -> Capabilities:
     return replace(
         takes,
         images=takes.images or takes.images_unknown,

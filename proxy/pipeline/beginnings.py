@@ -11,10 +11,12 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
+from ..formats.markers import any_of
 from ..scan._grammar import SPACE
 from .scanners import ScannerFactory
 from .unopened import (
@@ -43,7 +45,7 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers, self._first_signs = _marks(pairs)
+        self._openers, self._first_signs, self._closer = _marks(pairs)
         self._factory = factory
         self.room = room
         """So many characters may still be kept in `said`."""
@@ -53,7 +55,7 @@ class Beginnings:
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
-        return self._unopened.pair is None and not any(closer in text for _, closer in self._pairs)
+        return self._unopened.pair is None and self._closer.search(text) is None
 
     def thinks(self, choice: int) -> None:
         """The server itself has set thoughts of this answer apart."""
@@ -194,9 +196,10 @@ class Beginnings:
 
 
 @lru_cache(maxsize=256)
-def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The opening tags, and the characters with which a tag begins."""
-    return tuple(opener for opener, _ in pairs), frozenset(tag[0] for pair in pairs for tag in pair)
+def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], frozenset[str], re.Pattern[str]]:
+    """The opening tags, the characters with which a tag begins, and what finds a closing tag."""
+    closer = re.compile(any_of(closer for _, closer in pairs))
+    return tuple(opener for opener, _ in pairs), frozenset(tag[0] for pair in pairs for tag in pair), closer
 
 
 def _is_call(event: Event) -> bool:

@@ -76,13 +76,14 @@ def inject(
     escapes: Escapes | None = None,
     reminder: str = "",
     wire: str | None = None,
+    special_tokens: bool = False,
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
     An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it
     (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was escaped,
     so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
-    knows.
+    knows. `special_tokens`: the server is to show them in its answer, if anything is changed.
     """
     history = has_history(request.messages)
     if not segment and not history and not request.tools:
@@ -106,6 +107,7 @@ def inject(
         tools=(),
         tool_choice=_NONE,
         parallel_tool_calls=True,
+        special_tokens=special_tokens or request.special_tokens,
     )
 
 
