@@ -174,7 +174,7 @@ def create_app(
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
     if limited:
-        ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), Ledger.close)
+        ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), _close)
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
         app.cleanup_ctx.append(admission.running)
     if server_tools is not None:
@@ -234,6 +234,10 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
     cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
     folder = None if cells is None else cells.parent
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
+
+
+async def _close(ledger: Ledger) -> None:
+    await ledger.close()  # `Ledger.close` itself is that of no ledger
 
 
 def _passed_paths(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:

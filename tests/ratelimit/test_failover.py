@@ -293,3 +293,4 @@ async def test_a_gateway_goes_on_without_its_server_and_comes_back_to_it(
         found = await statuses(server, 2)
         assert found == ([429, 429] if paused else [200, 429])  # a new server begins anew
         assert [level for level, _ in lines(caplog)] == ["ERROR", "WARNING"]
+    assert shared._closed  # with the application
