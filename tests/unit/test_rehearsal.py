@@ -16,11 +16,18 @@ from proxy.config import BackendConfig, GatewayConfig, StoreConfig
 from proxy.configuration.settings import load
 from proxy.observability.telemetry import ACCESS, Metrics
 from proxy.pipeline.delivery import CLIENTS
+from proxy.server import rehearsal
 from proxy.server.played import PlayedGateway
 from proxy.server.rehearsal import _answered, _of_its_own, _requests, rehearse
 from proxy.server.serving import gateway
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may pause."""
+    monkeypatch.setattr(rehearsal, "MOST_S", 60.0)
 
 
 async def test_each_protocol_whole_and_streamed_and_calls_are_found() -> None:
@@ -99,7 +106,9 @@ from proxy.pipeline.delivery import CLIENTS
 from proxy.server.played import PlayedGateway
 from proxy.server.rehearsal import _answered, _of_its_own, _requests, rehearse
 from proxy.server.serving import gateway
+from proxy.server import rehearsal
 
+rehearsal.MOST_S = 60.0
 calls = 0
 def count(frame, what, argument):
     global calls
