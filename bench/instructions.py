@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from proxy._fastparse import CallScanner
 
     from proxy.formats.base import ToolFormat
+    from proxy.scan._grammar import BlockSyntax, Field, Found, ValueKind
 
 TOLERANCE: Final = 0.10
 DELTAS: Final = 10_000
@@ -36,27 +37,39 @@ KEPT: Final = Path(__file__).with_name("instructions.json")
 
 
 class _NoPolicy:
-    """Never asked: no block of the work here ends."""
+    """Lets each call be opened; never asked for more, since no block of the work here ends."""
 
     strict = False
+    unwrap = True
     callable_names = ("get_weather", "search_files", "write_file")
 
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
+        from proxy.scan._grammar import Found
 
-def _scan(format: str, deltas: Sequence[str], recognise: bool = False) -> int:
-    feed = _scanner(format, recognise).feed
+        return Found(dict(pieces)["name"], "call_1", "")
+
+    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+        return f'"{key}":', "text"
+
+    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
+        return f'"{key}":{json.dumps(value)}'
+
+
+def _scan(format: str, deltas: Sequence[str], recognise: bool = False, incremental: bool = False) -> int:
+    feed = _scanner(format, recognise, incremental).feed
     for delta in deltas:
         feed(delta)
     return len(deltas)
 
 
-def _scanner(format: str, recognise: bool = False) -> CallScanner:
+def _scanner(format: str, recognise: bool = False, incremental: bool = False) -> CallScanner:
     from proxy._fastparse import CallScanner
 
     from proxy.formats.recognition import recognising
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
-    return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags))
+    return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags), incremental=incremental)
 
 
 def _format(name: str) -> ToolFormat:
@@ -97,6 +110,21 @@ def call() -> int:
 def call_tagged() -> int:
     """One long call whose arguments stand in tags."""
     return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"))
+
+
+def call_given_out() -> int:
+    """One long call whose arguments are given out while they come: JSON."""
+    return _scan("hermes:FORMAT", _long_call("hermes:FORMAT"), incremental=True)
+
+
+def call_given_out_nested() -> int:
+    """The same: JSON in a string of JSON."""
+    return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"), incremental=True)
+
+
+def call_given_out_tagged() -> int:
+    """The same: text in tags."""
+    return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"), incremental=True)
 
 
 def openers() -> int:
@@ -144,7 +172,12 @@ def gate() -> int:
 
 
 WORK: Final[dict[str, Callable[[], int]]] = {
-    work.__name__: work for work in (prose, prose_recognised, prose_auto, call, call_tagged, openers, frames, gate)
+    work.__name__: work
+    for work in (
+        *(prose, prose_recognised, prose_auto),
+        *(call, call_tagged, call_given_out, call_given_out_nested, call_given_out_tagged),
+        *(openers, frames, gate),
+    )
 }
 
 

@@ -24,7 +24,7 @@ from array import array
 from functools import lru_cache
 
 from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, blocks, closers
+from .scan import _grammar, _plan, _pystring, blocks, closers
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, only, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import ended, opening
@@ -64,6 +64,7 @@ include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
+include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
 
@@ -119,7 +120,7 @@ cdef class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, found, preopened and len(reasoning) > 0)
-        self._block = BlockReader(self._buffer, policy, self._live)
+        self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
     @property
@@ -380,7 +381,7 @@ cdef class CallScanner:
 
     def live_say(self, block, str text):
         """See `proxy.scan.live.Host`."""
-        self._output.events.append(new_delta(block, text))
+        self._output.say_argument(block, text)
 
     def live_close(self, block, status):
         """See `proxy.scan.live.Host`."""

@@ -33,10 +33,10 @@ cdef class BlockReader:
     cdef bint _may_end, _fence, _fenced
     cdef _PlanBranch _proving
 
-    def __cinit__(self, Buffer buffer, policy, live):
+    def __cinit__(self, Buffer buffer, Output output, policy, live):
         self._buffer = buffer
         self._policy = policy
-        self._fields = FieldReader(buffer, policy, live)
+        self._fields = FieldReader(buffer, output, policy, live)
         self._closers = CloserSearch()
         self.state = LEAD
         self.opener = self.closer = b""

@@ -76,6 +76,12 @@ cdef class Buffer:
             return bytes(self.raw[start:stop])
         return bytes(self.raw[start:]) + self.slice(self.start + max(0, start - size), self.start + stop - size)
 
+    cdef inline str as_text(self, Bytes p, Py_ssize_t size):
+        """A string of these bytes: the delta itself if they are the same."""
+        if size == self.size and type(self.owner) is str and memcmp(p, self.p, size) == 0:
+            return <str>self.owner
+        return text_of(p, size)
+
     cdef inline bytes slice(self, Py_ssize_t pos, Py_ssize_t end):
         return PyBytes_FromStringAndSize(<const char *>self.p + pos, end - pos)
 

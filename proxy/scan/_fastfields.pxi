@@ -13,6 +13,7 @@ cdef enum:
 @cython.final
 cdef class FieldReader:
     cdef Buffer _buffer
+    cdef Output _output
     cdef object _policy, live
     cdef _Plan plan
     cdef int kind, found
@@ -28,15 +29,21 @@ cdef class FieldReader:
     cdef ObjectReader _json
     cdef CodeReader _code
     cdef BracesReader _braces
+    cdef int _string
+    cdef bytes _stops, _waiting
+    cdef bytearray _sent
+    cdef object _block
 
-    def __cinit__(self, Buffer buffer, policy, live):
+    def __cinit__(self, Buffer buffer, Output output, policy, live):
         self._buffer = buffer
+        self._output = output
         self._policy = policy
         self.live = live
         self.kind = NOTHING
         self.field = ""
         self.text = b""
-        self._opener = self._overlap = b""
+        self._opener = self._overlap = self._waiting = b""
+        self._string = NO_STRING
 
     cdef int begin_block(self, _Opener opener, list pieces) except -1:
         self.kind = NOTHING
@@ -67,6 +74,8 @@ cdef class FieldReader:
             self._node = node
             self._overlap = b""
             self._worded = self._ended = False
+        self._string = NO_STRING
+        self._waiting = b""
         if self.live is not None and not self._untaught:
             self.followed = self.live.begin_field(branch.syntax.syntax, branch.field, branch.read, at)
         return 0
@@ -89,8 +98,53 @@ cdef class FieldReader:
         return 0
 
     cdef int pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
-        self.live.pass_value(text_of(p, size) if size else "", whole)
+        cdef bytes more = self._pass_string(p, size)
+        if whole:
+            more = self._waiting + more
+            self._waiting = b""
+        if whole or PyBytes_GET_SIZE(more) > 0:
+            self.live.pass_value(more.decode(), whole)
+            self._look_at_string()
         return 0
+
+    cdef int _pass_field(self, Bytes p, Py_ssize_t size, Py_ssize_t upto) except -1:
+        cdef bytes more = self._pass_string(p, size)
+        if PyBytes_GET_SIZE(more) > 0:
+            self.followed = self.live.pass_field(more, upto - PyBytes_GET_SIZE(more))
+            self._look_at_string()
+        return 0
+
+    cdef int _look_at_string(self) except -1:
+        self._string = self.live.string
+        if self._string != NO_STRING:
+            self._stops = self.live.stops
+            self._sent = self.live.sent
+            self._block = self.live.block
+        return 0
+
+    cdef bytes _pass_string(self, Bytes p, Py_ssize_t size):
+        cdef Certain found
+        cdef Py_ssize_t before
+        cdef Bytes said
+        cdef bytes joined
+        if self._string == NO_STRING or size == 0:
+            return PyBytes_FromStringAndSize(<const char *>p, size)
+        if PyBytes_GET_SIZE(self._waiting) > 0:
+            joined = self._waiting + PyBytes_FromStringAndSize(<const char *>p, size)
+            p = bytes_at(joined)
+            size = PyBytes_GET_SIZE(joined)
+        before = PyByteArray_GET_SIZE(self._sent)
+        certain(self._string, self._stops, p, size, self._sent, &found)
+        if PyByteArray_GET_SIZE(self._sent) > before:
+            said = <Bytes>PyByteArray_AS_STRING(self._sent) + before
+            self._output.say_argument(
+                self._block, self._buffer.as_text(said, PyByteArray_GET_SIZE(self._sent) - before)
+            )
+        if found.waits:
+            self._waiting = PyBytes_FromStringAndSize(<const char *>p + found.used, size - found.used)
+            return b""
+        self._waiting = b""
+        return PyBytes_FromStringAndSize(<const char *>p + found.used, size - found.used)
 
     cdef inline bint is_named(self) noexcept:
         return self.kind == NAME_ or self.kind == WORD
@@ -119,7 +173,7 @@ cdef class FieldReader:
             return self._read_word(pos, end)
         self._buffer.steps += after - pos
         if self.followed:
-            self.followed = self.live.pass_field(self._buffer.slice(pos, after))
+            self._pass_field(self._buffer.p + pos, after - pos, self._buffer.offset(after))
         if mode == WHOLE:
             self.found = BY_ITSELF
         elif mode == WRONG:
@@ -138,7 +192,8 @@ cdef class FieldReader:
     # --- the first key ------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t _read_key(self, Py_ssize_t pos, Py_ssize_t end) except -1:
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, upto
+        cdef bytes begun
         for at in range(pos, end):
             fits = self._key.take(self._buffer.p[at])
             if fits is None:
@@ -148,7 +203,9 @@ cdef class FieldReader:
                 return self._find(NO_KEY, at)
             self._go_on_behind(self._key)
             if self.followed:
-                self.followed = self.live.pass_field(self._buffer.span(self.start, self._buffer.offset(at + 1)))
+                upto = self._buffer.offset(at + 1)
+                begun = self._buffer.span(self.start, upto)
+                self._pass_field(bytes_at(begun), PyBytes_GET_SIZE(begun), upto)
             return at + 1
         self._buffer.steps += end - pos
         return end

@@ -334,53 +334,6 @@ cdef Py_ssize_t put_utf8(char *to, long code) noexcept nogil:
     return 4
 
 
-cdef inline Py_ssize_t escaped_size(Bytes p, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t pos
-    cdef Py_ssize_t whole = 0
-    for pos in range(size):
-        whole += WIDTH[p[pos]]
-    return whole
-
-
-cdef inline void escape(char *to, Bytes p, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t pos
-    cdef unsigned char byte
-    for pos in range(size):
-        byte = p[pos]
-        if WIDTH[byte] == 1:
-            to[0] = byte
-        elif WIDTH[byte] == 2:
-            to[0] = c"\\"
-            to[1] = ESCAPED[byte]
-        else:
-            memcpy(to, b"\\u00", 4)
-            to[4] = DIGITS[byte >> 4]
-            to[5] = DIGITS[byte & 15]
-        to += WIDTH[byte]
-
-
-# Escapes of two characters, both ways (the solidus needs none), the width of each byte once it is escaped, and
-# hexadecimal digits.
-cdef unsigned char UNESCAPED[256]
-cdef unsigned char ESCAPED[256]
-cdef unsigned char WIDTH[256]
-cdef signed char HEX[256]
-cdef const char *DIGITS = b"0123456789abcdef"
-memset(UNESCAPED, 0, 256)
-memset(ESCAPED, 0, 256)
-memset(HEX, -1, 256)
-for _byte in range(256):
-    WIDTH[_byte] = 6 if _byte < 0x20 else 1
-for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t'):
-    UNESCAPED[_letter] = _byte
-    if _letter != ord("/"):
-        ESCAPED[_byte] = _letter
-        WIDTH[_byte] = 2
-for _byte in range(16):
-    HEX[ord(f"{_byte:x}")] = HEX[ord(f"{_byte:X}")] = _byte
-del _letter, _byte
-
-
 cdef Py_ssize_t blank_line(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
     """The place behind the next two line feeds, or -1."""
     cdef Bytes found

@@ -314,6 +314,10 @@ cdef class Output:
         self.events.append(opening(block, call, self.choice, source))
         return block
 
+    cdef inline int say_argument(self, block, str text) except -1:
+        self.events.append(new_delta(block, text))
+        return 0
+
     cdef int give_calls(self, tuple calls, str source) except -1:
         for call in calls:
             block = self.open_call(call, source if call.source is None else call.source)

@@ -21,6 +21,7 @@ from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WO
 from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
+from ._pyoutput import Output
 from .blocks import TO_CLOSER, Piece
 from .closers import CLOSER, OPENER, CloserSearch
 from .live import LiveCalls
@@ -50,11 +51,13 @@ class BlockReader:
     the policy as well.
     """
 
-    def __init__(self, buffer: Buffer, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None
+    ) -> None:
         self._buffer = buffer
         self._policy = policy
         self._plan = plan
-        self._fields = FieldReader(buffer, policy, plan, live)
+        self._fields = FieldReader(buffer, output, policy, plan, live)
         self._closers = CloserSearch()
         self._beyond: int | None = None
         self._limit = 0

@@ -31,6 +31,8 @@ from ._plan import (
 from ._pybuffer import Buffer
 from ._pycode import BracesReader, CodeReader
 from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
+from ._pyoutput import Output
+from ._pystring import NO_STRING, certain
 from .blocks import Piece
 from .first_key import FirstKey
 from .live import LiveCalls
@@ -57,7 +59,9 @@ class FieldReader:
     `text` is what came right before it, if `followed`: `live` wants to know what comes.
     """
 
-    def __init__(self, buffer: Buffer, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None
+    ) -> None:
         self.plan = plan
         self.live = live
         self.followed = False
@@ -69,6 +73,7 @@ class FieldReader:
         self.branch: PlanBranch | None = None
         self.text = b""
         self._buffer = buffer
+        self._output = output
         self._policy = policy
 
         # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of
@@ -89,6 +94,11 @@ class FieldReader:
         self._json = ObjectReader()
         self._code = CodeReader()
         self._braces = BracesReader()
+
+        # What is `followed` may be more of a string, of which `live` is not asked. `_waiting`: the end of what came,
+        # which is for the next delta to decide.
+        self._string = NO_STRING
+        self._waiting = b""
 
     def begin_block(self, opener: Opener, pieces: Sequence[Piece]) -> None:
         """A block begins. `pieces` will hold its fields as they end."""
@@ -123,6 +133,8 @@ class FieldReader:
             self._firsts = bytes({found.literal[0] for found in node.branches})
             self._overlap = b""
             self._worded = self._ended = False
+        self._string = NO_STRING
+        self._waiting = b""
         if self.live is not None and not self._untaught:
             self.followed = self.live.begin_field(branch.syntax, branch.field, branch.read, at)
 
@@ -142,9 +154,37 @@ class FieldReader:
         self._overlap = overlap
 
     def pass_value(self, more: bytes, whole: bool) -> None:
-        """More of a value that is `followed`."""
+        """More of a value that is `followed`; `whole`: it ends here."""
         assert self.live is not None
-        self.live.pass_value(more.decode(), whole)
+        more = self._pass_string(more)
+        if whole:
+            more = self._waiting + more
+            self._waiting = b""
+        if more or whole:
+            self.live.pass_value(more.decode(), whole)
+            self._string = self.live.string
+
+    def _pass_field(self, more: bytes, upto: int) -> None:
+        """More of another field that is `followed`, up to this offset."""
+        assert self.live is not None
+        more = self._pass_string(more)
+        if more:
+            self.followed = self.live.pass_field(more, upto - len(more))
+            self._string = self.live.string
+
+    def _pass_string(self, more: bytes) -> bytes:
+        """More of what is `followed`: what is certainly text of a string goes out. Gives what `live` has to see."""
+        live = self.live
+        assert live is not None
+        if self._string == NO_STRING:
+            return more
+        more = self._waiting + more
+        used, said, waits = certain(self._string, live.stops, more)
+        if said:
+            live.sent += said
+            self._output.say_argument(live.block, said.decode())
+        self._waiting = more[used:] if waits else b""
+        return b"" if waits else more[used:]
 
     @property
     def named(self) -> bool:
@@ -170,7 +210,7 @@ class FieldReader:
         after = reader.read(buf, pos, end)
         self._buffer.steps += after - pos
         if self.followed:
-            self._pass_field(buf[pos:after])
+            self._pass_field(buf[pos:after], self._buffer.offset(after))
         if reader.mode == WHOLE:
             self.found = BY_ITSELF
         elif reader.mode == WRONG:
@@ -179,10 +219,6 @@ class FieldReader:
             callee = self.kind == CODE and not self._code.inside
             self.found = BY_ITSELF if halved else NO_CALL if callee else NO_FIELD
         return after
-
-    def _pass_field(self, more: bytes) -> None:
-        assert self.live is not None
-        self.followed = self.live.pass_field(more)
 
     def _find(self, what: int, at: int) -> int:
         self.found = what
@@ -201,7 +237,8 @@ class FieldReader:
                 return self._find(NO_KEY, at)
             self._go_on_behind(key)
             if self.followed:
-                self._pass_field(self._buffer.span(self.start, self._buffer.offset(at + 1)))
+                upto = self._buffer.offset(at + 1)
+                self._pass_field(self._buffer.span(self.start, upto), upto)
             return at + 1
         self._buffer.steps += end - pos
         return end

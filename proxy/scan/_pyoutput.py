@@ -249,6 +249,10 @@ class Output:
         self.events.append(opening(block, call, self._choice, source))
         return block
 
+    def say_argument(self, block: int, text: str) -> None:
+        """More of the arguments of a call that has begun."""
+        self.events.append(Delta(block, text))
+
     def give_calls(self, calls: Iterable[Found], source: str) -> None:
         """Whole calls, which were written as `source` unless they say themselves how."""
         for call in calls:

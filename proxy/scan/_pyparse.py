@@ -18,7 +18,7 @@ Rules of this module:
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
    `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
    where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
-   `_pycode.py`) and the search in a broken one (`_pyclosers.py`). None of them calls back: each says what it found, and
+   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`). None of them calls back: each says what it found, and
    what follows from that is said here.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..errors import GatewayError
-from ..events import Close, Delta, Event, Fault
+from ..events import Close, Event, Fault
 from ._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
@@ -101,7 +101,7 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, found, preopened and bool(reasoning))
-        self._block = BlockReader(self._buffer, policy, found, self._live)
+        self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._read_as(found)
 
     @property
@@ -340,7 +340,7 @@ class CallScanner:
 
     def live_say(self, block: int, text: str) -> None:
         """See `proxy.scan.live.Host`."""
-        self._output.events.append(Delta(block, text))
+        self._output.say_argument(block, text)
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
         """See `proxy.scan.live.Host`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ._pystring import PLAIN_TEXT
 from .follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
 from .literals import json_string, scalar
 from .repair import MAX_DEPTH
@@ -95,6 +96,9 @@ class BracesFollower(Follower):
             self._give('"')
             self._state = TEXT
         return at + 1
+
+    def _kind_of_string(self) -> tuple[int, bytes]:
+        return PLAIN_TEXT, self._quote.encode()[:1]
 
     def _in_string(self, text: str, at: int) -> int:
         """The text of a string, which ends at the first mark. What may begin one waits."""

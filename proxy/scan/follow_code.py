@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ._pystring import CODE_STRING, PLAIN_TEXT
 from .follower import COLON, ITEM, KEY, LONGEST, NAME, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
 from .literals import ESCAPE, SCALAR, json_string, scalar, unescape
 from .repair import MAX_DEPTH
@@ -164,6 +165,10 @@ class PythonFollower(Follower):
         self._state = _BEHIND_CALL if self._listed else STUCK
 
     # --- strings: see `literals.py` ---------------------------------------------------------------------------------
+
+    def _kind_of_string(self) -> tuple[int, bytes]:
+        quote = self._quote[:1].encode()
+        return (PLAIN_TEXT, b"\\" + quote) if self._raw else (CODE_STRING, quote)
 
     def _open_string(self, quote: str, raw: bool, at: int) -> int:
         self._give('"')

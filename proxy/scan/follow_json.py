@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from ._grammar import SPACE
+from ._pystring import JSON_STRING, NESTED_STRING, NO_STRING, UNSAID
 from .json_text import ENDED, ESCAPES, FAILED, HEX, PLAIN, SCALAR, JsonText
 
 _SPACE: Final = SPACE.encode()
@@ -40,7 +41,7 @@ _CALL: Final = 1
 _INNER: Final = 2
 
 Passed = tuple[str, int]
-"""The name of a call without arguments, and where it begins."""
+"""The name of a call without arguments, and the offset where it begins."""
 
 
 class CallFollower:
@@ -49,11 +50,11 @@ class CallFollower:
     without whitespace, a string as the text that it holds.
 
     `is_json`: never, see `PythonFollower`. `begun`: name and first bytes of a call's arguments are known, it is for the
-    scanner to open it. `name` is its name, `start` where it begins, counted from the first byte, `passed` those before
-    it that had no arguments to give out."""
+    scanner to open it. `name` is its name, `start` the offset where it begins, `passed` those before it that had no
+    arguments to give out."""
 
     __slots__ = (
-        *("_at", "_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
+        *("_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
         *("_other", "_parameters", "_text", "_word", "begun", "is_json", "name", "passed", "start"),
     )
 
@@ -66,12 +67,18 @@ class CallFollower:
         self.passed: list[Passed] = []
         self.name: str | None = None
         self.is_json = False
-        self.begin((), (), True, False, False)
+        self.begin((), (), True, False, False, 0)
 
     def begin(
-        self, names: tuple[bytes, ...], parameters: tuple[bytes, ...], objects: bool, compact: bool, listed: bool
+        self,
+        names: tuple[bytes, ...],
+        parameters: tuple[bytes, ...],
+        objects: bool,
+        compact: bool,
+        listed: bool,
+        start: int,
     ) -> None:
-        """The next byte is a bracket. `names` and `parameters` are the keys of name and arguments; with `objects`
+        """The next byte is a bracket, at offset `start`. `names` and `parameters` are the keys of name and arguments; with `objects`
         arguments may be an object, which is given out `compact`; with `listed` there may be an array of calls."""
         self._names = names
         self._parameters = parameters
@@ -80,17 +87,16 @@ class CallFollower:
         self._listed = listed
         self._inside.clear()
         self.passed.clear()
-        self._at = 0
         self._mode = _CALLS
         self._escaped = False
         self._code = -1
         self._high = 0
         self._text.take()
-        self._begin_call(0)
+        self._begin_call(start)
 
     def begin_arguments(self) -> None:
         """The next byte is the brace of arguments as such. Their call has its name elsewhere."""
-        self.begin((), (), True, False, False)
+        self.begin((), (), True, False, False, 0)
         self.name = ""
         self._mode = _OBJECT
 
@@ -104,9 +110,22 @@ class CallFollower:
         """What became certain of the arguments since the last call."""
         return self._text.take()
 
-    def read(self, buf: bytes, pos: int, end: int) -> int:
-        """The next bytes, up to `end`, or less: when `begun` changes, something is to be done before more is read."""
-        first = pos
+    @property
+    def string(self) -> tuple[int, bytes]:
+        """See `LiveCalls.string` and `stops`."""
+        if self._mode == LOST:
+            return UNSAID, b""
+        if not (self.begun and self._text.in_string):
+            return NO_STRING, b""
+        if self._mode == _OBJECT:
+            return JSON_STRING, b""
+        cut = self._escaped or self._code >= 0 or self._high
+        return NESTED_STRING if self._mode == _TEXT and not cut else NO_STRING, b""
+
+    def read(self, buf: bytes, pos: int, offset: int) -> int:
+        """The next bytes, all or less: when `begun` changes, something is to be done before more is read. The first
+        byte of `buf` stands at `offset`."""
+        end = len(buf)
         begun = self.begun
         while pos < end and self._mode != LOST and self.begun == begun:
             mode = self._mode
@@ -132,8 +151,7 @@ class CallFollower:
             elif mode == _ANY:
                 pos -= self._begin_value(byte)
             else:
-                self._bracket(byte, self._at + pos - 1 - first)
-        self._at += pos - first
+                self._bracket(byte, offset + pos - 1)
         return end if self._mode == LOST else pos
 
     def _look(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ._pystring import NO_STRING, UNSAID
 from .literals import json_string
 
 SPACE: Final = re.compile(r"[ \t\r\n]+")
@@ -30,9 +31,9 @@ STUCK: Final = 16
 class Follower:
     """Reads what comes, and gives out what is certain of a call's arguments.
 
-    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` where it
-    begins, counted in bytes from the first one, `passed` are those before it that had no arguments to give out, each
-    with its name and its beginning. `is_json`: it is JSON, for somebody else to read from the start."""
+    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` the
+    offset where it begins, `passed` are those before it that had no arguments to give out, each with its name and its
+    beginning. `is_json`: it is JSON, for somebody else to read from the start."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -47,21 +48,33 @@ class Follower:
         self._high = ""
         self._is_key = False
         self._comma = False
-        # How many bytes were read before this text, and up to which character of it they were counted.
+        # The offset up to which this text was read, and how many characters those are.
         self._seen = 0
         self._counted = 0
 
-    def read(self, buf: bytes, pos: int, end: int) -> int:
-        """The next bytes, whole characters, up to `end`, or less: when `begun` changes, something is to be done before
-        more is read. Gives where to go on."""
-        text = buf[pos:end].decode()
+    @property
+    def string(self) -> tuple[int, bytes]:
+        """See `LiveCalls.string` and `stops`."""
+        if self._state == STUCK:
+            return UNSAID, b""
+        if self._state != TEXT or self._token or self._high or not self.begun:
+            return NO_STRING, b""
+        return self._kind_of_string()
+
+    def _kind_of_string(self) -> tuple[int, bytes]:
+        """The same, inside a string."""
+        raise NotImplementedError  # abstract: each syntax says it
+
+    def read(self, buf: bytes, pos: int, offset: int) -> int:
+        """The next bytes, whole characters, all or less: when `begun` changes, something is to be done before more is
+        read. The first byte of `buf` stands at `offset`. Gives where to go on."""
+        text = buf[pos:].decode()
         begun = self.begun
-        before = self._seen
+        self._seen = offset + pos
         self._counted = at = 0
         while at < len(text) and self._state != STUCK and not self.is_json and self.begun == begun:
             at = self._step(text, at)
-        self._count(text, at)
-        return end if self._state == STUCK else pos + self._seen - before
+        return len(buf) if self._state == STUCK else self._count(text, at) - offset
 
     def take(self) -> bytes:
         """What became certain of the arguments since the last call: whole characters."""
@@ -70,7 +83,7 @@ class Follower:
         return ready
 
     def _count(self, text: str, at: int) -> int:
-        """How many bytes there are before `at`."""
+        """The offset of a character."""
         self._seen += len(text[self._counted : at].encode())
         self._counted = at
         return self._seen

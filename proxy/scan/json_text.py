@@ -92,6 +92,11 @@ class JsonText:
         """Nothing but whitespace was read."""
         return self.mode == _VALUE and self._depth == 0
 
+    @property
+    def in_string(self) -> bool:
+        """It is inside a string, in no escape: whatever is text of it leaves it as it is."""
+        return self.mode == _STRING
+
     def read(self, buf: bytes, pos: int, end: int) -> int:
         """Read up to `end`, or until `mode` is `ENDED` (the position behind the value is returned) or `FAILED`."""
         while pos < end and self.mode < ENDED:

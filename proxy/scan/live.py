@@ -9,8 +9,9 @@ Rules of this module:
 2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none.
    So calls without arguments wait for the end of the block, or for the next call that has some.
 3. Where a block holds several calls, one is judged alone as soon as the arguments of the next one begin.
-4. Both scanners use this as it is: it is an option, and here nothing is gained by a second machine. They say what
-   fields are read and what came of them, by offsets in the block.
+4. Both scanners use this as it is. They say what fields are read and what came of them, by offsets in the block.
+   Where that is more of a string they do not ask: `string` says of which kind, they send it, and put it to what was
+   `sent` (`_pystring.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final, Literal, Protocol
 from ..errors import GatewayError
 from ._grammar import SPACE, Block, BlockSyntax, CallPolicy, Decision, Field, Found, ValueKind
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
+from ._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
 from .blocks import TO_CLOSER, Piece
 from .follow_braces import BracesFollower
 from .follow_code import PythonFollower
@@ -49,34 +51,38 @@ class Host(Protocol):
 
 
 class LiveCalls:
-    """The calls of one block after another. `opened` is the call that is open."""
+    """The calls of one block after another.
+
+    `opened` is the call that is open, `block` its block, `sent` what was given out of its arguments. `string` is the
+    kind of string of which more may go out without asking, `stops` what does not: see `_pystring.certain`.
+    """
 
     def __init__(self, policy: CallPolicy, host: Host) -> None:
         self._policy = policy
         self._host = host
         self.opened: Found | None = None
+        self.block = 0
+        self.sent = bytearray()
+        self.string = NO_STRING
+        self.stops = b""
 
-        # The field that is read: its kind, and where it begins. `_pieces` are those before it. `_follower` reads it, of
-        # which it has got `_passed` bytes; `_waiting` are calls before it without arguments. `_fields` are the kinds of
-        # fields of the call that is read, "" for arguments, if it has them, and `_begins` where the first one is.
-        # `_refused`: of this block nothing more.
+        # The field that is read: its kind, and where it begins. `_pieces` are those before it. `_follower` reads it;
+        # `_waiting` are calls before it without arguments. `_fields` are the kinds of fields of the call that is read,
+        # "" for arguments, if it has them, and `_begins` where the first one is. `_refused`: of this block nothing
+        # more.
         self._syntax: BlockSyntax | None = None
         self._pieces: Sequence[Piece] = ()
         self._field: Field = ""
         self._from = 0
         self._calls = CallFollower()
         self._follower: CallFollower | PythonFollower | BracesFollower | None = None
-        self._passed = 0
         self._waiting: list[tuple[str | None, int]] = []
         self._refused = False
         self._fields: set[Field] = set()
         self._begins = 0
 
-        # `_call` is the block of the call that is open, `_sent` what was given out of its arguments, `_stuck` that no
-        # more of them is. It begins at `_where`; `_given` were before it, which are judged already, the first one of
-        # those in one field with it at `_head`.
-        self._call = 0
-        self._sent = bytearray()
+        # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `_given` were before
+        # it, which are judged already, the first one of those in one field with it at `_head`.
         self._stuck = False
         self._where = 0
         self._given = 0
@@ -108,6 +114,7 @@ class LiveCalls:
         out."""
         if self._ending:
             self._end_value(field)
+        self.string = NO_STRING
         self._syntax = syntax
         self._field = field
         self._from = at
@@ -120,7 +127,6 @@ class LiveCalls:
             self._begin_value()
             return True
         self._pass_over()
-        self._passed = 0
         if read == JSON and field == "arguments":
             self._calls.begin_arguments()
             self._follower = self._calls
@@ -151,7 +157,8 @@ class LiveCalls:
         names = tuple(name.encode() for name in self._syntax.names)
         parameters = tuple(name.encode() for name in self._syntax.parameters)
         compact = self._syntax.arguments == "string"
-        self._calls.begin(names, parameters, self._policy.unwrap or not compact, compact, self._field == "calls")
+        objects = self._policy.unwrap or not compact
+        self._calls.begin(names, parameters, objects, compact, self._field == "calls", self._from)
         self._follower = self._calls
 
     def _pass_over(self) -> None:
@@ -161,44 +168,46 @@ class LiveCalls:
         if before is not None and not before.begun and self._pieces and self._pieces[-1][0] == "call":
             self._waiting.append((before.name or "", self._pieces[-1][1]))
 
-    def pass_field(self, more: bytes) -> bool:
-        """More of a field came that ends by itself: give out what is certain of its arguments, once the call policy has
-        let the call through. False if no more of the field is wanted."""
-        before = self._passed
-        self._passed += len(more)
+    def pass_field(self, more: bytes, at: int) -> bool:
+        """More of a field came that ends by itself, from offset `at` on: give out what is certain of its arguments,
+        once the call policy has let the call through. False if no more of the field is wanted."""
+        self.string = NO_STRING
         pos = 0
-        followed = True
-        while pos < len(more) and followed:
+        while pos < len(more):
             follower = self._follower
             assert follower is not None
             begun = follower.begun
-            pos = follower.read(more, pos, len(more))
+            pos = follower.read(more, pos, at)
             if follower.is_json:
                 self._follow_calls()
-                more = self._host.span(self._from, self._from + before) + more
+                more = self._host.span(self._from, at + len(more))
+                at = self._from
                 pos = 0
             elif begun and not follower.begun:  # its call has ended
                 self._send(follower.take())
-            elif follower.begun and not begun:
-                followed = self._begin_calls(follower)
-        if followed and self._follower is not None and self._follower.begun:
-            self._send(self._follower.take())
-        return followed
+            elif follower.begun and not begun and not self._begin_calls(follower):
+                return False
+        follower = self._follower
+        assert follower is not None
+        if follower.begun:
+            self._send(follower.take())
+        self.string, self.stops = follower.string
+        return True
 
     def _begin_calls(self, follower: CallFollower | PythonFollower | BracesFollower) -> bool:
         """Arguments begin: open their call, and before it those that had none to give out. False if one may not be
         given out."""
         if self._field == "arguments":
             return self._begin_tagged()
-        calls = [(name, self._from + start) for name, start in follower.passed]
+        calls = [*follower.passed, (follower.name or "", follower.start)]
         follower.passed.clear()
-        return self._begin_all([*calls, (follower.name or "", self._from + follower.start)])
+        return self._begin_all(calls)
 
     def _begin_tagged(self) -> bool:
         """The same for a call with name and arguments in fields of their own, unless it was opened before."""
         return (self.opened is not None and self._where == self._begins) or self._begin_all([(None, self._begins)])
 
-    def _begin_all(self, calls: list[tuple[str | None, int]]) -> bool:
+    def _begin_all(self, calls: Sequence[tuple[str | None, int]]) -> bool:
         calls = [*self._waiting, *calls]
         self._waiting.clear()
         ends = [*(where for _, where in calls[1:]), self._from]
@@ -216,11 +225,11 @@ class LiveCalls:
             self._refused = True
             return False
         self.opened = opened
-        self._call = self._host.live_open(opened)
+        self.block = self._host.live_open(opened)
         self._where = where
         if self._head < self._from <= where:
             self._head = where
-        self._sent.clear()
+        self.sent.clear()
         self._stuck = False
         return True
 
@@ -257,6 +266,10 @@ class LiveCalls:
 
     def pass_value(self, more: str, whole: bool) -> None:
         """More of an argument's value came; `whole`: it ends here, and is the last piece."""
+        self._pass_value(more, whole)
+        self.string, self.stops = self._kind_of_string(), b""
+
+    def _pass_value(self, more: str, whole: bool) -> None:
         if self._refused or self._stuck or not (more or whole):
             return
         if not self._begin_tagged():
@@ -285,6 +298,17 @@ class LiveCalls:
         else:
             self._pass_json(more.encode(), whole)
 
+    def _kind_of_string(self) -> int:
+        """What more of the value is. After its end nobody asks."""
+        assert self._syntax is not None
+        if self._refused or self._stuck or (self._kind_of_value == "unsure" and len(self._value) == _UNSURE):
+            return UNSAID
+        if self._kind_of_value == "unsure" or self._line_end:
+            return NO_STRING
+        if self._kind_of_value == "text":
+            return LINES if self._syntax.framed else PLAIN_TEXT
+        return JSON_STRING if self._text.in_string else NO_STRING
+
     def _end_value(self, next: Field) -> None:
         """The text of an element has ended. If its arguments go on, so do elements in it: then it is no text, and what
         it is shows at the end of the block."""
@@ -302,7 +326,7 @@ class LiveCalls:
         _, start, stop = self._pieces[self._key_at]
         key = self._host.span(start, stop).decode()
         head, self._kind_of_value = self._policy.value_kind(self._syntax, self.opened, key, self._value)
-        comma = "," if self._sent else "{"
+        comma = "," if self.sent else "{"
         if whole and self._kind_of_value != "text":
             _, start, stop = self._pieces[self._key_at + 1]
             value = self._host.span(start, stop).decode()
@@ -326,8 +350,8 @@ class LiveCalls:
 
     def _send(self, more: bytes) -> None:
         if more:
-            self._sent += more
-            self._host.live_say(self._call, more.decode())
+            self.sent += more
+            self._host.live_say(self.block, more.decode())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -361,7 +385,7 @@ class LiveCalls:
         self._refused = True
         if decision.calls and self._give_rest(opened, decision.calls[0]):
             return None, decision.calls[1:]
-        self._host.live_close(self._call, "truncated")
+        self._host.live_close(self.block, "truncated")
         if decision.drop:
             return None, ()
         return decision.error or self._policy.withdrawn(opened), ()
@@ -369,9 +393,9 @@ class LiveCalls:
     def _give_rest(self, opened: Found, call: Found) -> bool:
         """End a call that was given out while it came with what is still missing, if it is what was given out."""
         arguments = call.arguments.encode()
-        if (call.name, call.namespace) != (opened.name, opened.namespace) or not arguments.startswith(self._sent):
+        if (call.name, call.namespace) != (opened.name, opened.namespace) or not arguments.startswith(self.sent):
             return False
-        if len(arguments) > len(self._sent):
-            self._host.live_say(self._call, arguments[len(self._sent) :].decode())
-        self._host.live_close(self._call, "complete")
+        if len(arguments) > len(self.sent):
+            self._host.live_say(self.block, arguments[len(self.sent) :].decode())
+        self._host.live_close(self.block, "complete")
         return True

@@ -1,0 +1,64 @@
+"""Text of strings inside arguments that are given out while they come (R6.13), in Python: part of the Python twin, see
+`_pyparse.py`. `_faststring.pxi` is the same with C types.
+
+`live.py` and what it reads with decide everything; they say in which kind of string they are, and here is what of it
+leaves them as they are. Nearly every delta is nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .literals import json_string
+
+NO_STRING: Final = 0
+JSON_STRING: Final = 1
+NESTED_STRING: Final = 2
+CODE_STRING: Final = 3
+PLAIN_TEXT: Final = 4
+LINES: Final = 5
+UNSAID: Final = 6
+"""Kinds of strings: none of these; JSON; JSON inside of a string of JSON; Python; text as it is; the same, where a line
+end may be no part of it; anything, of which nothing goes out before its end."""
+
+_JSON: Final = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_JSON_CUT: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?")
+_NESTED: Final = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\/|\\\\(?:\\["\\/]|[/bfnrt]|u[0-9a-fA-F]{4}))*')
+_NESTED_CUT: Final = re.compile(rb"\\(?:\\(?:\\|u[0-9a-fA-F]{0,3})?)?")
+_ESCAPED: Final = re.compile(rb"\\(.)")
+_CODE: Final = {quote: re.compile(rb"(?:[^\\%b]+|\\[nt\\'\"])*" % quote) for quote in (b"'", b'"')}
+_CODE_ESCAPES: Final = {b"n": b"\n", b"t": b"\t"}
+
+
+def certain(kind: int, stops: bytes, more: bytes) -> tuple[int, bytes, bool]:
+    """How far `more` of a string of this kind is text of it, up to one of `stops` at most, as what that goes out, and
+    whether the rest waits: it may begin an escape that is cut, or be a line end."""
+    size = len(more)
+    if kind == UNSAID:
+        return size, b"", False
+    if kind == JSON_STRING:
+        used = _end(_JSON, more)
+        return used, more[:used], used < size and _JSON_CUT.fullmatch(more, used) is not None
+    if kind == NESTED_STRING:
+        used = _end(_NESTED, more)
+        said = _ESCAPED.sub(rb"\1", more[:used])
+        return used, said, used < size and _NESTED_CUT.fullmatch(more, used) is not None
+    if kind == CODE_STRING:
+        used = _end(_CODE[stops], more)
+        text = _ESCAPED.sub(lambda found: _CODE_ESCAPES.get(found[1], found[1]), more[:used])
+        return used, _as_json(text), more[used:] == b"\\"
+    used = min((at for at in map(more.find, map(bytes, zip(stops))) if at >= 0), default=size)
+    waits = kind == LINES and more.endswith(b"\n")
+    used -= waits
+    return used, _as_json(more[:used]), waits
+
+
+def _end(pattern: re.Pattern[bytes], more: bytes) -> int:
+    found = pattern.match(more)
+    assert found is not None  # it fits nothing, too
+    return found.end()
+
+
+def _as_json(text: bytes) -> bytes:
+    return json_string(text.decode())[1:-1].encode()
