@@ -20,6 +20,14 @@ cdef extern from *:
     #define toolwire_is_single(object) (Py_REFCNT(object) == 1)
     #endif
 
+    /* The only item of a list that is empty then, and keeps its room for the next one. */
+    static inline PyObject *toolwire_take_only(PyObject *list)
+    {
+        PyObject *item = PyList_GET_ITEM(list, 0);
+        Py_SET_SIZE((PyVarObject *)list, 0);
+        return item;
+    }
+
     /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
        first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
     static const unsigned char *
@@ -38,6 +46,7 @@ cdef extern from *:
     }
     """
     bint toolwire_is_single(PyObject *object) noexcept
+    object toolwire_take_only(PyObject *list)
     const unsigned char *toolwire_find(
         const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
 
@@ -112,18 +121,10 @@ cdef inline object new_delta(object block, str text):
     return event
 
 
-cdef inline bint is_empty_and_single(PyObject *events) noexcept:
-    return toolwire_is_single(events) and PyList_GET_SIZE(events) == 0
-
-
-cdef inline bint say_again(PyObject *given, object block, str text) noexcept:
-    """Whether `given`, a list with the delta before, now is the one with this delta: if nobody else has either any
-    more, as `zip` does it with its tuples."""
-    cdef PyObject *event
+cdef inline bint renew(PyObject *event, object block, str text) noexcept:
+    """Whether `event`, a delta of before, now is this one: if nobody else has it any more, as `zip` does it with its
+    tuples."""
     cdef PyObject *said
-    if not toolwire_is_single(given) or PyList_GET_SIZE(given) != 1:
-        return False
-    event = PyList_GET_ITEM(given, 0)
     if not toolwire_is_single(event) or Py_TYPE(event) != DELTA or slot(event, BLOCK_SLOT)[0] != <PyObject *>block:
         return False
     if slot(event, EXTRA_SLOT)[0] != <PyObject *>None:
@@ -132,6 +133,11 @@ cdef inline bint say_again(PyObject *given, object block, str text) noexcept:
     fill(<object>event, TEXT_SLOT, text)
     Py_XDECREF(said)
     return True
+
+
+cdef inline bint say_again(PyObject *events, object block, str text) noexcept:
+    """Whether `events`, a list with the delta before, now is the one with this delta: if nobody else has either."""
+    return toolwire_is_single(events) and PyList_GET_SIZE(events) == 1 and renew(PyList_GET_ITEM(events, 0), block, text)
 
 
 cdef inline int append(bytearray to, Bytes p, Py_ssize_t size) except -1:

@@ -144,7 +144,7 @@ cdef class FieldReader:
             self._waiting = PyBytes_FromStringAndSize(<const char *>p + found.used, size - found.used)
             return b""
         self._waiting = b""
-        return PyBytes_FromStringAndSize(<const char *>p + found.used, size - found.used)
+        return b"" if found.used == size else PyBytes_FromStringAndSize(<const char *>p + found.used, size - found.used)
 
     cdef inline bint is_named(self) noexcept:
         return self.kind == NAME_ or self.kind == WORD

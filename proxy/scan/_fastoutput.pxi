@@ -66,6 +66,7 @@ cdef class Blanks:
 @cython.final
 cdef class Output:
     cdef list events
+    cdef object _before  # the event of the delta before, if it was the only one
     cdef object open, choice  # `open`: None if no block is
     cdef long long next_block
     cdef Py_ssize_t limit
@@ -270,10 +271,22 @@ cdef class Output:
     # --- events -----------------------------------------------------------------------------------------------------
 
     cdef inline list begin_delta(self):
-        """Where the events of this delta go: the list of the one before, if it is empty and nobody else has it any more."""
-        if not is_empty_and_single(<PyObject *>self.events):
+        """Where the events of this delta go: the list of the one before, if nobody else has it any more."""
+        cdef PyObject *events = <PyObject *>self.events
+        cdef Py_ssize_t size = PyList_GET_SIZE(events)
+        if not toolwire_is_single(events) or size > 1:
             self.events = []
+        elif size == 1:
+            self._before = toolwire_take_only(events)
         return self.events
+
+    cdef inline int _append_delta(self, block, str text) except -1:
+        if renew(<PyObject *>self._before, block, text):
+            self.events.append(self._before)
+            self._before = None
+        else:
+            self.events.append(new_delta(block, text))
+        return 0
 
     cdef inline list only(self, str text):
         """The events of a delta that is more of the open block and nothing else; so is nearly every one."""
@@ -289,7 +302,7 @@ cdef class Output:
             self.open = self._number()
             kind = TEXT_KIND if self.prose == TEXT else REASONING_KIND
             self.events.append(Open(self.open, kind, choice=self.choice))
-        self.events.append(new_delta(self.open, said[0] if len(said) == 1 else "".join(said)))
+        self._append_delta(self.open, said[0] if len(said) == 1 else "".join(said))
         said.clear()
         return 0
 
@@ -315,8 +328,7 @@ cdef class Output:
         return block
 
     cdef inline int say_argument(self, block, str text) except -1:
-        self.events.append(new_delta(block, text))
-        return 0
+        return self._append_delta(block, text)
 
     cdef int give_calls(self, tuple calls, str source) except -1:
         for call in calls:
