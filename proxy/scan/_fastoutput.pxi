@@ -74,7 +74,7 @@ cdef class Output:
     cdef bint trims, fresh, after
     cdef bint _trim_edges, _blank, _touching, _spilled, _spoken
     cdef list _said
-    cdef Blanks _pending
+    cdef Blanks _pending, _kept
     cdef str _left, _middle, _right
 
     def __cinit__(self, bint trim_edges, choice, long long first_block):
@@ -86,6 +86,7 @@ cdef class Output:
         self._trim_edges = trim_edges
         self._said = []
         self._pending = Blanks()
+        self._kept = Blanks()
         self._blank = True
         self._left = self._middle = self._right = ""
 
@@ -100,7 +101,7 @@ cdef class Output:
         return 0
 
     cdef str waiting(self):
-        return ("" if self._trim_edges else self._left) + self._pending.text()
+        return self._kept.text() + self._pending.text()
 
     cdef inline bint flows(self) noexcept:
         return not (self._blank or self._spilled or self.open is None)
@@ -213,10 +214,11 @@ cdef class Output:
         cdef str joint
         self._blank = False
         if self.prose == TEXT:
-            joint = stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            joint = stays(self._left, self._right) or self._middle or self._kept.text()
             if joint:
                 self._said.append(joint)
                 self._left = self._middle = self._right = ""
+                self._kept.clear()
             self._spoken = True
         return 0
 
@@ -256,10 +258,14 @@ cdef class Output:
         return 0
 
     cdef int _leave_out(self) except -1:
+        cdef Py_ssize_t size
+        cdef Bytes p
         cdef str space = self._pending.text()
         if not self._trim_edges:
-            self._left += space
-            if len(self._left) > self.limit:
+            p = <Bytes>PyUnicode_AsUTF8AndSize(space, &size)
+            if size > 0:
+                self._kept.add(p, size)
+            if self._kept.size() > self.limit:
                 self._begin_text()
         elif not self._blank:
             self._left = stays("", space)

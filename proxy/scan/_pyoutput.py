@@ -62,14 +62,16 @@ class Output:
 
         # Whitespace that waits is `_pending`. `_blank`: only whitespace since the last edge. `_touching`: that edge is
         # a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait.
-        # `_spoken`: something was visible already. Of whitespace that was left out since then: `_left` what stood
-        # behind the last text, `_middle` between blocks, `_right` since the last edge.
+        # `_spoken`: something was visible already. Of whitespace that was left out since then: `_left` what stays of
+        # what stood behind the last text, `_middle` between blocks, `_right` since the last edge; `_kept` all of it,
+        # where none is dropped.
         self._pending = Blanks()
         self._blank = True
         self._touching = False
         self._spilled = False
         self._spoken = False
         self._left = self._middle = self._right = ""
+        self._kept = Blanks()
         self.enter(TEXT)
 
     def begin(self, prose: int) -> None:
@@ -85,7 +87,7 @@ class Output:
     @property
     def waiting(self) -> str:
         """Whitespace that was said and did not go out yet."""
-        return ("" if self._trim_edges else self._left) + str(self._pending)
+        return str(self._kept) + str(self._pending)
 
     @property
     def flows(self) -> bool:
@@ -159,10 +161,11 @@ class Output:
         what stood there stays; all of it where none is dropped."""
         self._blank = False
         if self.prose == TEXT:
-            joint = _stays(self._left, self._right) or self._middle if self._trim_edges else self._left
+            joint = _stays(self._left, self._right) or self._middle or str(self._kept)
             if joint:
                 self._said.append(joint)
                 self._left = self._middle = self._right = ""
+                self._kept.clear()
             self._spoken = True
 
     def _wait(self, space: str) -> None:
@@ -202,8 +205,9 @@ class Output:
         """Whitespace waits beside a block or a tag: it goes. Where none is dropped it goes with what follows."""
         space = str(self._pending)
         if not self._trim_edges:
-            self._left += space
-            if len(self._left) > self.limit:
+            if space:
+                self._kept.add(space)
+            if len(self._kept) > self.limit:
                 self._begin_text()
         elif not self._blank:
             self._left = _stays("", space)
