@@ -176,7 +176,7 @@ cdef class CallScanner:
             self._prose.pass_plain(p, size)
             if self._output.flows():  # most deltas
                 text = self._output.say_more(p, size, text)
-                return [] if text is None else self._output.only(text)
+                return [] if text is None else self._output.one_delta(text)
             out = self._output.begin_delta()
             self._output.say(p, size, text)
         else:
@@ -195,6 +195,9 @@ cdef class CallScanner:
         cdef bytearray said = bytearray()
         cdef Py_ssize_t size
         cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        if p == NULL:
+            PyErr_Clear()
+            return None
         return said.decode() if self._pass_on(p, size, said) else None
 
     cdef bint _pass_on(self, Bytes p, Py_ssize_t size, bytearray said) except -1:

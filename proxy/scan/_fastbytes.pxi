@@ -100,6 +100,8 @@ cdef PyTypeObject *DELTA = <PyTypeObject *>Delta
 cdef Py_ssize_t BLOCK_SLOT = slot_of(Delta, "block")
 cdef Py_ssize_t TEXT_SLOT = slot_of(Delta, "text")
 cdef Py_ssize_t EXTRA_SLOT = slot_of(Delta, "extra")
+if Delta.__basicsize__ != object.__basicsize__ + 3 * sizeof(void *):
+    raise ImportError("a Delta has more slots than the compiled scanner fills")
 
 
 cdef inline PyObject **slot(PyObject *event, Py_ssize_t offset) noexcept:

@@ -294,7 +294,7 @@ cdef class Output:
             self.events.append(new_delta(block, text))
         return 0
 
-    cdef inline list only(self, str text):
+    cdef inline list one_delta(self, str text):
         """The events of a delta that is more of the open block and nothing else; so is nearly every one."""
         if not say_again(<PyObject *>self.events, self.open, text):
             self.events = [new_delta(self.open, text)]
