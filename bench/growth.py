@@ -49,7 +49,7 @@ def deltas_of(kind: str, count: int) -> tuple[list[str], Iterator[str], list[str
 
 def measured(kind: str, count: int) -> dict[str, float]:
     """Nanoseconds and bytes for each delta."""
-    argument_streaming: Any = "incremental" if kind.endswith("incremental") else "whole"
+    argument_streaming: Any = "incremental" if kind.endswith("incremental") else "buffered"
     options = RouteOptions(calls=CallsConfig(recognise="taught", argument_streaming=argument_streaming))
     scanner = open_scanner("sentinel", options=options, limits=LIMITS)
     begin, stretch, end = deltas_of(kind, count)

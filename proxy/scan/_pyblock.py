@@ -51,9 +51,7 @@ class BlockReader:
     the policy as well.
     """
 
-    def __init__(
-        self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None
-    ) -> None:
+    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
         self._buffer = buffer
         self._policy = policy
         self._plan = plan

@@ -59,9 +59,7 @@ class FieldReader:
     `text` is what came right before it, if `followed`: `live` wants to know what comes.
     """
 
-    def __init__(
-        self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None
-    ) -> None:
+    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
         self.plan = plan
         self.live = live
         self.followed = False

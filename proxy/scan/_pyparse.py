@@ -18,8 +18,8 @@ Rules of this module:
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
    `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
    where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
-   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`). None of them calls back: each says what it found, and
-   what follows from that is said here.
+   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`). None of them calls back: each says
+   what it found, and what follows from that is said here. The search in a broken block is in `closers.py`.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
 reads with.

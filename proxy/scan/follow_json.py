@@ -78,8 +78,9 @@ class CallFollower:
         listed: bool,
         start: int,
     ) -> None:
-        """The next byte is a bracket, at offset `start`. `names` and `parameters` are the keys of name and arguments; with `objects`
-        arguments may be an object, which is given out `compact`; with `listed` there may be an array of calls."""
+        """The next byte is a bracket, at offset `start`. `names` and `parameters` are the keys of name and arguments;
+        with `objects` arguments may be an object, which is given out `compact`; with `listed` there may be an array of
+        calls."""
         self._names = names
         self._parameters = parameters
         self._objects = objects

@@ -1,5 +1,5 @@
-"""Text of strings that passes without asking who reads it (R6.13): a scanner that asks for every byte, in the other twin
-or in the same, gives the same after every delta."""
+"""Text of strings that passes without asking who reads it (R6.13): a scanner that asks for every byte, in either twin,
+gives the same after every delta."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ PLACES: dict[str, tuple[str, str, str]] = {
     "a list of JSON": ("llama3_json", '[{"name":"write","parameters":{"s":"', '"}}]'),
     "JSON behind a name": ("mistral", '[TOOL_CALLS]write[ARGS]{"s":"', '"}'),
     "JSON in JSON": ("sentinel", '<tool_call>{"name":"write","arguments":"{\\"s\\":\\"', '\\"}"}</tool_call>'),
-    "lines": ("qwen3_coder", "<tool_call>\n<function=write>\n<parameter=s>\n", "\n</parameter>\n</function>\n</tool_call>"),
+    "lines": (
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=s>\n",
+        "\n</parameter>\n</function>\n</tool_call>",
+    ),
     "lines of any type": (
         *("qwen3_coder", "<tool_call>\n<function=write>\n<parameter=m>\n"),
         "\n</parameter>\n</function>\n</tool_call>",
@@ -55,7 +59,23 @@ PLACES: dict[str, tuple[str, str, str]] = {
 ASCII = "".join(map(chr, range(128)))
 PIECES = [
     *("a", "some text ", "é", "\u20ac", "\U0001f600", "\n", "\n\n", "\t", "\x00", "\x1f", "\x7f", "u00e9", "n", "/"),
-    *("\\", "\\\\", "\\\\\\", "\\n", "\\\\n", '\\"', '\\\\\\"', "\\'", "\\/", "\\\\\\/", "\\t", "\\r", "\\b", "\\x41", "\\q"),
+    *(
+        "\\",
+        "\\\\",
+        "\\\\\\",
+        "\\n",
+        "\\\\n",
+        '\\"',
+        '\\\\\\"',
+        "\\'",
+        "\\/",
+        "\\\\\\/",
+        "\\t",
+        "\\r",
+        "\\b",
+        "\\x41",
+        "\\q",
+    ),
     *("\\u00e9", "\\\\u00E9", "\\u12", "\\\\u00g0", "\\ud83d\\ude00", "\\\\ud83d\\\\ude00", "\\ud83d", "\\udE00"),
     *('"', "'", '""', "'''", '"""', '","k":"', "', k='", "}", "{", "<", '<|"|>', "<|", "</tool_call>", "</tool_cal"),
     *("</parameter>", "\n</parameter>\n", "</arg_value>", "<parameter=o>", "<tool_call>", "x" * 70, "y" * 300, ASCII),
@@ -66,7 +86,7 @@ bodies = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 class Asked(LiveCalls):
     """Lets nothing pass unasked."""
 
-    string = property(lambda self: NO_STRING, lambda self, kind: None)  # type: ignore[assignment]
+    string = property(lambda self: NO_STRING, lambda self, kind: None)
 
 
 @contextmanager
