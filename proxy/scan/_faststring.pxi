@@ -81,9 +81,9 @@ cdef int certain(int kind, bytes stops, Bytes p, Py_ssize_t size, bytearray to, 
                 found.waits = length > 0
                 break
             at += length
-        elif (p[at] == c'"' or p[at] < 0x20) if kind <= NESTED_STRING else (
-            last >= 0 and (p[at] == stop[0] or p[at] == stop[last])
-        ):
+        elif kind <= NESTED_STRING and (p[at] == c'"' or p[at] < 0x20):
+            break
+        elif last >= 0 and (p[at] == stop[0] or p[at] == stop[last]):
             break
         else:
             at += 1

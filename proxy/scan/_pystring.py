@@ -48,7 +48,7 @@ def certain(kind: int, stops: bytes, more: bytes) -> tuple[int, bytes, bool]:
         used = _end(_CODE[stops], more)
         text = _ESCAPED.sub(lambda found: _CODE_ESCAPES.get(found[1], found[1]), more[:used])
         return used, _as_json(text), more[used:] == b"\\"
-    used = min((at for at in map(more.find, map(bytes, zip(stops))) if at >= 0), default=size)
+    used = min((at for at in map(more.find, stops) if at >= 0), default=size)
     waits = kind == LINES and more.endswith(b"\n")
     used -= waits
     return used, _as_json(more[:used]), waits

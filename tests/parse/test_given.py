@@ -11,16 +11,32 @@ import pytest
 from proxy.events import Delta, Event
 from proxy.scan._pyparse import CallScanner
 from proxy.scanner import open_scanner
+from tests.options import route_options
 from tests.parse.conftest import load
 
 PIECES = [
     *("So ", "it", " is", ".", " ", "\n", "And", ' <tool_call>{"name":', '"f"', ',"arguments":', "{}}", "</tool_call>"),
     *(" Then", " more", "", " of", " it"),
+    *(
+        '<tool_call>{"name":"f","arguments":{"a":"',
+        "b",
+        "c",
+        " d",
+        '"',
+        ',"e":"',
+        "f",
+        "g",
+        "\\",
+        "n",
+        '"}}',
+        "</tool_call>",
+    ),
 ]
 
 
 def scanner(twin: ModuleType) -> CallScanner:
-    return open_scanner("sentinel", ["f"], scanner=twin.CallScanner)
+    options = route_options(argument_streaming="incremental")
+    return open_scanner("sentinel", ["f"], options=options, scanner=twin.CallScanner)
 
 
 def shown(events: list[Event]) -> list[tuple[str, object, object]]:
@@ -72,4 +88,6 @@ def test_the_collector_has_nothing_to_do_with_deltas() -> None:
     fed = scanner(compiled)
     fed.feed("So it")
     kept = [fed.feed(" is")[0] for _ in range(3)]
-    assert [gc.is_tracked(event) for event in kept] == [False] * 3
+    fed.feed('<tool_call>{"name":"f","arguments":{"a":"')
+    kept += [fed.feed("so")[0] for _ in range(3)]
+    assert [gc.is_tracked(event) for event in kept] == [False] * 6
