@@ -9,7 +9,7 @@ backend may give none (R11.3).
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import ClassVar
 
 import orjson
@@ -26,7 +26,7 @@ from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import ModelReply, ModelRequest, Text, Usage
+from proxy.model import ModelReply, ModelRequest, Text, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Counting, Reply
@@ -126,7 +126,7 @@ class Forwarding(Middleware):
         backend = member.endpoint.backend
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         if takes.choice_objects and in_words(member):
-            takes = replace(takes, choice_objects=False)
+            takes = dataclasses.replace(takes, choice_objects=False)
         forward = exchange.route.options.requests.forward_unknown
         try:
             wire, client = backend.protocol, exchange.protocol

@@ -8,8 +8,8 @@ history (R1.6).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -24,7 +24,7 @@ from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.model import Constraint, ModelRequest, ToolSpec
+from proxy.model import Constraint, ModelRequest, ToolSpec, replace
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
@@ -36,7 +36,7 @@ from proxy.support.offload import is_large, offload
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionOptions:
     """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained
     decoding leaves open: characters of a string, items of a list and digits of a number whose schema sets no bound, and
@@ -50,7 +50,7 @@ class InjectionOptions:
     calls: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Taught:
     """How tools are taught on one route. `key` says the same about equal tools; `offer` is None if none can be
     called."""
@@ -62,7 +62,7 @@ class _Taught:
     offer: OfferedTools | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Constrained:
     """How the answers of one route are constrained; None if they cannot be."""
 
@@ -70,7 +70,7 @@ class _Constrained:
     constraint: Constraint | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
     """How prompts are written on one route for models of one format. `recognised` are markers of calls that were not
     taught, `also` all that answers are searched for beside the format's own, `wire` is the name of the protocol."""
@@ -214,7 +214,7 @@ class Injection(Middleware):
             return prompt
         if file not in self._templates:
             self._templates[file] = Path(file).read_text("utf-8")
-        return replace(prompt, template=self._templates[file], template_file=None)
+        return dataclasses.replace(prompt, template=self._templates[file], template_file=None)
 
     # --- constrained decoding ---------------------------------------------------------------------------------------
 

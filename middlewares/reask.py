@@ -106,7 +106,7 @@ class Reask(Middleware):
         if (limits.strict or limits.choice) and _may_fail(asked):
             trial.hold(reply)
             reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
-        elif limits.near and asked.callable_tools:
+        elif limits.near and (exchange.offer is not None or asked.callable_tools):
             near = NearMisses(exchange, ask, trial, limits.near)
             reply.map(near)
             reply.finish(near.finish, unless=near.leaves)

@@ -26,7 +26,7 @@ from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import note, note_of
-from proxy.model import Image, Message, ModelRequest, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
+from proxy.model import Image, Message, ModelRequest, Opaque, Part, ToolResult, ToolSpec, ToolUse, are_plain, fields_of
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.places import Places
@@ -183,11 +183,8 @@ class Validation(Middleware):
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    for message in request.messages:
-        for part in message.parts:
-            if type(part) is not Text:
-                _check_parts(exchange, request)
-                return  # nothing of that finds anything in text
+    if not are_plain(request.messages):  # nothing of that finds anything in text
+        _check_parts(exchange, request)
 
 
 def _check_parts(exchange: Exchange, request: ModelRequest) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -23,7 +22,19 @@ from .events import (
     StreamGrammarError,
     extra_of,
 )
-from .model import EMPTY, FinishReason, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, merged
+from .model import (
+    EMPTY,
+    FinishReason,
+    ModelReply,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    merged,
+    replace,
+)
 from .model import Opaque as OpaquePart
 
 

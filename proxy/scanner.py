@@ -113,23 +113,29 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
 
 
 @lru_cache(maxsize=256)  # as above
-def _beginnings(grammar: Grammar, config: ReasoningConfig) -> tuple[re.Pattern[str] | None, bool]:
-    """Finds where a text may come out of a scanner as anything but itself (None: in any text), and whether a call
-    without markers may be all of it."""
+def _beginnings(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str, ...], re.Pattern[str] | None, bool]:
+    """What finds where a text may come out of a scanner as anything but itself: the characters with which that begins,
+    and a pattern (None: in any text). And whether a call without markers may be all of it."""
     if config.preopened:
-        return None, False
+        return (), None, False
     looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
     if looked_for.answer is not None:
-        return None, False
-    found = re.compile(any_of(marker.literal.decode() for marker in looked_for.text))
-    return found, looked_for.printed is not None
+        return (), None, False
+    words = [marker.literal.decode() for marker in looked_for.text]
+    firsts = tuple(dict.fromkeys(word[0] for word in words))
+    return firsts, re.compile(any_of(words)), looked_for.printed is not None
 
 
 def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: tuple[str, ...]) -> bool:
     """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
-    found, printed = _beginnings(grammar, config)
-    if found is None or found.search(text):
+    firsts, found, printed = _beginnings(grammar, config)
+    if found is None:
         return False
+    for first in firsts:
+        if first in text:  # many times faster than the pattern, and nearly always no
+            if found.search(text):
+                return False
+            break
     if not printed:
         return True
     said = text.lstrip(SPACE)

@@ -40,7 +40,7 @@ def _import_frozen() -> None:
     finally:
         dataclasses.dataclass = plain
     for value in vars(model).values():
-        if dataclasses.is_dataclass(value):
+        if isinstance(value, type) and dataclasses.is_dataclass(value):
             assert value.__dataclass_params__.frozen
             setattr(value, "__setattr__", _refuse)  # noqa: B010  # Python 3.11's own stumbles over unknown names
 

@@ -6,8 +6,8 @@ result has no `constraint` any more, it has become a field in `extra`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from operator import is_
 from typing import Any, Final, Literal
@@ -26,13 +26,15 @@ from ..model import (
     ToolResult,
     ToolSpec,
     ToolUse,
+    are_plain,
     fields_of,
+    replace,
     scoped,
 )
 from ..protocols.base import ServerSide
 from .base import Capabilities
 from .constraints import constraint_fields
-from .fit_messages import are_plain, fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
+from .fit_messages import fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
@@ -169,7 +171,7 @@ def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | 
 
 @lru_cache(maxsize=256)  # a pure function of what is known of a server, and asked for each request
 def _decided_by_itself(takes: Capabilities) -> Capabilities:
-    return replace(
+    return dataclasses.replace(
         takes,
         images=takes.images or takes.images_unknown,
         multiple_choices=True,

@@ -6,12 +6,11 @@ Rules: those of `proxy.backends.adapt`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import is_
 from typing import Final
 
 from ..errors import ClientFault
-from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, merged
+from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, merged, replace
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from ..support.legible import legible
@@ -95,15 +94,6 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     return result if same else replace(result, parts=tuple(parts))
 
 
-def are_plain(messages: Iterable[Message]) -> bool:
-    """Each holds one text without further fields, or nothing, as most messages do."""
-    for message in messages:
-        parts = message.parts
-        if parts and (len(parts) > 1 or type(part := parts[0]) is not Text or part.extra):
-            return False
-    return True
-
-
 def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts, neighbouring texts as one if there is nothing more to say of them. Texts of nothing are left out."""
     out: list[Part] = []
@@ -132,13 +122,15 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
     """`developer` becomes `system` (C13). Without a system role such a message goes to the head of the next user
     message, or behind the last one when an answer follows or nothing (R5.1); and so does one behind other messages
     where the server refuses it there. `late_system`: whether it takes it, where nobody knows."""
-    if not takes.developer_role and any(m.role == "developer" for m in messages):
+    roles = [message.role for message in messages]
+    if not takes.developer_role and "developer" in roles:
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
+    if takes.system_role and (late_system if takes.late_system is None else takes.late_system):
+        return messages
     head = 0
     if takes.system_role:
-        head = next((at for at, message in enumerate(messages) if message.role not in _INSTRUCTS), len(messages))
-    stay = takes.system_role and (late_system if takes.late_system is None else takes.late_system)
-    if stay or not any(m.role in _INSTRUCTS for m in messages[head:]):
+        head = next((at for at, role in enumerate(roles) if role not in _INSTRUCTS), len(roles))
+    if "system" not in roles[head:] and "developer" not in roles[head:]:
         return messages
     out: list[Message] = list(messages[:head])
     held: list[Message] = []
@@ -171,6 +163,8 @@ def _let_go(held: list[Message], out: list[Message]) -> None:
 def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
     """At least one user message, and a user or tool message at the end (R5.8a), unless the backend continues a last
     assistant message."""
+    if messages and messages[-1].role == "user":
+        return messages  # nearly always
     if not any(m.role == "user" for m in messages):
         head = next((i for i, m in enumerate(messages) if m.role not in _INSTRUCTS), len(messages))
         messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])

@@ -83,6 +83,14 @@ class Escaping:
                 return True
         return "\\" in text and bool(self._sites_in(text, 0, len(text), False, True))
 
+    def leaves(self, texts: Sequence[str]) -> bool:
+        """Whether it is quite certain that `text` gives each of them back as it is."""
+        if self._begins:
+            for text in texts:
+                if min(text.lstrip(SPACE)[:1], LAST) in self._begins:
+                    return False
+        return not self.holds("\n".join(texts))
+
     def text(self, text: str) -> str:
         """`text` without markers."""
         if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:

@@ -240,8 +240,9 @@ class Reply(web.StreamResponse):
     def chain(self) -> Chain | None:
         """The stages, if none of them waits before the last event."""
         stages = self._running()
-        if any(isinstance(stage, RewriteStage) for stage in stages):
-            return None
+        for stage in stages:
+            if isinstance(stage, RewriteStage):
+                return None
         return Chain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:

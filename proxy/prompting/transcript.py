@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Final, Literal
@@ -39,6 +38,7 @@ from ..model import (
     ModelRequest,
     Opaque,
     Part,
+    PlainMessages,
     Reasoning,
     Refusal,
     Role,
@@ -46,6 +46,7 @@ from ..model import (
     ToolChoice,
     ToolResult,
     ToolUse,
+    replace,
 )
 
 Placement = Literal["append", "prepend", "separate", "user"]
@@ -90,20 +91,19 @@ def inject(
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        writer = _Writer(tool_format, flatten == "bracket", also, escapes)
-        messages = [writer.talk(message, message.parts) for message in messages]
+        messages = _Writer(tool_format, flatten == "bracket", also, escapes).talks(request.messages)
     elif flatten != "native":
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
         messages = placed(messages, segment, placement)
     if reminder and _user_speaks_last(request.messages, wire):
         messages = _reminded(messages, reminder, wire)
-    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
+    last = _last(messages, wire)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return replace(
         request,
-        messages=tuple(messages),
+        messages=PlainMessages(messages) if type(request.messages) is PlainMessages else tuple(messages),
         tools=(),
         tool_choice=_NONE,
         parallel_tool_calls=True,
@@ -157,8 +157,18 @@ def is_silent(message: Message, wire: str | None) -> bool:
     return bool(message.parts)
 
 
+def _last(messages: Sequence[Message], wire: str | None) -> Message | None:
+    """The last message that is not silent."""
+    for message in reversed(messages):
+        if not is_silent(message, wire):
+            return message
+    return None
+
+
 def has_history(messages: Iterable[Message]) -> bool:
     """Whether one of them holds a call, or the result of one."""
+    if type(messages) is PlainMessages:
+        return False
     for message in messages:
         for part in message.parts:
             if type(part) in _HISTORY:
@@ -171,7 +181,7 @@ def has_history(messages: Iterable[Message]) -> bool:
 
 def _user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
     """Whether the last message that says anything is the user's, and more than a tool's result."""
-    last = next((message for message in reversed(messages) if not is_silent(message, wire)), None)
+    last = _last(messages, wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
@@ -191,20 +201,29 @@ def placed(messages: Sequence[Message], segment: str, placement: Placement) -> l
     there is no such message a new one is made.
     """
     out = list(messages)
-    user = next((index for index, message in enumerate(out) if message.role == "user"), None)
-    systems = (index for index, message in enumerate(out[:user]) if message.role in ("system", "developer"))
-    found = user if placement == "user" else next(systems, None)
-    leading = next(
-        (index for index, message in enumerate(out) if message.role not in ("system", "developer")), len(out)
-    )
-    if placement == "separate" or found is None:
-        at = leading if placement in ("separate", "user") else 0
-        out.insert(at, Message("user" if placement == "user" else "system", (Text(segment),)))
+    found = None
+    for at, message in enumerate(out):
+        if message.role == "user":
+            found = at if placement == "user" else None
+            break
+        if message.role in SYSTEM and placement in ("append", "prepend"):
+            found = at
+            break
+    if found is None:
+        new = Message("user" if placement == "user" else "system", (Text(segment),))
+        out.insert(_behind_systems(out) if placement in ("separate", "user") else 0, new)
     else:
         old = out[found]
-        parts = _joined(old.parts, segment, at_end=placement == "append")
-        out[found] = Message(old.role, parts, old.name, old.extra)
+        out[found] = Message(old.role, _joined(old.parts, segment, at_end=placement == "append"), old.name, old.extra)
     return out
+
+
+def _behind_systems(messages: Sequence[Message]) -> int:
+    """The place behind the system messages at the beginning."""
+    for at, message in enumerate(messages):
+        if message.role not in SYSTEM:
+            return at
+    return len(messages)
 
 
 def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Part, ...]:
@@ -212,8 +231,8 @@ def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Par
     edge = parts[-1 if at_end else 0] if parts else None
     if not isinstance(edge, Text):
         return (*parts, Text(segment)) if at_end else (Text(segment), *parts)
-    texts = (edge.text, segment) if at_end else (segment, edge.text)
-    joined = Text("\n\n".join(text for text in texts if text))
+    first, second = (edge.text, segment) if at_end else (segment, edge.text)
+    joined = Text(f"{first}\n\n{second}" if first and second else first or second)
     return (*parts[:-1], joined) if at_end else (joined, *parts[1:])
 
 
@@ -303,6 +322,12 @@ class _Writer:
         if escapes is not None:
             escapes.markers = self._escaping.markers
             self._escaping = self._escaping.noting(escapes)
+
+    def talks(self, messages: tuple[Message, ...]) -> Sequence[Message]:
+        """Messages without calls and results."""
+        if type(messages) is PlainMessages and self._escaping.leaves(messages.texts(SYSTEM)):
+            return messages  # nearly always
+        return [self.talk(message, message.parts) for message in messages]
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """A message without calls and results."""

@@ -72,7 +72,7 @@ def too_many(what: str, most: int) -> BackendFault:
 def rest_of_counts(value: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
     """What of a `usage` object is not modelled, in its own shape; `known` has a mapping where there are counts inside.
     Nulls are absent."""
-    rest = {}
+    rest: dict[str, Any] = {}
     for key, item in value.items():
         inside = known.get(key)
         if isinstance(inside, Mapping) and isinstance(item, Mapping):
@@ -95,7 +95,9 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
     return written
 
 
-def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any, extra: Extra = EMPTY) -> Usage | None:
+def usage_of(
+    given: Any, written: Any, *, cached: Any = None, stored: Any = None, thought: Any = None, extra: Extra = EMPTY
+) -> Usage | None:
     """The token counts of one answer; of prompt and answer, one may be `missing`, further ones are 0 then. None if both
     are, or if one of them cannot be: then nobody has counted, and nobody's limit is charged with it. `cached` and
     `stored` are part of `given`, the prompt; `thought` is part of `written`."""
@@ -105,12 +107,23 @@ def usage_of(given: Any, written: Any, *, cached: Any, stored: Any, thought: Any
         missing = None if type(written) in (int, float) else "output"
     if missing == "input" and type(written) not in (int, float):
         return None
-    counts = [value if type(value) in (int, float) else 0 for value in (given, written, cached, stored, thought)]
-    for count in counts:
-        if not 0 <= count <= MAX_TOKENS:  # as is NaN
-            return None
-    known = [int(count) for count in counts]
+    counts: tuple[Any, ...] = (given, written, cached, stored, thought)
+    if not _COUNTED.issuperset(map(type, counts)):
+        counts = tuple(map(_count, counts))
+    known = [count or 0 for count in counts]
+    if min(known) < 0 or max(known) > MAX_TOKENS:
+        return None
     return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra, missing=missing)
+
+
+_COUNTED: Final = frozenset({int, type(None)})
+
+
+def _count(value: Any) -> int | None:
+    """`value` as a whole number; -1 if it cannot be (as NaN), None if it is none."""
+    if type(value) is float:
+        return int(value) if 0 <= value <= MAX_TOKENS else -1
+    return value if type(value) is int else None
 
 
 def whole_number(value: Any) -> int:

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Final
 
+from ...model import Message, PlainMessages, Text
+
+SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -36,10 +39,25 @@ _SEEN: Final = frozenset({"model", "messages", "tools"})
 _RARE: Final = frozenset({"functions", "function_call"})
 
 
+def plain_messages(messages: Any) -> PlainMessages | None:
+    """The `messages` of a body, if each is a role that speaks and a text; None: they may be anything."""
+    if type(messages) is not list or not messages:
+        return None
+    read = []
+    for item in messages:
+        if type(item) is not dict or len(item) != 2:
+            return None
+        role, text = item.get("role"), item.get("content")
+        if type(text) is not str or type(role) is not str or role not in SPEAKERS:
+            return None
+        read.append(Message(role, (Text(text),) if text else ()))  # type: ignore[arg-type]  # one of `SPEAKERS`
+    return PlainMessages(read)
+
+
 def is_plain(body: Mapping[str, Any]) -> bool:
     """Whether `body` is plain, its `tools` aside: nothing is said about those."""
-    model, messages = body.get("model"), body.get("messages")
-    if type(model) is not str or not model or type(messages) is not list or not messages:
+    messages = body.get("messages")
+    if type(messages) is not list or not messages:
         return False
     for message in messages:
         if type(message) is not dict:
@@ -49,6 +67,14 @@ def is_plain(body: Mapping[str, Any]) -> bool:
             return False
         if not (len(message) == 2 and type(content) is str) and not _is_plain_message(message):
             return False
+    return has_plain_fields(body)
+
+
+def has_plain_fields(body: Mapping[str, Any]) -> bool:
+    """Whether `body` is plain, its `tools` and `messages` aside."""
+    model = body.get("model")
+    if type(model) is not str or not model:
+        return False
     for key, value in body.items():
         if value is None or key in _SEEN:
             continue

@@ -72,6 +72,8 @@ _COUNTS: Final[Mapping[str, Any]] = {
     "completion_tokens_details": {"reasoning_tokens": None},
 }
 """The counts that are modelled."""
+_TOTALS: Final = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+"""Those that are not part of another."""
 
 AN_ANSWER: Final = "a choice"
 """What a choice is called in the fault of one with a wrong index."""
@@ -288,16 +290,18 @@ def read_usage(usage: Any) -> Usage | None:
     other is the difference."""
     if not isinstance(usage, dict):
         return None
-    prompt = usage.get("prompt_tokens_details")
-    completion = usage.get("completion_tokens_details")
-    prompt = prompt if isinstance(prompt, dict) else {}
-    completion = completion if isinstance(completion, dict) else {}
-    given, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    given, written, total = usage.get("prompt_tokens"), usage.get("completion_tokens"), usage.get("total_tokens")
     if type(total) is int:
         if written is None and type(given) is int and total >= given:
             written = total - given
         elif given is None and type(written) is int and total >= written:
             given = total - written
+    if usage.keys() <= _TOTALS:
+        return usage_of(given, written)
+    prompt = usage.get("prompt_tokens_details")
+    completion = usage.get("completion_tokens_details")
+    prompt = prompt if isinstance(prompt, dict) else {}
+    completion = completion if isinstance(completion, dict) else {}
     return usage_of(
         given,
         written,

@@ -22,6 +22,7 @@ from ...errors import ClientFault, quote
 from ...formats.toolset import ToolSet, known_set, new_set
 from ...model import (
     EMPTY,
+    LIKE_SERVER,
     Extra,
     Image,
     Message,
@@ -40,7 +41,7 @@ from ...model import (
     scoped,
 )
 from ..request_schema import RequestSchema
-from .plain import is_plain
+from .plain import SPEAKERS, has_plain_fields, is_plain, plain_messages
 from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
 
 MODELLED: Final = frozenset(
@@ -61,7 +62,12 @@ _MESSAGE_FIELDS: Final = frozenset(
 TOOL_FIELDS: Final = frozenset({"name", "description", "parameters", "strict"})
 
 
-SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
+_SAMPLING_FIELDS: Final = frozenset(
+    {
+        "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "presence_penalty",
+        "frequency_penalty", "n", "reasoning_effort", "top_k",
+    }
+)  # fmt: skip
 
 
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
@@ -93,9 +99,10 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
     listed = body.get("tools")
     tools = () if listed is None else known_set(listed, "chat")
+    messages = plain_messages(body.get("messages"))
     if tools is None:
         shape.check(body)
-    elif not is_plain(body):
+    elif not (is_plain(body) if messages is None else has_plain_fields(body)):
         shape.check({**body, "tools": None})  # a known list was checked when it came first
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
@@ -112,7 +119,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(body["messages"], shape),
+        messages=_read_messages(body["messages"], shape) if messages is None else messages,
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -132,6 +139,8 @@ def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
 
 
 def _read_sampling(body: Mapping[str, Any]) -> Sampling:
+    if body.keys().isdisjoint(_SAMPLING_FIELDS):
+        return LIKE_SERVER
     limit = body.get("max_completion_tokens")
     if limit is None:
         limit = body.get("max_tokens")

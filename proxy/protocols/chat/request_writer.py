@@ -11,15 +11,18 @@ Hosted tools and unknown parts are written back from what was received.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from ...model import (
     EMPTY,
+    LIKE_SERVER,
     Image,
     Message,
     ModelRequest,
     Opaque,
     Part,
+    PlainMessages,
     Reasoning,
     Refusal,
     Text,
@@ -32,11 +35,28 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..call_ids import at_most
 from ..wire import dump, whole
-from .request import SPEAKERS, TOOL_FIELDS
+from .plain import SPEAKERS
+from .request import TOOL_FIELDS
 from .unmodelled import PROTOCOL, nest, rest_of
 
 ID_CHARS: Final = 40
 """Longest id of a call that OpenAI takes."""
+
+
+_SAMPLED: Final = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "stop",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "n",
+    "reasoning_effort",
+    "top_k",
+)
+_sampled: Final = attrgetter(*_SAMPLED)
+_UNSAID: Final = _sampled(LIKE_SERVER)
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
@@ -49,22 +69,14 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
     sampling = request.sampling
-    fields = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "stop": list(sampling.stop) or None,
-        "seed": sampling.seed,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "n": sampling.n if sampling.n != 1 else None,
-        "reasoning_effort": sampling.reasoning_effort,
-        "top_k": sampling.top_k,
-        "response_format": request.response_format,
-    }
-    for key, value in fields.items():
-        if value is not None:
-            body[key] = value
+    if sampling is not LIKE_SERVER:
+        for key, value, unsaid in zip(_SAMPLED, _sampled(sampling), _UNSAID, strict=True):
+            if value != unsaid:
+                body[key] = value
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+    if request.response_format is not None:
+        body["response_format"] = request.response_format
     if request.stream:
         body["stream"] = True
         wishes = {"include_usage": True} if request.include_usage else {}
@@ -79,6 +91,10 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds.
     Turns of the assistant of which nothing can be said here are left out."""
+    if type(messages) is PlainMessages:  # nearly always
+        return [
+            {"role": message.role, "content": text} for message, text in zip(messages, messages.texts(), strict=True)
+        ]
     out: list[dict[str, Any]] = []
     for message in messages:
         parts, role = message.parts, message.role
