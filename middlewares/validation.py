@@ -67,6 +67,14 @@ class ValidationOptions:
     cache_entries: int = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What is to be said of a list of tools whenever it comes. `hosted`: the names of those that are not simulated."""
+
+    schemas: ToolSchemas
+    hosted: str
+
+
 class Validation(Middleware):
     """Refuses requests that cannot be served as they are, before anything is done for them."""
 
@@ -126,11 +134,14 @@ class Validation(Middleware):
             )
         if count > limits.tools_warn:
             LOG.warning("request %s: %d tools, more than limits.tools_warn", exchange.id, count)
-        if options.mode == "prompt" and (hosted := [tool.name for tool in request.tools if tool.kind == "hosted"]):
-            LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(", ".join(hosted)))
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
-        noted: ToolSchemas | None = note_of(request.tools, key)
-        return noted if noted is not None else note(request.tools, key, await self._decision(exchange, request))
+        noted: _Decided | None = note_of(request.tools, key)
+        if noted is None:
+            hosted = ", ".join([tool.name for tool in request.tools if tool.kind == "hosted"])
+            noted = note(request.tools, key, _Decided(await self._decision(exchange, request), hosted))
+        if noted.hosted and options.mode == "prompt":
+            LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))
+        return noted.schemas
 
     async def _decision(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
         """The decision on tools that are not known by identity: they may be by their content."""

@@ -94,10 +94,11 @@ class Folding:
         if start is None:
             raise StreamGrammarError("the stream has no Start")
         reasons = [finish.reason, *finish.others]
-        choices = 1 + max((edge.choice for edge in self._opened.values()), default=0)
+        choices = 1 + max([edge.choice for edge in self._opened.values()], default=0)
         if choices > MAX_CHOICES:
             raise StreamGrammarError(f"a block of choice {choices - 1}; the last there may be is {MAX_CHOICES - 1}")
-        reasons += [FinishReason.STOP] * (choices - len(reasons))
+        if choices > len(reasons):
+            reasons += [FinishReason.STOP] * (choices - len(reasons))
         parts: list[list[Part]] = [[] for _ in reasons]
         for item in self._order:
             if isinstance(item, Opaque):
@@ -105,12 +106,10 @@ class Folding:
                 continue
             edge = self._opened[item]
             part = _part(edge, "".join(self._texts[item]), self._closed.get(item))
-            if part is None:
-                continue
-            answer = parts[edge.choice]
-            add_part(answer, part)
+            if part is not None:
+                add_part(parts[edge.choice], part)
         answers = tuple(
-            ReplyChoice(tuple(p), r, finish.ending(i)) for i, (p, r) in enumerate(zip(parts, reasons, strict=True))
+            [ReplyChoice(tuple(p), r, finish.ending(i)) for i, (p, r) in enumerate(zip(parts, reasons, strict=True))]
         )
         usage = start.usage if finish.usage is None else finish.usage
         extra = merged(start.extra, finish.extra)
@@ -182,5 +181,7 @@ def unfold(reply: ModelReply) -> list[Event]:
 def ending(reply: ModelReply) -> Finish:
     """The last event of that stream."""
     reasons = [choice.reason for choice in reply.choices] or [FinishReason.STOP]
-    ends = tuple(choice.extra for choice in reply.choices) if any(choice.extra for choice in reply.choices) else ()
+    ends = tuple([choice.extra for choice in reply.choices])
+    if not any(ends):
+        ends = ()
     return Finish(reasons[0], reply.usage, tuple(reasons[1:]), EMPTY, ends)

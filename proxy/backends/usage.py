@@ -23,7 +23,18 @@ from typing import Any, Final
 
 import orjson
 
-from ..model import Image, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse, Usage
+from ..model import (
+    Image,
+    ModelRequest,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+    Usage,
+    are_plain,
+)
 from ..support.offload import is_large
 
 LOG: Final = logging.getLogger("toolwire.usage")
@@ -166,7 +177,9 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
 
 def _fixed(request: ModelRequest) -> int:
     """Tokens for what is no text."""
-    images = sum([_images((part,)) for message in request.messages for part in message.parts if type(part) is not Text])
+    images = 0
+    if not are_plain(request.messages):
+        images = sum(_images(message.parts) for message in request.messages)
     return MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
 
 

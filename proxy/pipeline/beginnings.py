@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
 from ..formats.markers import any_of
@@ -45,7 +46,7 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers, self._first_signs, self._closer = _marks(pairs)
+        self._openers, self._starts, self._closer = _marks(pairs)
         self._factory = factory
         self.room = room
         """So many characters may still be kept in `said`."""
@@ -74,8 +75,9 @@ class Beginnings:
         if not events or not isinstance(events[-1], Finish | Fault):
             return []
         events, self._kept = self._kept, []
-        if isinstance(events[-1], Finish):
-            self._foresee(events, events[-1])
+        last = events[-1]
+        if isinstance(last, Finish) and not self.leaves("".join([e.text for e in events if isinstance(e, Delta)])):
+            self._foresee(events, last)
         return events
 
     def _foresee(self, events: list[Event], last: Finish) -> None:
@@ -131,7 +133,8 @@ class Beginnings:
             return True
         learned = self._unopened.pair
         word = head[:HEAD_CHARS].lstrip(SPACE)
-        if word and word[0] not in self._first_signs:  # most answers
+        starts = self._starts
+        if word and word[: starts.size] not in starts.words:  # most answers
             if learned is not None:
                 self.inside[choice] = learned
             return True
@@ -195,11 +198,20 @@ class Beginnings:
         return any(opener in before for opener in self._openers) or pair[1] in visible(self._factory.plainly(text))
 
 
+class _Starts(NamedTuple):
+    """With what a tag begins: its first `size` characters, and fewer of them."""
+
+    size: int
+    words: frozenset[str]
+
+
 @lru_cache(maxsize=256)
-def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], frozenset[str], re.Pattern[str]]:
-    """The opening tags, the characters with which a tag begins, and what finds a closing tag."""
-    closer = re.compile(any_of(closer for _, closer in pairs))
-    return tuple(opener for opener, _ in pairs), frozenset(tag[0] for pair in pairs for tag in pair), closer
+def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], _Starts, re.Pattern[str]]:
+    """The opening tags, the beginnings of tags, and what finds a closing tag."""
+    tags = [tag for pair in pairs for tag in pair]
+    size = min(map(len, tags))
+    starts = _Starts(size, frozenset(tag[:end] for tag in tags for end in range(1, size + 1)))
+    return tuple(opener for opener, _ in pairs), starts, re.compile(any_of(closer for _, closer in pairs))
 
 
 def _is_call(event: Event) -> bool:

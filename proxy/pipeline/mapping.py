@@ -72,7 +72,11 @@ class MapStage(Stage):
         wants = self._wants
         if wants & _EDGES:
             return False
-        return not any(wants & _OF_PART[type(part)] for choice in reply.choices for part in choice.parts)
+        for choice in reply.choices:
+            for part in choice.parts:
+                if wants & _OF_PART[type(part)]:
+                    return False
+        return True
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
@@ -178,7 +182,7 @@ def _finished(held: list[Event], closed: Close) -> Call:
     """The call that these events and its `Close` amount to."""
     opened = held[0]
     assert isinstance(opened, Open)
-    arguments = "".join(delta.text for delta in held if isinstance(delta, Delta))
+    arguments = "".join([delta.text for delta in held if isinstance(delta, Delta)])
     name, call_id = opened.name or "", opened.call_id or ""
     use = ToolUse(call_id, name, arguments, opened.call_kind, opened.namespace, extra=extra_of(opened, closed))
     source = "" if is_live(opened) else opened.extra.get("source")

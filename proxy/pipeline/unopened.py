@@ -148,7 +148,11 @@ def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
 def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:
     """Whether it is worth looking: there is a closing tag, and no opening one before it."""
     pairs = tuple(pairs)
-    closed = min((at for _, closer in pairs if (at := text.find(closer)) >= 0), default=-1)
+    closed = -1
+    for _, closer in pairs:
+        at = text.find(closer)
+        if at >= 0 and (closed < 0 or at < closed):
+            closed = at
     return closed >= 0 and all(text.find(opener, 0, closed) < 0 for opener, _ in pairs)
 
 
