@@ -176,8 +176,8 @@ class NearMisses(Stage):
         return held
 
     def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`. A near miss is found by who does not leave it."""
-        return True
+        """See `Stage`."""
+        return not self._exchange.near
 
     async def finish(self, last: Event) -> Event | Following:
         """See `Reply.finish`."""

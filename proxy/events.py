@@ -20,7 +20,7 @@ from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Literal
 
 from .errors import GatewayError
-from .model import COMMON, EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, merged
+from .model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
 
 BlockStatus = Literal["complete", "truncated"]
 
@@ -249,9 +249,7 @@ def changed(finish: Finish, *, usage: Usage | None) -> Finish:
 def extra_of(opened: Open, closed: Close | None = None) -> Extra:
     """The `extra` of the part that a block amounts to: what its beginning and its end say, without what is only of the
     stream."""
-    extra = opened.extra
-    if extra and not COMMON.isdisjoint(extra):
-        extra = {key: value for key, value in extra.items() if key not in COMMON} or EMPTY
+    extra = lasting(opened.extra)
     return extra if closed is None else merged(extra, closed.extra)
 
 

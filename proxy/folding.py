@@ -23,6 +23,7 @@ from .events import (
     extra_of,
 )
 from .model import (
+    COMMON,
     EMPTY,
     FinishReason,
     ModelReply,
@@ -32,6 +33,7 @@ from .model import (
     ReplyChoice,
     Text,
     ToolUse,
+    lasting,
     merged,
     replace,
 )
@@ -114,6 +116,38 @@ class Folding:
         usage = start.usage if finish.usage is None else finish.usage
         extra = merged(start.extra, finish.extra)
         return ModelReply(start.response_id, start.model, start.created, answers, usage, extra)
+
+
+def parts_of(events: Iterable[Event]) -> list[Part]:
+    """What whole blocks amount to. A call keeps what else is said of it in a stream, see `finished`."""
+    blocks: dict[int, tuple[Open, list[str]]] = {}
+    for event in events:
+        if isinstance(event, Delta):
+            blocks[event.block][1].append(event.text)
+        elif isinstance(event, Open):
+            blocks[event.block] = event, []
+    parts: list[Part] = []
+    for opened, texts in blocks.values():
+        part = _part(opened, "".join(texts), None)
+        if type(part) is ToolUse and opened.extra:
+            part = replace(part, extra=opened.extra)
+        if part is not None:
+            add_part(parts, part)
+    return parts
+
+
+def finished(reply: ModelReply) -> ModelReply:
+    """The same answer, its calls without what is only of a stream, such as the text in which they were found."""
+    for choice in reply.choices:
+        for part in choice.parts:
+            if type(part) is ToolUse and not COMMON.isdisjoint(part.extra):
+                return replace(reply, choices=tuple(map(_finished, reply.choices)))
+    return reply
+
+
+def _finished(choice: ReplyChoice) -> ReplyChoice:
+    parts = [replace(part, extra=lasting(part.extra)) if isinstance(part, ToolUse) else part for part in choice.parts]
+    return ReplyChoice(tuple(parts), choice.reason, choice.extra)
 
 
 def add_part(parts: list[Part], part: Part) -> None:

@@ -100,6 +100,13 @@ def scoped(protocol: str, fields: Mapping[str, Any]) -> Extra:
     return {protocol: fields} if fields else EMPTY
 
 
+def lasting(extra: Extra) -> Extra:
+    """What an `extra` of a part says, without what is only of a stream: the words of `COMMON`."""
+    if not extra or COMMON.isdisjoint(extra):
+        return extra
+    return {key: value for key, value in extra.items() if key not in COMMON} or EMPTY
+
+
 def merged(first: Extra, second: Extra) -> Extra:
     """Both, field by field for each protocol; the second counts where both know a field."""
     if not first or not second:

@@ -80,6 +80,11 @@ class Beginnings:
             self._foresee(events, last)
         return events
 
+    def foresee(self, text: str, reason: str) -> None:
+        """The one answer is this text. Then it is known where it begins."""
+        if not self.leaves(text) and text.strip(SPACE):
+            self._foresee_one(0, text, Finish(reason))
+
     def _foresee(self, events: list[Event], last: Finish) -> None:
         texts: dict[int, list[str]] = {}
         choices: dict[int, int] = {}

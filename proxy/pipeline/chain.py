@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
 from ..events import Event, Fault, Finish
-from ..folding import fold, unfold
+from ..folding import finished, fold, unfold
 from ..model import ModelReply
 from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
 
@@ -100,7 +100,7 @@ class Chain:
     async def whole(self, reply: ModelReply) -> ModelReply:
         """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
         reply, concerned = await self._taken(reply)
-        return reply if concerned is None else fold(await self._events_of(reply, concerned))
+        return finished(reply) if concerned is None else fold(await self._events_of(reply, concerned))
 
     async def show(self, reply: ModelReply) -> None:
         """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""

@@ -13,8 +13,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ..errors import BackendFault
-from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Opaque, Open, Start, extra_of, is_live
-from ..model import ModelReply, Reasoning, Refusal, Text, ToolUse
+from ..events import (
+    BlockKind,
+    BlockStatus,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Kind,
+    Opaque,
+    Open,
+    Start,
+    extra_of,
+    is_live,
+)
+from ..folding import add_part, is_half, parts_of
+from ..model import FinishReason, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, lasting, replace
 from ..model import Opaque as OpaquePart
 from .stages import Owner, Stage, broken
 
@@ -78,6 +94,48 @@ class MapStage(Stage):
                     return False
         return True
 
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`."""
+        if self._wants != _FINISHED_CALL:
+            return None
+        block = 0
+        choices: list[ReplyChoice] = []
+        for index, choice in enumerate(reply.choices):
+            parts: list[Part] = []
+            for part in choice.parts:
+                if isinstance(part, ToolUse) and self._on:
+                    cut = choice.reason == FinishReason.LENGTH and is_half(part)
+                    self._take(part, block, index, "truncated" if cut else "complete", parts)
+                else:
+                    add_part(parts, part)
+                block += 1
+            choices.append(ReplyChoice(tuple(parts), choice.reason, choice.extra))
+        return replace(reply, choices=tuple(choices))
+
+    def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
+        """Put what becomes of a call behind the parts of its answer."""
+        source = part.extra.get("source")
+        use = part if source is None else replace(part, extra=lasting(part.extra))
+        call = Call(block, use, choice=choice, status=status, source=source)
+        try:
+            if len(part.arguments) > HELD_CHARS:
+                raise _too_many()
+            result = self._function(call)
+            if result is call:
+                parts.append(part)
+                return
+            out: list[Event] = []
+            self._give(result, out)
+        except Exception as error:
+            fault = broken(self._owner, error)
+            if fault is not None:
+                raise fault.error from None
+            self._on = False
+            parts.append(part)
+            return
+        for given in parts_of(out):
+            add_part(parts, given)
+
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
         if not self._on:
@@ -135,10 +193,7 @@ class MapStage(Stage):
                     _merge(held)
                 self._held_chars += len(event.text)
                 if self._held_chars > HELD_CHARS:
-                    raise BackendFault(
-                        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
-                        code="upstream_invalid_response",
-                    )
+                    raise _too_many()
                 if event.block in self._passed:
                     out.append(event)
             case Close():
@@ -169,6 +224,13 @@ class MapStage(Stage):
         else:
             for event in result:
                 self._give(event, out)
+
+
+def _too_many() -> BackendFault:
+    return BackendFault(
+        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
+        code="upstream_invalid_response",
+    )
 
 
 def _merge(held: list[Event]) -> None:

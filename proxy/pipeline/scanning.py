@@ -22,7 +22,8 @@ from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ..fastparse import CallScanner
-from ..model import EMPTY, Extra, Message, ModelReply, Text, merged
+from ..folding import parts_of
+from ..model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
 from .beginnings import Beginnings, reason_of
@@ -67,6 +68,7 @@ class ScanStage(Stage):
         self._grammar = factory.grammar
         self._factory = factory
         self._counters = Counters(count, label, near)
+        self._incremental = incremental
         self._waiting = WaitingCalls(count, label) if native else None
         self._scanners: dict[int, CallScanner] = {}
         self._policies: dict[int, CallPolicy] = {}
@@ -116,6 +118,27 @@ class ScanStage(Stage):
                 if self._beginnings is not None and not self._beginnings.leaves(part.text):
                     return False
         return True
+
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`: of one answer that is one text, as nearly all are."""
+        parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
+        if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
+            return None
+        (choice,), (said,) = reply.choices, parts
+        if type(said) is not Text or said.extra or not said.text:
+            return None
+        if self._beginnings is not None:
+            self._beginnings.foresee(said.text, choice.reason)
+        self._choice_of[0] = 0
+        self._open(0)
+        self.passed(0, said.text)
+        found = self._scan(0, said.text)
+        if not self._over:
+            found += self._finish(0, truncated=choice.reason == FinishReason.LENGTH)
+        if found and isinstance(last := found[-1], Fault):
+            raise last.error
+        answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
+        return replace(reply, choices=(answer,))
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
@@ -285,5 +308,9 @@ def _without_probabilities(finish: Finish) -> Finish:
     """The end without what belongs to the model's own tokens: what was scanned is made of others."""
     if not any("logprobs" in extra for extra in finish.choices):
         return finish
-    kept = ({key: value for key, value in extra.items() if key != "logprobs"} for extra in finish.choices)
-    return Finish(finish.reason, finish.usage, finish.others, finish.extra, tuple(kept))
+    kept = tuple(map(_without_logprobs, finish.choices))
+    return Finish(finish.reason, finish.usage, finish.others, finish.extra, kept)
+
+
+def _without_logprobs(extra: Extra) -> Extra:
+    return {key: value for key, value in extra.items() if key != "logprobs"} if "logprobs" in extra else extra

@@ -71,7 +71,8 @@ class Stage:
 
     def take(self, reply: ModelReply) -> ModelReply | None:
         """What its events would fold to that come out of `feed`, for a whole answer that it does not leave; None: they
-        have to go in."""
+        have to go in. A call that was found in text has its `source` in its `extra` until all stages are through.
+        Raises the `GatewayError` with which it ends the answer."""
         return None
 
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.errors import ClientFault, Defect
+from proxy.errors import ClientFault, Defect, GatewayError, ModelFault
 from proxy.events import BlockKind, BlockStatus, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, text_block
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from proxy.folding import finished, fold, unfold
+from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.mapping import MERGED, MapStage
 from proxy.pipeline.middleware import MiddlewareRunner
 from proxy.pipeline.reply import Reply, StaticSource
@@ -111,6 +113,60 @@ def test_a_finished_call_is_one_value_and_can_be_changed_dropped_or_replaced() -
 
     stage = MapStage(lambda e: text_block(9, "no"), Kind.FINISHED_CALL, None)
     assert stage.feed(events + end) == [START, *text_block(9, "no"), Finish()]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                Text("said"),
+                Reasoning("hm"),
+                ToolUse("1", "keep", "{}", extra={"source": "s"}),
+                ToolUse("2", "drop", "{}"),
+                ToolUse("3", "name", "{}", extra={"source": "s", "chat": {"a": 1}}),
+                ToolUse("4", "text", "{}"),
+                ToolUse("5", "half", '{"a":'),
+                ToolUse("6", "refuse", "{}"),
+                ToolUse("7", "break", "{}"),
+            ]
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["stop", "length"]),
+    st.booleans(),
+)
+def test_what_becomes_of_whole_calls_is_what_becomes_of_their_events(
+    parts: list[Part], reason: str, skip: bool
+) -> None:
+    def run(taken: bool) -> tuple[object, list[Call]]:
+        seen: list[Call] = []
+
+        def work(event: Event) -> Event | list[Event] | None:
+            assert isinstance(event, Call)
+            seen.append(event)
+            match event.use.name:
+                case "drop":
+                    return None
+                case "name":
+                    return Call(event.block, replace(event.use, name="other"), source=event.source)
+                case "text":
+                    return text_block(event.block, "none")
+                case "refuse":
+                    raise ModelFault("no", code="invalid_tool_arguments")
+                case "break":
+                    raise ValueError("broken")
+            return event
+
+        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(parts), reason),))
+        stage = MapStage(work, Kind.FINISHED_CALL, runner(skip=skip), live=True)
+        try:
+            made = stage.take(reply) if taken else fold(stage.feed(unfold(reply)))
+        except GatewayError as error:
+            return repr(error), seen
+        assert made is not None
+        return finished(made), seen
+
+    assert run(taken=True) == run(taken=False)
 
 
 async def test_stages_run_in_the_order_of_declaration() -> None:

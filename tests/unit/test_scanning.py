@@ -8,15 +8,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
+from proxy.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
-from proxy.folding import fold, unfold
+from proxy.folding import finished, fold, unfold
 from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
-from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
+from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.scanning import ScanStage
+from proxy.pipeline.unopened import Learned, Unopened
+from proxy.record import AccessRecord
 from proxy.scan._grammar import valid_text
 from proxy.stream_grammar import check
 from tests.options import route_options
@@ -81,6 +83,50 @@ def test_what_a_stage_leaves_it_would_give_back(
     scan = ScanStage(offer, options, LimitsConfig(), lambda name: None)
     if scan.leaves(reply):
         assert fold(scan.feed(unfold(reply))) == reply
+
+
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(st.sampled_from([CALL, CALL.replace('"f"', '"F"'), CALL[:-9], "<think>hm</think>"]) | SAID, max_size=4),
+    st.sampled_from(["stop", "length"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_a_stage_takes_is_what_comes_of_the_events(
+    form: ToolFormat, said: list[str], reason: str, strict: bool, parallel: bool
+) -> None:
+    extra = {"logprobs": {}, "chat": {"a": 1}}
+    reply = ModelReply("id", "m", 1, (ReplyChoice((Text(valid_text("".join(said))),), reason, extra),), Usage(3, 4))
+    tool = ToolSpec("f", strict=strict or None)
+
+    def answer(taken: bool) -> tuple[object, Counter[str]]:
+        counts: Counter[str] = Counter()
+        offer = OfferedTools((tool,), ToolChoice(), parallel, form, (tool,))
+        learned = Unopened("r", Learned(), lambda: None, AccessRecord(), whole=True)
+        options = RouteOptions(calls=CallsConfig(stop_after_call=False))
+        scan = ScanStage(offer, options, LimitsConfig(), lambda name: counts.update([name]), unopened=learned)
+        try:
+            made = scan.take(reply) if taken else fold(scan.feed(unfold(reply)))
+        except ModelFault as error:
+            return repr(error), counts
+        assert made is not None or not reply.text
+        counts["bytes"] = scan.scanned_bytes
+        return nameless(finished(made or fold(scan.feed(unfold(reply))))), counts
+
+    assert answer(taken=True) == answer(taken=False)
+
+
+def nameless(reply: ModelReply) -> ModelReply:
+    """The same answer with calls that have no ids."""
+    parts = [replace(part, call_id="") if isinstance(part, ToolUse) else part for part in reply.choices[0].parts]
+    return replace(reply, choices=(replace(reply.choices[0], parts=tuple(parts)),))
+
+
+def test_a_call_that_is_taken_says_where_it_was_found() -> None:
+    made = stage(F).take(ModelReply("id", "m", 1, (ReplyChoice((Text("a " + CALL),)),)))
+    assert made is not None
+    assert [call.extra for call in made.calls] == [{"source": CALL}]
+    assert [call.extra for call in finished(made).calls] == [{}]
 
 
 def test_a_stage_leaves_plain_text_and_nothing_else() -> None:
