@@ -25,6 +25,7 @@ from .events import (
 from .model import (
     COMMON,
     EMPTY,
+    Extra,
     FinishReason,
     ModelReply,
     Part,
@@ -40,8 +41,7 @@ from .model import (
 from .model import Opaque as OpaquePart
 
 
-def _part(opened: Open, text: str, closed: Close | None) -> Part | None:
-    extra = extra_of(opened, closed)
+def _part(opened: Open, text: str, extra: Extra) -> Part | None:
     match opened.kind:
         case BlockKind.TEXT:
             return Text(text, extra) if text or extra else None
@@ -107,7 +107,7 @@ class Folding:
                 parts[0].append(OpaquePart(item.protocol, item.payload))
                 continue
             edge = self._opened[item]
-            part = _part(edge, "".join(self._texts[item]), self._closed.get(item))
+            part = _part(edge, "".join(self._texts[item]), extra_of(edge, self._closed.get(item)))
             if part is not None:
                 add_part(parts[edge.choice], part)
         answers = tuple(
@@ -128,9 +128,7 @@ def parts_of(events: Iterable[Event]) -> list[Part]:
             blocks[event.block] = event, []
     parts: list[Part] = []
     for opened, texts in blocks.values():
-        part = _part(opened, "".join(texts), None)
-        if type(part) is ToolUse and opened.extra:
-            part = replace(part, extra=opened.extra)
+        part = _part(opened, "".join(texts), opened.extra)
         if part is not None:
             add_part(parts, part)
     return parts

@@ -11,13 +11,11 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
-from ..formats.markers import any_of
 from ..scan._grammar import SPACE
 from .scanners import ScannerFactory
 from .unopened import (
@@ -46,7 +44,7 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers, self._starts, self._closer = _marks(pairs)
+        self._openers, self._closers, self._starts = _marks(pairs)
         self._factory = factory
         self.room = room
         """So many characters may still be kept in `said`."""
@@ -56,7 +54,10 @@ class Beginnings:
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
-        return self._unopened.pair is None and self._closer.search(text) is None
+        for closer in self._closers:
+            if closer in text:
+                return False
+        return self._unopened.pair is None
 
     def thinks(self, choice: int) -> None:
         """The server itself has set thoughts of this answer apart."""
@@ -211,12 +212,12 @@ class _Starts(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], _Starts, re.Pattern[str]]:
-    """The opening tags, the beginnings of tags, and what finds a closing tag."""
+def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], tuple[str, ...], _Starts]:
+    """The opening tags, the closing ones, and the beginnings of both."""
     tags = [tag for pair in pairs for tag in pair]
     size = min(map(len, tags))
     starts = _Starts(size, frozenset(tag[:end] for tag in tags for end in range(1, size + 1)))
-    return tuple(opener for opener, _ in pairs), starts, re.compile(any_of(closer for _, closer in pairs))
+    return tuple(opener for opener, _ in pairs), tuple(dict.fromkeys(closer for _, closer in pairs)), starts
 
 
 def _is_call(event: Event) -> bool:

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 from typing import Final
 
 from ..errors import BackendFault
@@ -109,8 +110,9 @@ class MapStage(Stage):
                 else:
                     add_part(parts, part)
                 block += 1
-            choices.append(ReplyChoice(tuple(parts), choice.reason, choice.extra))
-        return replace(reply, choices=tuple(choices))
+            same = len(parts) == len(choice.parts) and all(map(is_, parts, choice.parts))
+            choices.append(choice if same else ReplyChoice(tuple(parts), choice.reason, choice.extra))
+        return reply if all(map(is_, choices, reply.choices)) else replace(reply, choices=tuple(choices))
 
     def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
         """Put what becomes of a call behind the parts of its answer."""

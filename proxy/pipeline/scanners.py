@@ -35,7 +35,7 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
     return replace(tool_format, grammar=_NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counters:
     """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was
     wrong."""

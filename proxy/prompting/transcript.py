@@ -91,7 +91,7 @@ def inject(
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        messages = _Writer(tool_format, flatten == "bracket", also, escapes).talks(request.messages)
+        messages = _spoken(request.messages, tool_format, flatten == "bracket", also, escapes)
     elif flatten != "native":
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
@@ -239,6 +239,27 @@ def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Par
 # --- the history ----------------------------------------------------------------------------------------------------
 
 
+def _spoken(
+    messages: tuple[Message, ...],
+    tool_format: ToolFormat,
+    bracket: bool,
+    also: tuple[str, ...],
+    escapes: Escapes | None,
+) -> Sequence[Message]:
+    """Messages without calls and results."""
+    escaping = _escaping(tool_format, bracket, also)
+    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
+        if escapes is not None:
+            escapes.markers = escaping.markers
+        return messages
+    writer = _Writer(tool_format, bracket, also, escapes)
+    return [writer.talk(message, message.parts) for message in messages]
+
+
+def _escaping(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
+    return escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
+
+
 def flattened(
     messages: Sequence[Message],
     tool_format: ToolFormat,
@@ -318,16 +339,10 @@ class _Writer:
         self.alone = not bracket and tool_format.alone
         self._also = also
         self._escapes = escapes
-        self._escaping = escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
+        self._escaping = _escaping(tool_format, bracket, also)
         if escapes is not None:
             escapes.markers = self._escaping.markers
             self._escaping = self._escaping.noting(escapes)
-
-    def talks(self, messages: tuple[Message, ...]) -> Sequence[Message]:
-        """Messages without calls and results."""
-        if type(messages) is PlainMessages and self._escaping.leaves(messages.texts(SYSTEM)):
-            return messages  # nearly always
-        return [self.talk(message, message.parts) for message in messages]
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """A message without calls and results."""
