@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocols.chat.plain import is_plain
-from proxy.protocols.chat.request import code_of
+from proxy.model import PlainMessages
+from proxy.protocols.chat.plain import is_plain, plain_messages
+from proxy.protocols.chat.request import code_of, read_request
+from proxy.protocols.chat.request_writer import write_messages
 from proxy.protocols.request_schema import RequestSchema
 
 SHAPE = RequestSchema("chat_request", code_of)
@@ -54,6 +56,42 @@ BODIES = st.fixed_dictionaries(
     {"model": st.sampled_from(["m", "", 1]), "messages": st.one_of(st.lists(MESSAGES, max_size=2), ODD)},
     optional=dict.fromkeys([*FIELDS, "unknown"], VALUES),
 )
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(["system", "developer", "user", "assistant"]), "content": st.text(max_size=3)}
+        )
+        | MESSAGES
+        | ODD,
+        max_size=3,
+    )
+    | VALUES
+)
+def test_plain_messages_fit_and_are_read_and_written_as_all_are(messages: Any) -> None:
+    read = plain_messages(messages)
+    if read is None:
+        return
+    SHAPE.check({"model": "m", "messages": messages})
+    named = [*messages, {**USER, "name": "n"}]  # so that they are read one by one
+    assert plain_messages(named) is None
+    several = read_request({"model": "m", "messages": named}, b"", SHAPE).messages
+    assert type(read_request({"model": "m", "messages": messages}, b"", SHAPE).messages) is PlainMessages
+    assert several[:-1] == read
+    assert write_messages(read) == write_messages(several)[:-1]
+
+
+def test_most_messages_are_plain() -> None:
+    assert plain_messages([USER, {"role": "system", "content": ""}]) is not None
+    assert plain_messages([]) is None
+    for odd in (
+        {"role": "tool", "content": "a"},
+        {"role": ["user"], "content": "a"},
+        {"role": "user"},
+        ["role", "content"],
+    ):
+        assert plain_messages([USER, odd]) is None
 
 
 @given(BODIES)

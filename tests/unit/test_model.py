@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+import dataclasses
+from dataclasses import FrozenInstanceError
 
 import pytest
+from hypothesis import given
 
 from proxy.model import (
     EMPTY,
     Image,
     Message,
+    ModelReply,
     ModelRequest,
+    PlainMessages,
     Reasoning,
     Refusal,
     Text,
     ToolChoice,
     ToolResult,
     ToolUse,
+    are_plain,
     fields_of,
     merged,
+    replace,
     scoped,
 )
+from tests.strategies import rich_replies
 
 
 def test_nothing_is_assigned_to() -> None:
@@ -31,6 +38,28 @@ def test_nothing_is_assigned_to() -> None:
         request.unknown = "field"  # type: ignore[attr-defined]
     assert replace(request, model="other").model == "other"
     assert request.model == "m"
+
+
+@given(rich_replies)
+def test_a_copy_is_that_of_dataclasses(reply: ModelReply) -> None:
+    assert replace(reply, model="other") == dataclasses.replace(reply, model="other")
+    for part in reply.choices[0].parts:
+        assert replace(part) == part
+        assert type(replace(part)) is type(part)
+        with pytest.raises(TypeError):
+            replace(part, unknown="field")  # type: ignore[call-arg]
+
+
+def test_messages_are_plain_by_their_type_or_by_what_they_hold() -> None:
+    said, silent = Message("user", (Text("hello"),)), Message("assistant", ())
+    assert are_plain((said, silent))
+    assert are_plain(PlainMessages((said, silent)))
+    assert PlainMessages((said, silent)) == (said, silent)
+    assert PlainMessages((said, silent)).texts() == ["hello", ""]
+    assert PlainMessages((said, silent)).texts({"user"}) == [""]
+    assert not are_plain((said, Message("user", (Text("a"), Text("b")))))
+    assert not are_plain((Message("user", (Text("a", {"chat": {}}),)),))
+    assert not are_plain((Message("assistant", (ToolUse("c", "f", "{}"),)),))
 
 
 def test_they_are_compared_and_looked_up_by_value() -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from operator import itemgetter
 from typing import Any, Final
 
 from ...model import Message, PlainMessages, Text
 
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+_role_and_text: Final = itemgetter("role", "content")
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "stream": (bool,),
@@ -44,13 +47,14 @@ def plain_messages(messages: Any) -> PlainMessages | None:
     if type(messages) is not list or not messages:
         return None
     read = []
-    for item in messages:
-        if type(item) is not dict or len(item) != 2:
-            return None
-        role, text = item.get("role"), item.get("content")
-        if type(text) is not str or type(role) is not str or role not in SPEAKERS:
-            return None
-        read.append(Message(role, (Text(text),) if text else ()))  # type: ignore[arg-type]  # one of `SPEAKERS`
+    try:
+        for item in messages:
+            role, text = _role_and_text(item)
+            if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
+                return None
+            read.append(Message(role, (Text(text),) if text else ()))
+    except (KeyError, TypeError):  # it has none, or cannot have any
+        return None
     return PlainMessages(read)
 
 

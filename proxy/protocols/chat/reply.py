@@ -45,6 +45,8 @@ from ..wire import dump, load, shorten, whole
 from .request_writer import write_call
 from .unmodelled import PROTOCOL, call_extra
 
+_ONLY_OBJECTS: Final = frozenset({dict})
+
 PASSED: Final = ("system_fingerprint", "service_tier")
 """Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""
 
@@ -100,13 +102,13 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
             raise error
         beside = top_level(answer)
     given = answer.get("choices")
-    if not isinstance(given, list) or not given or not all(isinstance(choice, dict) for choice in given):
+    if not isinstance(given, list) or not given or not _ONLY_OBJECTS.issuperset(map(type, given)):
         raise unreadable("The model server's answer has no choices", answer)
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created")),
-        choices=tuple(_read_choice(choice) for choice in _in_order(given, choices)),
+        choices=tuple(map(_read_choice, _in_order(given, choices))),
         usage=read_usage(answer.get("usage")),
         extra=scoped(PROTOCOL, beside) if beside else EMPTY,
     )
