@@ -44,7 +44,7 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers, self._closers, self._starts = _marks(pairs)
+        self._openers, self._closers, self._firsts, self._starts = _marks(pairs)
         self._factory = factory
         self.room = room
         """So many characters may still be kept in `said`."""
@@ -54,9 +54,11 @@ class Beginnings:
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
-        for closer in self._closers:
-            if closer in text:
-                return False
+        for first in self._firsts:
+            if first in text:  # nearly always none
+                if any(closer in text for closer in self._closers):
+                    return False
+                break
         return self._unopened.pair is None
 
     def thinks(self, choice: int) -> None:
@@ -212,12 +214,13 @@ class _Starts(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], tuple[str, ...], _Starts]:
-    """The opening tags, the closing ones, and the beginnings of both."""
+def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str], _Starts]:
+    """The opening tags, the closing ones, the characters with which those begin, and the beginnings of all."""
     tags = [tag for pair in pairs for tag in pair]
     size = min(map(len, tags))
     starts = _Starts(size, frozenset(tag[:end] for tag in tags for end in range(1, size + 1)))
-    return tuple(opener for opener, _ in pairs), tuple(dict.fromkeys(closer for _, closer in pairs)), starts
+    openers, closers = zip(*pairs, strict=True)
+    return openers, closers, frozenset(closer[0] for closer in closers), starts
 
 
 def _is_call(event: Event) -> bool:

@@ -63,6 +63,7 @@ class Reply(web.StreamResponse):
     closed = False
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
     _passes = False
+    _rewritten = False
     _next: Reply | None = None
     _stop: Callable[[GatewayError], None] | None = None
     _stopped_by: GatewayError | None = None
@@ -217,6 +218,7 @@ class Reply(web.StreamResponse):
             early = (WatchStage, FinishStage)
             at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
         self.stages.insert(at, RewriteStage(function, self.owner))
+        self._rewritten = True
 
     # --- what comes of them
     # ---------------------------------------------------------------------------------------------
@@ -240,14 +242,12 @@ class Reply(web.StreamResponse):
     def chain(self) -> Chain | None:
         """The stages, if none of them waits before the last event."""
         stages = self._running()
-        for stage in stages:
-            if isinstance(stage, RewriteStage):
-                return None
-        return Chain(cast("list[Stage | FinishStage]", stages))
+        return None if self._rewritten else Chain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:
         """What was declared has been done."""
         self.stages.clear()
+        self._rewritten = False
         self._counting = None
 
     def _running(self) -> list[AnyStage]:

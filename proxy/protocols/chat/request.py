@@ -70,6 +70,9 @@ _SAMPLING_FIELDS: Final = frozenset(
 )  # fmt: skip
 
 
+_WHOLE_NUMBERS: Final = frozenset({"seed", "n"})
+
+
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
 
 
@@ -139,26 +142,21 @@ def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
 
 
 def _read_sampling(body: Mapping[str, Any]) -> Sampling:
-    if body.keys().isdisjoint(_SAMPLING_FIELDS):
+    fields = {name: value for name in body.keys() & _SAMPLING_FIELDS if (value := body[name]) is not None}
+    if not fields:
         return LIKE_SERVER
-    limit = body.get("max_completion_tokens")
-    if limit is None:
-        limit = body.get("max_tokens")
-    stop = body.get("stop")
-    seed = body.get("seed")
-    top_k = body.get("top_k")
-    return Sampling(
-        temperature=body.get("temperature"),
-        top_p=body.get("top_p"),
-        max_tokens=None if limit is None else int(limit),
-        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
-        seed=None if seed is None else int(seed),
-        presence_penalty=body.get("presence_penalty"),
-        frequency_penalty=body.get("frequency_penalty"),
-        n=int(body.get("n") or 1),
-        reasoning_effort=body.get("reasoning_effort"),
-        top_k=top_k if type(top_k) is int else None,
-    )
+    limit = fields.pop("max_completion_tokens", fields.get("max_tokens"))
+    if limit is not None:
+        fields["max_tokens"] = int(limit)
+    if isinstance(stop := fields.get("stop", ()), str):
+        fields["stop"] = (stop,)
+    elif stop:
+        fields["stop"] = tuple(stop)
+    for name in _WHOLE_NUMBERS & fields.keys():
+        fields[name] = int(fields[name])
+    if "top_k" in fields and type(fields["top_k"]) is not int:
+        del fields["top_k"]
+    return Sampling(**fields)
 
 
 def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> tuple[Message, ...]:

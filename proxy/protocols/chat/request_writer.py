@@ -11,7 +11,8 @@ Hosted tools and unknown parts are written back from what was received.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any, Final
 
 from ...model import (
@@ -70,9 +71,8 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
             body["parallel_tool_calls"] = False
     sampling = request.sampling
     if sampling is not LIKE_SERVER:
-        for key, value, unsaid in zip(_SAMPLED, _sampled(sampling), _UNSAID, strict=True):
-            if value != unsaid:
-                body[key] = value
+        values = _sampled(sampling)
+        body.update(compress(zip(_SAMPLED, values, strict=True), map(ne, values, _UNSAID)))
         if sampling.stop:
             body["stop"] = list(sampling.stop)
     if request.response_format is not None:
