@@ -26,7 +26,7 @@ from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import ModelReply, ModelRequest, Text, Usage, replace
+from proxy.model import ModelRequest, Text, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Counting, Reply
@@ -106,12 +106,13 @@ class Forwarding(Middleware):
             reply.watch(source.saw)
         if usage.source == "backend":
             reply.count(lambda: (_unknown, None), passes=same)
-        elif own:
-            reply.count(lambda: self._counter(route, source, sent).both, passes=True)
         else:
-            counter = self._counter(route, source, sent)
-            reply.watch(counter.see, unless=counter.has_nothing_to_do)
-            reply.finish(counter.fill, unless=counter.has_nothing_to_do)
+            reply.count(
+                lambda: self._counter(route, source, sent).both,
+                passes=own,
+                changes=not own,
+                always=usage.source == "estimate",
+            )
         return reply
 
     def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> Counter:
@@ -210,10 +211,6 @@ class Counter:
     def both(self) -> Counting:
         """See `Reply.count`."""
         return self.fill, self.see
-
-    def has_nothing_to_do(self, reply: ModelReply) -> bool:
-        """The backend has counted."""
-        return reply.usage is not None and reply.usage.missing is None and not self._always
 
     def see(self, event: Event) -> None:
         """Remember what was generated."""

@@ -20,7 +20,7 @@ applied where the server does not, or would not say which one matched (`proxy.pi
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import ClassVar
 
 from proxy.call_policy.counted import CALL_FIELDS
@@ -31,6 +31,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stopping import Stops, StopStage, divided
@@ -117,7 +118,7 @@ class Transformation(Middleware):
             has_place = not client.inline_thinking or (wire is not None and is_translated)
             if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
                 unopened = _unopened(exchange, reply) if not native else None
-                nothing = _nothing(tool_format, framed)
+                nothing = _nothing(route, tool_format, framed)
                 passes = not framed and not is_translated
                 stage = ScanStage(
                     nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
@@ -174,9 +175,11 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
     )
 
 
-@lru_cache(maxsize=256)
-def _nothing(tool_format: ToolFormat, framed: bool) -> OfferedTools:
+def _nothing(route: Route, tool_format: ToolFormat, framed: bool) -> OfferedTools:
     """An offer of no tools, so that only reasoning is looked for, and framing if the answer is `framed`."""
-    if framed and tool_format.framing is not None:
-        tool_format = replace(tool_format, grammar=tool_format.framing)
-    return OfferedTools((), ToolChoice("none"), True, tool_format, ())
+    known: OfferedTools | None = route.made.get(key := (_nothing, tool_format, framed))
+    if known is None:
+        if framed and tool_format.framing is not None:
+            tool_format = replace(tool_format, grammar=tool_format.framing)
+        known = route.made[key] = OfferedTools((), ToolChoice("none"), True, tool_format, ())
+    return known

@@ -3,7 +3,7 @@
 Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
 
 1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A
-   change is `dataclasses.replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
+   change is `replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
 2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
 3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the
    fields of another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of

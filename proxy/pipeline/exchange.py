@@ -35,7 +35,8 @@ class OfferedTools:
     """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
 
     `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called
-    is judged by that tool's own strictness (R9.2).
+    is judged by that tool's own strictness (R9.2). `made` is what others made of it, each under a key of his own: the
+    same offer is made whenever the same tools come.
     """
 
     tools: tuple[ToolSpec, ...]
@@ -43,6 +44,7 @@ class OfferedTools:
     parallel: bool
     format: ToolFormat
     known: tuple[ToolSpec, ...]
+    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Reply(web.StreamResponse):
     closed = False
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
     _passes = False
+    _fills = False
+    _always = False
     _rewritten = False
     _next: Reply | None = None
     _stop: Callable[[GatewayError], None] | None = None
@@ -83,6 +85,8 @@ class Reply(web.StreamResponse):
     @property
     def touched(self) -> bool:
         """Some stage changes the answer, so its bytes have to be written anew."""
+        if self._fills:
+            return True
         for stage in self.stages:  # noqa: SIM110  # asked for each answer: a generator costs more than the question
             if stage.changes:
                 return True
@@ -203,12 +207,16 @@ class Reply(web.StreamResponse):
         that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
-    def count(self, counting: Callable[[], Counting], *, passes: bool) -> None:
+    def count(
+        self, counting: Callable[[], Counting], *, passes: bool, changes: bool = False, always: bool = False
+    ) -> None:
         """Have the tokens counted by what `counting` gives, before any other stage. That alone is no reason to write an
-        answer anew: one that `passes`, unless another one changes it, says what its server said; nobody reads it for
-        that, and `counting` is not asked."""
+        answer anew, unless it `changes` it: one that `passes`, unless another one changes it, says what its server
+        said; nobody reads it for that, and `counting` is not asked. Nor is it for a whole answer whose server has
+        counted, but for `always`."""
         self._counting = counting, self.owner
         self._passes = passes
+        self._fills, self._always = changes, always
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
         """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other
@@ -233,11 +241,11 @@ class Reply(web.StreamResponse):
 
     async def whole(self) -> ModelReply:
         """The whole answer after all stages. Raises the `GatewayError` with which it broke off."""
-        chain = None if self.streamed else self.chain()
-        if chain is None:
+        if self.streamed or self._rewritten:
             async with aclosing(self.events()) as batches:
                 return await fold_batches(batches)
-        return await chain.whole(await self._source_reply())
+        answer = await self._source_reply()
+        return await Chain(cast("list[Stage | FinishStage]", self._running(answer))).whole(answer)
 
     def chain(self) -> Chain | None:
         """The stages, if none of them waits before the last event."""
@@ -247,12 +255,16 @@ class Reply(web.StreamResponse):
     def settled(self) -> None:
         """What was declared has been done."""
         self.stages.clear()
-        self._rewritten = False
+        self._rewritten = self._fills = False
         self._counting = None
 
-    def _running(self) -> list[AnyStage]:
-        """The stages in their order, those that count first if they are needed."""
+    def _running(self, answer: ModelReply | None = None) -> list[AnyStage]:
+        """The stages in their order, those that count first if they are needed. `answer`: the whole one, if it is
+        there."""
         if self._counting is None or (self._passes and not self.touched):
+            return self.stages[:]
+        usage = None if answer is None or self._always else answer.usage
+        if usage is not None and usage.missing is None:
             return self.stages[:]
         counting, owner = self._counting
         fill, see = counting()

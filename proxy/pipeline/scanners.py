@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from ..call_policy.candidate import names_on_offer
 from ..call_policy.ids import CallIds
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
@@ -23,7 +24,7 @@ from ..model import Message
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import build_scanner, triggers
 from .exchange import OfferedTools
-from .unopened import Pair, in_sight
+from .unopened import Pair, in_sight, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())
@@ -48,6 +49,28 @@ class Counters:
 _UNCOUNTED: Final = Counters(lambda name: None)
 
 
+class ScanPlan(NamedTuple):
+    """What is the same for all answers to one offer, under these options."""
+
+    options: RouteOptions
+    grammar: Grammar
+    pairs: tuple[Pair, ...]
+    """See `pairs_of`."""
+    names: tuple[str, ...]
+    """Those that may be called."""
+
+
+def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
+    """It is kept with the offer."""
+    plan: ScanPlan | None = offer.made.get(ScanPlan)
+    if plan is None or plan.options is not options:
+        grammar = offer.format.grammar
+        grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
+        names = names_on_offer(offer.known, offer.choice).callable
+        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs_of(grammar, options.reasoning), names)
+    return plan
+
+
 class ScannerFactory:
     """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
     tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
@@ -63,8 +86,8 @@ class ScannerFactory:
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
     ) -> None:
-        grammar = offer.format.grammar
-        self.grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
+        self.plan = plan_of(offer, options)
+        self.grammar = self.plan.grammar
         self.options = options
         self._offer = offer
         self._limits = limits

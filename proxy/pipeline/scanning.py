@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..call_policy.candidate import names_on_offer
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
@@ -30,7 +29,7 @@ from .beginnings import Beginnings, reason_of
 from .exchange import OfferedTools
 from .scanners import Counters, ScannerFactory
 from .stages import Stage
-from .unopened import Pair, Unopened, pairs_of
+from .unopened import Pair, Unopened
 from .waiting import WaitingCalls
 
 
@@ -63,7 +62,6 @@ class ScanStage(Stage):
         self.only_rewritten = only_rewritten
         self.changes = not only_rewritten
         factory = ScannerFactory(offer, options, limits, incremental=incremental, history=history, schemas=schemas)
-        self._offer = offer
         self._options = options
         self._grammar = factory.grammar
         self._factory = factory
@@ -81,8 +79,8 @@ class ScanStage(Stage):
         self._choice_of: dict[int, int] = {}
         self._over = False
         self._beginnings: Beginnings | None = None
-        if unopened is not None and (pairs := pairs_of(factory.grammar, options.reasoning)):
-            self._beginnings = Beginnings(unopened, pairs, factory, limits.block_bytes)
+        if unopened is not None and factory.plan.pairs:
+            self._beginnings = Beginnings(unopened, factory.plan.pairs, factory, limits.block_bytes)
         self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
         self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
         self.scanned_bytes = 0
@@ -108,7 +106,7 @@ class ScanStage(Stage):
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`: one text for each answer, in which nothing begins."""
-        names = names_on_offer(self._offer.known, self._offer.choice).callable
+        names = self._factory.plan.names
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text:
