@@ -54,12 +54,14 @@ class Beginnings:
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
+        return self._unopened.pair is None and not self._is_closed(text)
+
+    def _is_closed(self, text: str) -> bool:
+        """Whether a closing tag stands in it."""
         for first in self._firsts:
             if first in text:  # nearly always none
-                if any(closer in text for closer in self._closers):
-                    return False
-                break
-        return self._unopened.pair is None
+                return any(closer in text for closer in self._closers)
+        return False
 
     def thinks(self, choice: int) -> None:
         """The server itself has set thoughts of this answer apart."""
@@ -189,7 +191,7 @@ class Beginnings:
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
         """The tags that an answer with this text begins inside of, as far as it shows that by itself."""
-        if not may_be_unopened(text, self._pairs):
+        if not self._is_closed(text) or not may_be_unopened(text, self._pairs):
             return None
         said = visible(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
