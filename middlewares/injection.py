@@ -193,7 +193,8 @@ class Injection(Middleware):
         way: _Way,
     ) -> _Taught:
         """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
-        about = (self, request.tool_choice, request.parallel_tool_calls, tool_format.name)
+        choice = request.tool_choice
+        about = (self, choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, tool_format.name)
         noted: _Taught | None = note_of(request.tools, about)
         if noted is not None and noted.route is route:
             return noted

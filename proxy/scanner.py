@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .call_policy.policy import CallPolicy
 from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
@@ -112,30 +112,39 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     return tuple(marker.literal.decode() for marker in looked_for.text)
 
 
-@lru_cache(maxsize=256)  # as above
-def _beginnings(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str, ...], re.Pattern[str] | None, bool]:
+class Signs(NamedTuple):
     """What finds where a text may come out of a scanner as anything but itself: the characters with which that begins,
-    and a pattern (None: in any text). And whether a call without markers may be all of it."""
+    and a pattern (None: in any text). `printed`: a call without markers may be all of it."""
+
+    firsts: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    printed: bool = False
+
+
+@lru_cache(maxsize=256)  # asked for every offer
+def signs_of(grammar: Grammar, config: ReasoningConfig) -> Signs:
+    """Those of a route."""
     if config.preopened:
-        return (), None, False
+        return Signs((), None)
     looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
     if looked_for.answer is not None:
-        return (), None, False
+        return Signs((), None)
     words = [marker.literal.decode() for marker in looked_for.text]
     firsts = tuple(dict.fromkeys(word[0] for word in words))
-    return firsts, re.compile(any_of(words)), looked_for.printed is not None
+    return Signs(firsts, re.compile(any_of(words)), looked_for.printed is not None)
 
 
-def is_itself(text: str, grammar: Grammar, config: ReasoningConfig, names: tuple[str, ...]) -> bool:
+def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
     """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
-    firsts, found, printed = _beginnings(grammar, config)
-    if found is None:
+    firsts, pattern, printed = signs
+    if pattern is None:
         return False
+    at = len(text)
     for first in firsts:
         if first in text:  # many times faster than the pattern, and nearly always no
-            if found.search(text):
-                return False
-            break
+            at = min(at, text.index(first))
+    if at < len(text) and pattern.search(text, at):
+        return False
     if not printed:
         return True
     said = text.lstrip(SPACE)

@@ -56,7 +56,8 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     """The names of `tools` under `choice`; None: nothing is known of the tools. Noted with a `ToolSet`."""
     if tools is None:
         return Names({}, None)
-    noted: Names | None = note_of(tools, (names_on_offer, choice))
+    key = (names_on_offer, choice.mode, choice.name, choice.allowed)
+    noted: Names | None = note_of(tools, key)
     if noted is not None:
         return noted
     known = by_prompt_name(tools)
@@ -64,7 +65,7 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
     strict = any(tool.strict is True for tool in tools)
-    return note(tools, (names_on_offer, choice), Names(known, frozenset(callable_), callable_, strict))
+    return note(tools, key, Names(known, frozenset(callable_), callable_, strict))
 
 
 def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:

@@ -22,7 +22,7 @@ from ..formats.base import ToolFormat
 from ..formats.recognition import recognising
 from ..model import Message
 from ..scan._grammar import Grammar, without_calls
-from ..scanner import build_scanner, triggers
+from ..scanner import Signs, build_scanner, signs_of, triggers
 from .exchange import OfferedTools
 from .unopened import Pair, in_sight, pairs_of
 
@@ -56,6 +56,7 @@ class ScanPlan(NamedTuple):
     grammar: Grammar
     pairs: tuple[Pair, ...]
     """See `pairs_of`."""
+    signs: Signs
     names: tuple[str, ...]
     """Those that may be called."""
 
@@ -67,7 +68,8 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
         grammar = offer.format.grammar
         grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
         names = names_on_offer(offer.known, offer.choice).callable
-        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs_of(grammar, options.reasoning), names)
+        pairs, signs = pairs_of(grammar, options.reasoning), signs_of(grammar, options.reasoning)
+        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs, signs, names)
     return plan
 
 

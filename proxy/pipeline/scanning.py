@@ -106,12 +106,12 @@ class ScanStage(Stage):
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`: one text for each answer, in which nothing begins."""
-        names = self._factory.plan.names
+        plan = self._factory.plan
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text:
                     return False
-                if not is_itself(part.text, self._grammar, self._options.reasoning, names):
+                if not is_itself(part.text, plan.signs, plan.names):
                     return False
                 if self._beginnings is not None and not self._beginnings.leaves(part.text):
                     return False
