@@ -19,6 +19,7 @@ from proxy.config import PromptConfig
 from proxy.errors import ClientFault
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
 from proxy.formats.brackets import reading_brackets
+from proxy.formats.escaping import Escaping
 from proxy.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
@@ -29,7 +30,7 @@ from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import SYSTEM, Flatten, guarded, has_history, inject, placed
+from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
 from proxy.scanner import reasoning_tags
 from proxy.support.offload import is_large, offload
 
@@ -78,6 +79,7 @@ class _Way:
     flatten: Flatten
     recognised: tuple[str, ...]
     also: tuple[str, ...]
+    escaping: Escaping
     turns: frozenset[str]
     wire: str | None
 
@@ -89,10 +91,13 @@ def _way(route: Route, tool_format: ToolFormat) -> _Way:
         recognised = recognised_markers(options.calls.recognise)
         thinking = reasoning_tags(tool_format.grammar, options.reasoning)
         turns = frozenset() if wire is None else wire.turn_markers
+        flatten: Flatten = options.prompt.flatten if options.prompt.flatten != "auto" else "sentinel"
+        also = (*(tag.strip() for tags in thinking for tag in tags), *recognised, *turns)
         known = route.made[key] = _Way(
-            flatten=options.prompt.flatten if options.prompt.flatten != "auto" else "sentinel",
+            flatten=flatten,
             recognised=recognised,
-            also=(*(tag.strip() for tags in thinking for tag in tags), *recognised, *turns),
+            also=also,
+            escaping=escaping_of(tool_format, flatten == "bracket", also),
             turns=turns,
             wire=None if wire is None else wire.name,
         )
@@ -172,6 +177,7 @@ class Injection(Middleware):
             reminder=reminded,
             wire=way.wire,
             special_tokens=special,
+            escaping=way.escaping,
         )
         if way.turns and changed is request:
             changed = guarded(request, way.turns, escapes)

@@ -78,20 +78,24 @@ def inject(
     reminder: str = "",
     wire: str | None = None,
     special_tokens: bool = False,
+    escaping: Escaping | None = None,
 ) -> ModelRequest:
     """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
 
     An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it
     (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was escaped,
     so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
-    knows. `special_tokens`: the server is to show them in its answer, if anything is changed.
+    knows. `special_tokens`: the server is to show them in its answer, if anything is changed. `escaping`: that of
+    `escaping_of`, if it is at hand.
     """
     history = has_history(request.messages)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        messages = _spoken(request.messages, tool_format, flatten == "bracket", also, escapes)
+        bracket = flatten == "bracket"
+        escaping = escaping or escaping_of(tool_format, bracket, also)
+        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping)
     elif flatten != "native":
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
@@ -245,9 +249,9 @@ def _spoken(
     bracket: bool,
     also: tuple[str, ...],
     escapes: Escapes | None,
+    escaping: Escaping,
 ) -> Sequence[Message]:
     """Messages without calls and results."""
-    escaping = _escaping(tool_format, bracket, also)
     if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
         if escapes is not None:
             escapes.markers = escaping.markers
@@ -256,7 +260,8 @@ def _spoken(
     return [writer.talk(message, message.parts) for message in messages]
 
 
-def _escaping(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
+def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
+    """What takes the meaning out of markers in what is said."""
     return escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
 
 
@@ -339,7 +344,7 @@ class _Writer:
         self.alone = not bracket and tool_format.alone
         self._also = also
         self._escapes = escapes
-        self._escaping = _escaping(tool_format, bracket, also)
+        self._escaping = escaping_of(tool_format, bracket, also)
         if escapes is not None:
             escapes.markers = self._escaping.markers
             self._escaping = self._escaping.noting(escapes)
