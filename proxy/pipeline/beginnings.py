@@ -12,8 +12,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import NamedTuple
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
 from ..scan._grammar import SPACE
@@ -44,7 +42,7 @@ class Beginnings:
         """What the scanners got of streams, while it may have to be looked at again."""
         self._unopened = unopened
         self._pairs = pairs
-        self._openers, self._closers, self._firsts, self._starts = _marks(pairs)
+        self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
         self.room = room
         """So many characters may still be kept in `said`."""
@@ -143,8 +141,7 @@ class Beginnings:
             return True
         learned = self._unopened.pair
         word = head[:HEAD_CHARS].lstrip(SPACE)
-        starts = self._starts
-        if word and word[: starts.size] not in starts.words:  # most answers
+        if word and word[: self._size] not in self._starts:  # most answers
             if learned is not None:
                 self.inside[choice] = learned
             return True
@@ -206,23 +203,6 @@ class Beginnings:
         if markers is not None and not any(marker in before for marker in markers):
             return True
         return any(opener in before for opener in self._openers) or pair[1] in visible(self._factory.plainly(text))
-
-
-class _Starts(NamedTuple):
-    """With what a tag begins: its first `size` characters, and fewer of them."""
-
-    size: int
-    words: frozenset[str]
-
-
-@lru_cache(maxsize=256)
-def _marks(pairs: Sequence[Pair]) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str], _Starts]:
-    """The opening tags, the closing ones, the characters with which those begin, and the beginnings of all."""
-    tags = [tag for pair in pairs for tag in pair]
-    size = min(map(len, tags))
-    starts = _Starts(size, frozenset(tag[:end] for tag in tags for end in range(1, size + 1)))
-    openers, closers = zip(*pairs, strict=True)
-    return openers, closers, frozenset(closer[0] for closer in closers), starts
 
 
 def _is_call(event: Event) -> bool:

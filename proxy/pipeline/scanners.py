@@ -24,7 +24,7 @@ from ..model import Message
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import Signs, build_scanner, signs_of, triggers
 from .exchange import OfferedTools
-from .unopened import Pair, in_sight, pairs_of
+from .unopened import Marks, Pair, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())
@@ -56,6 +56,7 @@ class ScanPlan(NamedTuple):
     grammar: Grammar
     pairs: tuple[Pair, ...]
     """See `pairs_of`."""
+    marks: Marks
     signs: Signs
     names: tuple[str, ...]
     """Those that may be called."""
@@ -69,7 +70,7 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
         grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
         names = names_on_offer(offer.known, offer.choice).callable
         pairs, signs = pairs_of(grammar, options.reasoning), signs_of(grammar, options.reasoning)
-        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs, signs, names)
+        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs, marks_of(pairs), signs, names)
     return plan
 
 

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ..config import ReasoningConfig
 from ..errors import quote
@@ -136,6 +136,27 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
         if literal.startswith("<|") or any(branch.field for node in syntax.nodes for branch in node)
     }
     return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
+
+
+class Marks(NamedTuple):
+    """Of some pairs: the opening tags, the closing ones, the characters with which those begin, and with what any tag
+    begins: its first `size` characters, or fewer of them."""
+
+    openers: tuple[str, ...]
+    closers: tuple[str, ...]
+    firsts: frozenset[str]
+    size: int
+    starts: frozenset[str]
+
+
+@lru_cache(maxsize=256)
+def marks_of(pairs: tuple[Pair, ...]) -> Marks:
+    """Those of these pairs."""
+    tags = [tag for pair in pairs for tag in pair]
+    size = min(map(len, tags), default=0)
+    starts = frozenset(tag[:end] for tag in tags for end in range(1, size + 1))
+    openers, closers = tuple(opener for opener, _ in pairs), tuple(closer for _, closer in pairs)
+    return Marks(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
 
 
 @lru_cache(maxsize=256)
