@@ -30,7 +30,7 @@ from .formats.toolset import KnownTools
 from .ingress.auth import Keys
 from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import INFLATED, Inflated, later
-from .ingress.turns import Turns
+from .ingress.staggering import StaggeredStart
 from .observability.telemetry import Metrics
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
@@ -188,9 +188,9 @@ def create_app(
     most = config.limits.inflated_bytes
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
     inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
-    turns = Turns()
+    staggered = StaggeredStart()
     for client in clients.sides:
-        parts = (config, client, router, metrics, known, monitors, inflated, collecting, turns, observers)
+        parts = (config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
         serve = Delivery(*parts)
         more_paths: dict[str, Delivery] = {}
         if client.count_path is not None:
@@ -208,7 +208,7 @@ def create_app(
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
     for one in passed:
-        pass_on = Delivery(config, one, router, metrics, known, monitors, inflated, collecting, turns)
+        pass_on = Delivery(config, one, router, metrics, known, monitors, inflated, collecting, staggered)
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:

@@ -29,7 +29,7 @@ from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import Inflated, read_body, release
-from ..ingress.turns import Turns
+from ..ingress.staggering import StaggeredStart
 from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
@@ -143,7 +143,7 @@ class Delivery:
         monitors: LivenessMonitors,
         inflated: Inflated,
         collecting: Collecting,
-        turns: Turns,
+        staggered: StaggeredStart,
         observe: Sequence[Observe] = (),
     ) -> None:
         self._limits = config.limits
@@ -157,7 +157,7 @@ class Delivery:
         self._monitors = monitors
         self._inflated = inflated
         self._collecting = collecting
-        self._turns = turns
+        self._staggered = staggered
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = self._metrics.begin()
@@ -239,7 +239,7 @@ class Delivery:
         limits = self._limits
         raw = await read_body(request, limits, self._body_s, self._inflated)
         if len(self._monitors.running) > 1:
-            await self._turns.take()
+            await self._staggered.wait()
         if len(raw) > OFFLOAD_BYTES:
             self._collecting.hold(request, raw)
         unread(request, raw)

@@ -1,4 +1,4 @@
-"""Requests that come together begin one after the other."""
+"""Requests that come together start one after the other."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 import orjson
 
 from proxy.config import GatewayConfig
-from proxy.ingress.turns import Turns
+from proxy.ingress.staggering import StaggeredStart
 from proxy.server.played import PlayedGateway
 from proxy.server.rehearsal import _answered, _of_its_own
 from proxy.server.serving import gateway
 
 
 class Passes:
-    """Counts the turns of the event loop, until nothing else happens in them."""
+    """Counts the iterations of the event loop, until nothing else happens in them."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -29,12 +29,12 @@ class Passes:
         self._handle.cancel()
 
 
-async def test_one_in_each_turn_of_the_loop_in_their_order() -> None:
-    turns, passes = Turns(), Passes()
+async def test_one_in_each_iteration_of_the_loop_in_their_order() -> None:
+    starts, passes = StaggeredStart(), Passes()
     began: list[tuple[int, int]] = []
 
     async def begin(number: int) -> None:
-        await turns.take()
+        await starts.wait()
         began.append((number, passes.now))
 
     await asyncio.gather(*map(begin, range(20)))
@@ -43,12 +43,12 @@ async def test_one_in_each_turn_of_the_loop_in_their_order() -> None:
     assert len({at for _, at in began}) == 20
 
 
-async def test_one_that_goes_while_it_waits_takes_no_turn() -> None:
-    turns = Turns()
+async def test_one_that_goes_while_it_waits_holds_up_nobody() -> None:
+    starts = StaggeredStart()
     began: list[int] = []
 
     async def begin(number: int) -> None:
-        await turns.take()
+        await starts.wait()
         began.append(number)
 
     tasks = [asyncio.create_task(begin(number)) for number in range(6)]
@@ -62,21 +62,21 @@ async def test_one_that_goes_while_it_waits_takes_no_turn() -> None:
     assert began[-1] == 7
 
 
-async def test_a_turn_that_is_given_and_not_used_is_over() -> None:
+async def test_a_start_that_is_given_and_not_used_is_over() -> None:
     """A client may go in the very moment."""
-    turns = Turns()
-    await turns.take()
-    task = asyncio.create_task(turns.take())
+    starts = StaggeredStart()
+    await starts.wait()
+    task = asyncio.create_task(starts.wait())
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # its turn has come; it has not run yet
+    await asyncio.sleep(0)  # it may start; it has not run yet
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(60):
-        await turns.take()
-        await turns.take()
+        await starts.wait()
+        await starts.wait()
 
 
-async def test_requests_that_come_together_reach_the_server_one_in_each_turn() -> None:
+async def test_requests_that_come_together_reach_the_server_one_in_each_iteration() -> None:
     config = GatewayConfig()
     reached: list[int] = []
     answer = _answered(config)
@@ -96,4 +96,4 @@ async def test_requests_that_come_together_reach_the_server_one_in_each_turn() -
         passes.stop()
     assert all(b'"content":"So "' in answer and answer.endswith(b"0\r\n\r\n") for answer in answers)
     assert len(reached) == 32
-    assert max(map(reached.count, reached)) <= 2  # the first one need not wait, and another may follow it in its turn
+    assert max(map(reached.count, reached)) <= 2  # the first one need not wait, and another may follow it at once

@@ -1,4 +1,4 @@
-"""Requests that come together begin one after the other, so that they do not hold up what is under way.
+"""Requests that come together start staggered, so that they do not hold up what is under way.
 
 Reading a request, teaching its tools and sending it on takes a good part of a millisecond in one go. Of 64 that come
 together each is short enough, but all of them would run before the event loop looks at its sockets again, and the next
@@ -11,15 +11,15 @@ import asyncio
 from collections import deque
 
 
-class Turns:
-    """In each turn of the event loop one may begin, in the order in which they came."""
+class StaggeredStart:
+    """In each iteration of the event loop one request may start, in the order in which they came."""
 
     def __init__(self) -> None:
         self._taken = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def take(self) -> None:
-        """Wait for a turn."""
+    async def wait(self) -> None:
+        """Wait until this one may start."""
         loop = asyncio.get_running_loop()
         if self._taken:
             mine: asyncio.Future[None] = loop.create_future()
