@@ -21,7 +21,7 @@ from typing import Final
 from bench.budget import WORKS
 from bench.callgrind import ROOT
 from bench.inprocess import Gateway, Work
-from proxy.config import GatewayConfig
+from proxy.configuration.settings import load
 from proxy.observability.logs import set_up_logging
 from proxy.server.rehearsal import rehearse
 from proxy.server.serving import gateway
@@ -33,7 +33,7 @@ LATER: Final = slice(90, 110)
 async def times_ms(work: Work, folder: str, *, rehearsed: bool) -> list[float]:
     """Of each request, from the first."""
     if rehearsed:
-        await rehearse(gateway, GatewayConfig())
+        await rehearse(gateway, load(None, env={}, overrides={"backends": {"a": {"url": "http://127.0.0.1:9"}}}))
     times = []
     async with Gateway(work, folder) as asked:
         for _ in range(LATER.stop):

@@ -54,7 +54,6 @@ from .servertools.folder import ToolFolder
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
-from .startup.warming import warm_up
 from .store.opening import make_store
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
@@ -181,7 +180,6 @@ def create_app(
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
-    app.on_startup.append(_warm_up)
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     known = KnownTools()
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
@@ -321,10 +319,6 @@ class Chains:
         finally:
             for middleware in reversed(started):
                 await middleware.close()
-
-
-async def _warm_up(app: web.Application) -> None:
-    await warm_up(app[CLIENTS].sides, app[ROUTER].routes)
 
 
 async def _running_backends(app: web.Application) -> AsyncIterator[None]:

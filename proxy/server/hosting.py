@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -75,21 +75,28 @@ class Generation:
 
 class Host:
     """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`.
-    `speaks`: the log is told what the model servers are."""
+    `speaks`: the log is told what the model servers are. `prepare` is given each configuration before it is served."""
 
-    def __init__(self, create: AppFactory, metrics: Metrics, *, speaks: bool = True) -> None:
+    def __init__(
+        self,
+        create: AppFactory,
+        metrics: Metrics,
+        *,
+        speaks: bool = True,
+        prepare: Callable[[AppFactory, GatewayConfig], Awaitable[None]] | None = None,
+    ) -> None:
         self.server = ClientServer(_not_yet, metrics.connections, metrics.refused, handler_cancellation=True)
         self.server.write_error = self._write_error
         self._make = create
         self._metrics = metrics
         self._speaks = speaks
+        self._prepare = prepare
         self._current: Generation
         self._replaced: dict[Generation, asyncio.Task[None]] = {}
 
     async def start(self, config: GatewayConfig) -> None:
         """Run the application for `config`. Raises `ConfigError`, or what a plug-in raises."""
-        generation = Generation(self._create(config, None))
-        await generation.start()
+        generation = await self._started(config, None)
         self.config = config
         self.server.configure(config.server, config.limits)
         self._serve(generation)
@@ -102,11 +109,15 @@ class Host:
             return usual(error, request, ident)
         return clients.of(path, headers).write_error(error, ident)
 
-    def _create(self, config: GatewayConfig, before: web.Application | None) -> web.Application:
+    async def _started(self, config: GatewayConfig, before: web.Application | None) -> Generation:
         app = self._make(config, self._metrics, before)
         if HEALTH in app:
             app[HEALTH].speaks = self._speaks
-        return app
+        generation = Generation(app)
+        await generation.start()
+        if self._prepare is not None:
+            await self._prepare(self._make, config)
+        return generation
 
     async def look(self) -> None:
         """Have the log name model servers that are no good and cannot say what they are, if the application has any."""
@@ -120,8 +131,7 @@ class Host:
         try:
             config = await asyncio.to_thread(read)
             news = [line for line in told(config, registries()) if line not in told(self.config, registries())]
-            generation = Generation(self._create(config, self._current.app))
-            await generation.start()
+            generation = await self._started(config, self._current.app)
         except Exception as error:
             log_refusal(error)
             return f"{type(error).__name__}: {error}"

@@ -202,8 +202,10 @@ def run(
     """
 
     async def main() -> None:
-        host = Host(create, metrics, speaks=looks)
-        await _Serving(config, host, load, listen, looks, rehearses=create is gateway).run(sockets, ready)
+        from .rehearsal import rehearse
+
+        host = Host(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
+        await _Serving(config, host, load, listen, looks).run(sockets, ready)
 
     status = 1
     runner = asyncio.Runner(loop_factory=_loop_factory())
@@ -253,11 +255,8 @@ class _Serving:
         load: Callable[[], GatewayConfig] | None,
         listen: Listen | None,
         looks: bool,
-        *,
-        rehearses: bool,
     ) -> None:
         self._config = config
-        self._rehearses = rehearses
         self._host = host
         self._load = load
         self._listen = listen
@@ -274,10 +273,6 @@ class _Serving:
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
             await runner.setup()
-            if self._rehearses and not self._stop.is_set():
-                from .rehearsal import rehearse
-
-                await rehearse(gateway, self._config)
             if not self._stop.is_set():  # it may have been told to while it started
                 await self._accept(runner, sockets, ready)
         except asyncio.CancelledError:

@@ -7,21 +7,30 @@ import logging
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
+from contextvars import copy_context
+from itertools import product
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from aiohttp import web
 
+from proxy.app import create_app
 from proxy.config import BackendConfig, GatewayConfig, StoreConfig
 from proxy.configuration.settings import load
+from proxy.model import ModelRequest
 from proxy.observability.telemetry import ACCESS, Metrics
-from proxy.pipeline.delivery import CLIENTS
+from proxy.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
 from proxy.server import rehearsal
-from proxy.server.played import PlayedGateway
-from proxy.server.rehearsal import _answered, _of_its_own, _requests, rehearse
+from proxy.server.rehearsal import TIMES, rehearse
 from proxy.server.serving import gateway
+from tests.unit import first_request
+from tests.unit.first_request import KINDS
 
 ROOT = Path(__file__).parents[2]
+SERVER: Final = {"a": {"url": "http://127.0.0.1:9"}}
 
 
 @pytest.fixture(autouse=True)
@@ -30,16 +39,87 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "MOST_S", 60.0)
 
 
+class Seen(ExchangeObserver):
+    """An exchange of the rehearsal's own application, and the whole of its answer."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.output = self._output
+
+    def _output(self, data: bytes) -> None:
+        self.answer += data
+
+    def read(self, read: ReadRequest, record: AccessRecord) -> None:
+        self.read_request = read
+
+    def backend_call(self, backend: str, request: ModelRequest) -> BackendObserver:
+        return BackendObserver()
+
+    def tool(self, name: str, call_id: str, arguments: str) -> Any:
+        raise AssertionError("the gateway has no tools")
+
+    def ended(self, record: AccessRecord) -> None:
+        self.status = record.status
+        self.usage_source = record.notes.get("usage_source")
+
+
+async def rehearsed(config: GatewayConfig) -> list[Seen]:
+    """What is asked."""
+    seen: list[Seen] = []
+
+    def observe(request: web.Request, ident: str) -> Seen:
+        seen.append(Seen())
+        return seen[-1]
+
+    def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
+        return create_app(config, metrics=metrics, before=before, observe=[observe])
+
+    await rehearse(create, config)
+    assert all(each.status == 200 for each in seen)
+    for each in seen:
+        called = b'"call_' in each.answer or b'"toolu_' in each.answer
+        assert called is bool(each.read_request.request.tools), each.answer
+    return seen
+
+
+def kinds(seen: Iterable[Seen]) -> Counter[tuple[str, bool, bool]]:
+    reads = [each.read_request for each in seen]
+    return Counter((read.endpoint, read.request.stream, bool(read.request.tools)) for read in reads)
+
+
+EACH = set(product(("chat", "responses", "messages"), (False, True), (False, True)))
+
+
 async def test_each_protocol_whole_and_streamed_and_calls_are_found() -> None:
-    config = GatewayConfig()
-    async with PlayedGateway(gateway, _of_its_own(config), _answered(config)) as played:
-        ask = played.client()
-        requests = list(_requests(played.app[CLIENTS].sides))
-        assert len(requests) == 4 * len(played.app[CLIENTS].sides) >= 12
-        for request in requests:
-            answer = await ask(request)
-            assert answer.startswith(b"HTTP/1.1 200 "), answer
-            assert (b"call_" in answer or b"toolu_" in answer) is (b'"name":"look"' in request), answer
+    seen = await rehearsed(load(None, env={}, overrides={"backends": SERVER}))
+    assert kinds(seen) == dict.fromkeys(EACH, TIMES)
+    assert {each.usage_source for each in seen} >= {"backend", "estimate"}
+    assert any(b'"previous_response_id":"resp_' in each.answer for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("openai_completions", "prompt"),
+        *product(("openai_chat", "openai_responses", "anthropic_messages"), ("prompt", "native")),
+    ],
+)
+async def test_each_format_and_server_of_the_routes(kind: str, mode: str) -> None:
+    routes = [
+        {"model": "a", "backend": "a"},
+        {"model": "b", "backend": "b", "options": {"mode": mode}},
+        {"model": "c", "backend": "a", "options": {"format": "qwen3_coder"}},
+        {"model": "d", "backend": "a", "options": {"format": "qwen3_coder"}},
+    ]
+    backends = {"a": SERVER["a"], "b": {**SERVER["a"], "kind": kind}}
+    seen = await rehearsed(load(None, env={}, overrides={"backends": backends, "routes": routes}))
+    by_route: dict[str, list[Seen]] = {}
+    for each in seen:
+        by_route.setdefault(each.read_request.route.model, []).append(each)
+    first, *others = by_route.values()
+    assert kinds(first) == dict.fromkeys(EACH, TIMES)
+    assert [kinds(other) for other in others] == [dict.fromkeys(EACH, 1)] * (1 if kind == "openai_chat" else 2)
+    assert others[-1][0].read_request.options.format == "qwen3_coder"
 
 
 async def test_nobody_sees_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -64,7 +144,9 @@ async def test_nobody_sees_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) 
 
     await rehearse(create, config)
     assert len(created) == 1
-    assert created[0].store.kind == "memory"
+    assert created[0].store.kind == "sqlite"
+    assert created[0].store.path != store.path
+    assert not Path(str(created[0].store.path)).parent.exists()
     assert not [record for record in caplog.records if record.name.startswith("toolwire")]
     assert not asked
     assert not os.listdir(tmp_path)
@@ -80,68 +162,32 @@ async def test_its_failure_is_for_who_looks_for_it(caplog: pytest.LogCaptureFixt
     def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
         raise OSError("none")
 
-    await rehearse(create, GatewayConfig())
+    await rehearse(create, load(None, env={}, overrides={"backends": SERVER}))
     assert [(record.levelno, record.message) for record in caplog.records] == [(logging.DEBUG, "the rehearsal failed")]
     assert not ACCESS.filters
 
 
-async def test_calls_are_written_as_the_default_format_has_them() -> None:
-    config = load(
-        None,
-        env={},
-        overrides={"backends": {"a": {"url": "http://127.0.0.1:9"}}, "defaults": {"format": "qwen3_coder"}},
-    )
-    assert _of_its_own(config).defaults == config.defaults
-    async with PlayedGateway(gateway, _of_its_own(config), _answered(config)) as played:
-        ask = played.client()
-        for request in _requests(played.app[CLIENTS].sides):
-            answer = await ask(request)
-            assert (b"call_" in answer or b"toolu_" in answer) is (b'"name":"look"' in request), answer
+async def test_who_is_served_meanwhile_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
+        elsewhere.run(ACCESS.info, "heard")
+        ACCESS.info("not heard")
+        return gateway(config, metrics, before)
+
+    elsewhere = copy_context()
+    await rehearse(create, load(None, env={}, overrides={"backends": SERVER}))
+    assert caplog.messages == ["heard"]
 
 
-FIRST = """
-import asyncio, sys
-from proxy.config import GatewayConfig
-from proxy.pipeline.delivery import CLIENTS
-from proxy.server.played import PlayedGateway
-from proxy.server.rehearsal import _answered, _of_its_own, _requests, rehearse
-from proxy.server.serving import gateway
-from proxy.server import rehearsal
-
-rehearsal.MOST_S = 60.0
-calls = 0
-def count(frame, what, argument):
-    global calls
-    calls += what == "call" or what == "c_call"
-
-async def main():
-    global calls
-    config = GatewayConfig()
-    if sys.argv[1] == "rehearsed":
-        await rehearse(gateway, config)
-    async with PlayedGateway(gateway, _of_its_own(config), _answered(config)) as played:
-        ask = played.client()
-        request = list(_requests(played.app[CLIENTS].sides))[int(sys.argv[2])]
-        counts = []
-        for _ in range(30):
-            calls = 0
-            sys.setprofile(count)
-            await ask(request)
-            sys.setprofile(None)
-            counts.append(calls)
-    print(counts[0] / sorted(counts)[15])
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("kind", [2, 6, 10])
-def test_the_first_request_runs_at_most_twice_the_functions(kind: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_request_runs_at_most_twice_the_functions(kind: str) -> None:
     """Of those that a later one runs; it is many more without a rehearsal."""
 
     def ratio(how: str) -> float:
-        command = [sys.executable, "-c", FIRST, how, str(kind)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        command = [sys.executable, first_request.__file__, how, kind]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
         return float(done.stdout)
 
     assert ratio("rehearsed") < 2 < ratio("cold")

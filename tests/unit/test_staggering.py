@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
-import orjson
-
-from proxy.config import GatewayConfig
 from proxy.ingress.staggering import StaggeredStart
 from proxy.server.played import PlayedGateway
-from proxy.server.rehearsal import _answered, _of_its_own
 from proxy.server.serving import gateway
+from tests.unit.first_request import answers, asked, configured
 
 
 class Passes:
@@ -76,24 +75,22 @@ async def test_a_start_that_is_given_and_not_used_is_over() -> None:
         await starts.wait()
 
 
-async def test_requests_that_come_together_reach_the_server_one_in_each_iteration() -> None:
-    config = GatewayConfig()
+async def test_requests_that_come_together_reach_the_server_one_in_each_iteration(tmp_path: Path) -> None:
     reached: list[int] = []
-    answer = _answered(config)
+    answer = answers(counted=True)
 
-    def answered(request: bytes) -> list[bytes]:
+    def answered(request: bytes) -> Sequence[bytes]:
         reached.append(passes.now)
         return answer(request)
 
-    body = orjson.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]})
-    head = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    request = asked(
+        "/chat/completions", {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     )
-    async with PlayedGateway(gateway, _of_its_own(config), answered) as played:
+    async with PlayedGateway(gateway, configured({}, str(tmp_path)), answered) as played:
         passes = Passes()
         asks = [played.client() for _ in range(32)]
-        answers = await asyncio.gather(*(ask(head % len(body) + body) for ask in asks))
+        given = await asyncio.gather(*(ask(request) for ask in asks))
         passes.stop()
-    assert all(b'"content":"So "' in answer and answer.endswith(b"0\r\n\r\n") for answer in answers)
+    assert all(b'"content":"So "' in each and each.endswith(b"0\r\n\r\n") for each in given)
     assert len(reached) == 32
     assert max(map(reached.count, reached)) <= 2  # the first one need not wait, and another may follow it at once

@@ -1,0 +1,122 @@
+"""How many functions the first request of a process runs, against a later one: `python tests/unit/first_request.py HOW
+KIND`. Run by `test_rehearsal.py` in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any, Final
+
+import orjson
+
+from proxy.config import GatewayConfig
+from proxy.configuration.settings import load
+from proxy.pipeline.delivery import CLIENTS
+from proxy.server import rehearsal
+from proxy.server.played import PlayedGateway
+from proxy.server.serving import gateway
+
+LATER: Final = 15
+USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of requests: what one says besides the example of its protocol. `counted`: the model server counts tokens.
+    `new_tools`: each brings a tool that nobody has seen."""
+
+    client: str
+    body: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    counted: bool = True
+    new_tools: bool = False
+
+
+OTHER_FORMAT: Final = [{"model": "m"}, {"model": "x", "options": {"format": "qwen3_coder"}}]
+KINDS: Final = {
+    "stream": Kind("chat", {"stream": True}),
+    "stream, not counted": Kind("chat", {"stream": True}, counted=False),
+    "stream, another format": Kind("chat", {"stream": True, "model": "x"}, {"routes": OTHER_FORMAT}),
+    "stream, Messages": Kind("messages", {"stream": True}),
+    "stream, kept": Kind("responses", {"stream": True}),
+    "whole": Kind("chat", {"stream": False}, new_tools=True),
+    "whole, not counted": Kind("chat", {"stream": False}, counted=False, new_tools=True),
+}
+
+
+def configured(overrides: Mapping[str, Any], folder: str) -> GatewayConfig:
+    """With one model server, that nobody has, and a store in this folder."""
+    backends = {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}}
+    return load(None, env={}, overrides={"backends": backends, "store": {"path": f"{folder}/store"}, **overrides})
+
+
+def answers(*, counted: bool) -> Callable[[bytes], Sequence[bytes]]:
+    """Prose from a server of Chat, streamed or not."""
+
+    def answer(request: bytes) -> list[bytes]:
+        said = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+        used = {"usage": USAGE} if counted else {}
+        if b'"stream":true' not in request:
+            choice = {"index": 0, "message": {"role": "assistant", "content": "So be it."}, "finish_reason": "stop"}
+            whole = orjson.dumps({**said, "object": "chat.completion", "choices": [choice], **used})
+            return [
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole
+            ]
+        deltas = [{"role": "assistant", "content": ""}, {"content": "So "}, {"content": "be "}, {"content": "it."}, {}]
+        chunks: list[dict[str, Any]] = [
+            {**said, "choices": [{"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}]}
+            for delta in deltas
+        ]
+        if counted:
+            chunks.append({**said, "choices": [], **used})
+        frames = [b"data: %s\n\n" % orjson.dumps(chunk) for chunk in chunks] + [b"data: [DONE]\n\n"]
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+        return [head % sum(map(len, frames)), *frames]
+
+    return answer
+
+
+def asked(path: str, body: dict[str, Any]) -> bytes:
+    """A request."""
+    sent = orjson.dumps(body)
+    head = b"POST /v1%s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (path.encode(), len(sent)) + sent
+
+
+async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
+    """Of each request, from the first."""
+    calls = 0
+
+    def count(frame: FrameType, what: str, argument: object) -> None:
+        nonlocal calls
+        calls += what in ("call", "c_call")
+
+    found = []
+    with TemporaryDirectory() as folder:
+        config = configured(kind.config, folder)
+        if rehearsed:
+            await rehearsal.rehearse(gateway, config)
+        async with PlayedGateway(gateway, config, answers(counted=kind.counted)) as played:
+            ask = played.client()
+            client = next(client for client in played.app[CLIENTS].sides if client.name == kind.client)
+            request = asked(client.path, {**client.example, "model": "m", **kind.body})
+            for number in range(2 * LATER):
+                sent = request.replace(b'"look"', b'"l%03d"' % number) if kind.new_tools else request
+                calls = 0
+                sys.setprofile(count)
+                answer = await ask(sent)
+                sys.setprofile(None)
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+                found.append(calls)
+    return found
+
+
+if __name__ == "__main__":
+    rehearsal.MOST_S = 60.0  # type: ignore[misc]  # the machine may pause
+    first, *later = asyncio.run(counts(KINDS[sys.argv[2]], rehearsed=sys.argv[1] == "rehearsed"))
+    print(first / sorted(later)[LATER])
