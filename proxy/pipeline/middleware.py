@@ -163,21 +163,7 @@ class Middleware:
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
-        exchange = request[EXCHANGE]
-        result = await self.on_request(exchange, exchange.request)
-        if not isinstance(result, ModelRequest):
-            if not isinstance(result, web.StreamResponse):
-                raise _neither(result)
-            return result
-        exchange.request = result
-        response = await handler(request)
-        wanted = result.tools or not self.for_tools or exchange.offer is not None
-        if wanted and isinstance(response, Reply):
-            if self.defines("review"):
-                self.review(exchange, response, partial(ask_again, handler, request))
-            else:
-                self.declare(exchange, response)
-        return response
+        return await Hooks([_Unnamed(self)], handler)(request)
 
 
 async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
@@ -190,17 +176,15 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
         exchange.request = before
 
 
-def _neither(result: object) -> TypeError:
-    """The error for what `on_request` returned."""
-    return TypeError(f"on_request must return a ModelRequest or a response, not {type(result).__name__}")
-
-
 class MiddlewareRunner:
     """Runs one middleware of a chain and says its name when it breaks (R16.4).
 
     Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the
     request goes on as if the middleware were not in the list.
     """
+
+    named = True
+    """It is who answers for what the middleware declares."""
 
     def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
         self.name = name
@@ -271,6 +255,19 @@ class MiddlewareRunner:
     def defect(self) -> Defect:
         """What the client gets to see of it."""
         return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
+
+
+class _Unnamed(MiddlewareRunner):
+    """For the hooks of a middleware that somebody else runs and answers for."""
+
+    named = False
+
+    def __init__(self, middleware: Middleware) -> None:
+        super().__init__(middleware.name, middleware, False, lambda name: None)
+
+    def failed_with(self, error: Exception) -> None:
+        """Theirs to say."""
+        raise error
 
 
 def instantiate(
@@ -358,7 +355,9 @@ class Hooks:
                     result = await middleware.on_request(exchange, exchange.request)
                     if not isinstance(result, ModelRequest):
                         if not isinstance(result, web.StreamResponse):
-                            raise _neither(result)
+                            raise TypeError(
+                                f"on_request must return a ModelRequest or a response, not {type(result).__name__}"
+                            )
                         response = result
                         break
                 except (GatewayError, web.HTTPException):
@@ -377,7 +376,8 @@ class Hooks:
             for runner, middleware, sent in reversed(passed):
                 if runner.for_tools and not sent.tools and exchange.offer is None:
                     continue
-                response.owner = runner
+                if runner.named:
+                    response.owner = runner
                 exchange.request = sent
                 try:
                     if runner.reviews:
