@@ -45,6 +45,20 @@ T = TypeVar("T")
 Prepare = Callable[[WeightedEndpoint], tuple[ModelRequest, bytes | None]]
 """The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
 
+Opening = Callable[[WeightedEndpoint, ModelRequest, bytes | None, str, BackendObserver | None], Awaitable[EventSource]]
+"""Asks a server, once: what was prepared for it, the request's id, and who looks on. See `Backend.open`."""
+
+
+def opened(
+    member: WeightedEndpoint,
+    request: ModelRequest,
+    body: bytes | None,
+    request_id: str,
+    observer: BackendObserver | None,
+) -> Awaitable[EventSource]:
+    """Ask a server for what a model answers."""
+    return member.endpoint.backend.open(request, request_id=request_id, body=body, observer=observer)
+
 
 class Relaxing(Protocol):
     """What a server need not take of a request: without it the same one is asked again."""
@@ -66,6 +80,7 @@ class Attempts(EventSource):
     `pool` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`:
     that takes long enough for a thread of its own. `record` and `request_id` are those of the exchange. `key` keeps
     requests on one server, see `proxy.endpoints.balancing.Sticky`. `relaxation`: what a server need not enforce.
+    `opening` asks each, `protocol` is the form of what comes then; default: the answer of a model, in that of the pool.
     """
 
     # How it is before the first try; so that this costs a request nothing.
@@ -94,6 +109,8 @@ class Attempts(EventSource):
         large: bool = False,
         key: bytes = b"",
         relaxation: Relaxing | None = None,
+        opening: Opening = opened,
+        protocol: ServerSide | None = None,
     ) -> None:
         self._pool = pool
         self._retry = retry
@@ -104,8 +121,9 @@ class Attempts(EventSource):
         self._key = key
         self._relaxation = relaxation
         self.private = pool.private
-        if pool.protocol is not None:
-            self.protocol = pool.protocol
+        self._opening = opening
+        if (protocol := protocol or pool.protocol) is not None:
+            self.protocol = protocol
         self._started = time.monotonic()
         self._tried: list[WeightedEndpoint] = []
         self._source: EventSource
@@ -231,7 +249,7 @@ class Attempts(EventSource):
             if self._pool.sole is None:
                 self._record.note("backend", member.name)
             try:
-                opening = self._open(member, request, body)
+                opening = self._opening(member, request, body, self._request_id, self._observer)
                 self._source = await (opening if self._deadline is None else self._limited(opening, self._deadline))
                 if queued_s := getattr(self._source, "queued_s", 0.0):
                     self.queued_s += queued_s
@@ -248,9 +266,6 @@ class Attempts(EventSource):
             self._leave()
             if not self._relaxes(fault):
                 member = await self._next(fault)
-
-    def _open(self, member: WeightedEndpoint, request: ModelRequest, body: bytes | None) -> Awaitable[EventSource]:
-        return member.endpoint.backend.open(request, request_id=self._request_id, body=body, observer=self._observer)
 
     async def _again(self, fault: GatewayError) -> None:
         """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot

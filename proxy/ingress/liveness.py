@@ -47,7 +47,7 @@ class LivenessMonitor:
         "running",
     )
 
-    def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor] | None = None) -> None:
+    def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor]) -> None:
         self._request = request
         self._silence_s = silence_s
         self.running = running
@@ -113,8 +113,7 @@ class LivenessMonitor:
 
     def end(self) -> None:
         """The exchange is over. Lets go of it, which knows this monitor: only the collector could free a circle."""
-        if self.running is not None:
-            self.running.discard(self)
+        self.running.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:

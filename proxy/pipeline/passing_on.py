@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import orjson
 from aiohttp import web
 
-from ..endpoints.passing_on import PassedAttempts
+from ..endpoints.passing_on import open_passed
 from ..endpoints.pool import WeightedEndpoint
+from ..endpoints.wire_attempts import WireAttempts
 from ..errors import ClientFault
 from ..model import ModelRequest
 from ..protocols.passed import PassedProtocol
@@ -57,8 +59,15 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
         sent = asked if name == asked.model else replace(asked, model=name)
         return sent, _own_bytes(exchange, sent)
 
-    source = PassedAttempts(
-        passed, route.pool, route.options.retry, prepare, record=record, request_id=exchange.id, large=is_large(asked)
+    source = WireAttempts(
+        route.pool,
+        route.options.retry,
+        prepare,
+        record=record,
+        request_id=exchange.id,
+        large=is_large(asked),
+        opening=partial(open_passed, passed),
+        protocol=passed,
     )
     await source.open()
     return Reply(source, streamed=asked.stream)
