@@ -88,9 +88,8 @@ def _read_small(body: bytes, limits: LimitsConfig) -> Any:
 
 def _count(body: bytes, limits: LimitsConfig) -> None:
     """Raise `ClientFault` for a body that passes a limit."""
-    structure = Structure(limits)
-    for start, end in _cuts(body, 0, len(body)):
-        structure.feed(body[start:end])
+    for _ in Structure(limits).count(body):
+        pass
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
@@ -144,6 +143,12 @@ class Structure:
         self.long_strings: list[tuple[int, int]] = []
         self._opened: int | None = None
         """Where the string starts that the last slice left open."""
+
+    def count(self, body: bytes) -> Iterator[None]:
+        """Feed all of `body`, with a pause after each slice. Raises as `feed`."""
+        for start, end in _cuts(body, 0, len(body)):
+            self.feed(body[start:end])
+            yield
 
     def feed(self, text: bytes) -> None:
         """Count `text`. Raises `ClientFault` as soon as a limit is passed."""
@@ -210,10 +215,8 @@ def _parse(text: bytes, offset: int | None = 0) -> Any:
 
 async def _read_large(body: bytes, limits: LimitsConfig) -> Any:
     structure = Structure(limits)
-    for start, end in _cuts(body, 0, len(body)):
-        if start:
-            await asyncio.sleep(0)
-        structure.feed(body[start:end])
+    for _ in structure.count(body):
+        await asyncio.sleep(0)
     spans = structure.long_strings
     lifted = sum(end - start for start, end in spans)
     structure.add((len(body) - lifted) // BYTES_PER_VALUE)
