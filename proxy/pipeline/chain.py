@@ -27,6 +27,9 @@ class Chain:
         self.stages = stages
         self.waits = False
         """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
+        self.works = False
+        """A stage has put off what takes long, for `work_off`. What is fed meanwhile comes behind it."""
+        self._worker = 0  # the number of that stage
         self._parked: Event | None = None
         self._following: Following | None = None
         self._at = 0  # the stage at which the last event waits
@@ -45,15 +48,28 @@ class Chain:
             stage = self.stages[index]
             if not isinstance(stage, FinishStage):
                 events = stage.feed(events)
+                if stage.later:
+                    self._worker, self.works = index, True
             elif isinstance(events[-1], Finish | Fault):
                 self._parked, self._at, self.waits = events[-1], index, True
                 events = events[:-1]
         return events
 
+    async def work_off(self) -> list[Event]:
+        """What becomes of what was put off. Other stages run in the event loop, behind it."""
+        events: list[Event] = []
+        while self.works:
+            stage = self.stages[self._worker]
+            assert isinstance(stage, Stage)
+            done = await stage.work()
+            self.works = bool(stage.later)
+            events += self.feed(done, self._worker + 1)
+        return events
+
     async def settle(self) -> list[Event]:
         """What becomes of the last event, if that waits. Afterwards something else may come in its place
         (`continues`)."""
-        events: list[Event] = []
+        events = await self.work_off() if self.works else []
         while self._parked is not None:
             stage = self.stages[self._at]
             assert isinstance(stage, FinishStage)
@@ -61,6 +77,8 @@ class Chain:
             self.waits = False
             if isinstance(given, Event):
                 events += self.feed([given], self._at + 1)
+                if self.works:
+                    events += await self.work_off()
             else:
                 self._following, self.waits = given, True
         return events
@@ -73,6 +91,8 @@ class Chain:
         async with aclosing(following) as batches:
             async for batch in batches:
                 out = self.feed(batch, self._behind)
+                if self.works:
+                    out += await self.work_off()
                 if out:
                     yield out
                 if self.waits or (out and isinstance(out[-1], Finish | Fault)):
@@ -88,6 +108,8 @@ class Chain:
         """What becomes of a stream."""
         async for batch in batches:
             if batch := self.feed(batch):
+                yield batch
+            if self.works and (batch := await self.work_off()):
                 yield batch
             while self.waits:
                 if batch := await self.settle():
@@ -125,6 +147,8 @@ class Chain:
     async def _events_of(self, reply: ModelReply, first: int) -> list[Event]:
         """What becomes of the events of a whole answer, from the stage number `first` on."""
         events = self.feed(unfold(reply), first)
+        if self.works:
+            events += await self.work_off()
         if self.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
             events += await self.settle()
             while self.continues:

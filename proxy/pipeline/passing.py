@@ -68,7 +68,7 @@ class SideReader:
 class PassThrough:
     """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
 
-    continues = False
+    continues = works = False
 
     def __init__(self, relay: Relay, writer: StreamWriter, side: SideReader | None = None) -> None:
         self.spoke = self.over = self.drained = False
@@ -95,6 +95,9 @@ class PassThrough:
                 side.finish()
                 self._held, out = out, b""
         return out
+
+    async def work_off(self) -> bytes:
+        return b""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         out = b"" if error is not None else self._relay.finish()

@@ -8,13 +8,20 @@ made one, it knew how: then what looks like one in the text of the same answer i
 call is made twice. Calls that were found in text therefore wait for the end of such an answer
 (`proxy.pipeline.waiting`), and what follows them waits with them.
 
+A large block is judged in a thread: that takes up to a tenth of a second, because what is nearly JSON is repaired and
+what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
+everything that comes behind it.
+
 Where it is not known how an answer begins, `proxy.pipeline.beginnings` says when its scanner can be made, and what has
 to be read again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
@@ -25,12 +32,19 @@ from ..folding import parts_of
 from ..model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
+from ..support.offload import OFFLOAD_BYTES, in_thread
 from .beginnings import Beginnings, reason_of
 from .exchange import OfferedTools
 from .scanners import Counters, ScannerFactory
 from .stages import Stage
 from .unopened import Pair, Unopened
 from .waiting import WaitingCalls
+
+_LARGE: Final = OFFLOAD_BYTES // 2
+"""Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
+before it ends."""
+_MAY_END: Final = re.compile(r"[])}>`\n]")
+"""With one of these the block of any format ends."""
 
 
 class ScanStage(Stage):
@@ -83,6 +97,10 @@ class ScanStage(Stage):
             self._beginnings = Beginnings(unopened, factory.plan.pairs, factory, limits.block_bytes)
         self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
         self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
+        self.later: list[Event] = []
+        self._working = False
+        self._large = False  # a scanner holds much
+        self._looked = 0  # at so many scanned bytes that was asked
         self.scanned_bytes = 0
         """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
         `passed`."""
@@ -90,6 +108,8 @@ class ScanStage(Stage):
     def passed(self, block: int, text: str) -> None:
         """This text of a block of the backend's goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if self.scanned_bytes - self._looked > _LARGE:
+            self._look()
         said = self._said.get(self._choice_of[block]) if self._said else None
         if said is not None and self._beginnings is not None:
             said.append(text)
@@ -100,7 +120,7 @@ class ScanStage(Stage):
     def scanner_of(self, block: int) -> CallScanner | None:
         """What reads a block of the backend's text."""
         choice = self._choice_of.get(block)
-        if choice is None or self._over or (self._waiting is not None and self._waiting.holds(choice)):
+        if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
             return None
         return self._scanners.get(choice)
 
@@ -118,12 +138,12 @@ class ScanStage(Stage):
         return True
 
     def take(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`: of one answer that is one text, as nearly all are."""
+        """See `Stage`: of one answer that is one text, as nearly all are, and not large."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
             return None
         (choice,), (said,) = reply.choices, parts
-        if type(said) is not Text or said.extra or not said.text:
+        if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
             return None
         if self._beginnings is not None:
             self._beginnings.foresee(said.text, choice.reason)
@@ -138,14 +158,23 @@ class ScanStage(Stage):
         answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
         return replace(reply, choices=(answer,))
 
-    def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
+    def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
+        """See `Stage`. `working`: in a thread, so that nothing is put off."""
         beginnings = self._beginnings
+        if not working and (self._working or self.later):
+            self.later += events
+            return []
         if beginnings is not None and beginnings.whole:
+            if not working and any(type(event) is Delta and len(event.text) > _LARGE for event in events):
+                self.later += events
+                return []
             events = beginnings.gathered(events)
         out: list[Event] = []
-        for event in events:
+        for index, event in enumerate(events):
             if self._over:
+                break
+            if not working and (_may_end(event) if self._large else type(event) is Delta and len(event.text) > _LARGE):
+                self.later += events[index:]
                 break
             match event:
                 case Delta() if event.block in self._choice_of:
@@ -185,6 +214,19 @@ class ScanStage(Stage):
                 case _:
                     out.append(event)
         return out
+
+    async def work(self) -> list[Event]:
+        """See `Stage`."""
+        events, self.later, self._working = self.later, [], True
+        try:
+            return await in_thread(partial(self.feed, events, working=True))
+        finally:
+            self._working = False
+            self._look()
+
+    def _look(self) -> None:
+        self._looked = self.scanned_bytes
+        self._large = any(len(scanner.held) > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
         """What becomes of what a scanner has found: the answer may end with it."""
@@ -300,6 +342,11 @@ class ScanStage(Stage):
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )
         return self._scanners[choice]
+
+
+def _may_end(event: Event) -> bool:
+    """Whether a block may end with it."""
+    return type(event) is not Delta or _MAY_END.search(event.text) is not None
 
 
 def _without_probabilities(finish: Finish) -> Finish:

@@ -5,7 +5,8 @@ Rules:
 
 1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task
    of the exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response
-   that is not plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), a silent stream, the end.
+   that is not plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), what takes long and so is done
+   in a thread, a silent stream, the end.
 2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP
    status (R7.9). After it an error is in-band.
 3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
@@ -175,6 +176,10 @@ class StreamSender:
                 self._news.set()
         if path.over:
             self._news.set()
+        if path.works:
+            self._transport = None
+            self._hold()
+            self._news.set()
         self._busy_s += time.monotonic() - before
 
     async def _until_gone(self) -> None:
@@ -206,6 +211,8 @@ class StreamSender:
         while not reading.done():
             await self._news.wait()
             self._news.clear()
+            if path.works:
+                await self._work_off()
             if path.over or self._stopped is not None:
                 return
             if path.spoke or self._silent:
@@ -214,11 +221,19 @@ class StreamSender:
                 self._silent = False
                 await self._show_life()
 
+    async def _work_off(self) -> None:
+        """Have what takes long done, and read on."""
+        self._pending += await self._path.work_off()
+        if not self._path.spoke:  # else that waits until it has been sent
+            self._let_go()
+
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
         path = self._path
         if self._stopped is not None:
             reading.cancel()
             await asyncio.wait({reading})
+        if path.works:
+            await self._work_off()
         if not path.over:
             error = self._stopped or reading.exception()
             if error is not None and not isinstance(error, GatewayError):
@@ -302,6 +317,11 @@ class StreamSender:
         self._kept = False
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+        if self._holds:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the backend go on."""
         if self._holds and self._wire is not None:
             self._holds = False
             self._wire.resume()

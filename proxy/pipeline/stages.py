@@ -14,7 +14,7 @@ How they run is `proxy.pipeline.chain`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
@@ -58,10 +58,16 @@ class Stage:
     changes: bool = True
     only_rewritten: bool = False
     passes_text: bool = False
+    later: Sequence[Event] = ()
+    """What `feed` was given and has put off, because it takes long: `work` does it in a thread."""
 
     def feed(self, events: list[Event]) -> list[Event]:
         """What becomes of these events, which one read brought. What it holds back it has to give out at the last
         event."""
+        raise NotImplementedError
+
+    async def work(self) -> list[Event]:
+        """What becomes of what is put off. What comes meanwhile is put off as well."""
         raise NotImplementedError
 
     def leaves(self, reply: ModelReply) -> bool:

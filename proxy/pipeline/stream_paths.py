@@ -46,8 +46,9 @@ class StreamPath(Protocol):
     """One streamed answer on its way.
 
     `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`:
-    nothing more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `last`: the
-    `Finish` or `Fault` that was written, if events were.
+    nothing more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `works`:
+    something takes long, and is for `work_off`; what it is fed meanwhile comes behind that. `last`: the `Finish` or
+    `Fault` that was written, if events were.
     """
 
     @property
@@ -63,12 +64,18 @@ class StreamPath(Protocol):
     def continues(self) -> bool: ...
 
     @property
+    def works(self) -> bool: ...
+
+    @property
     def last(self) -> Event | None: ...
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
         """Takes the next bytes of the backend, cut anywhere, and gives what can go out. Looked up once, called for each
         read."""
+
+    async def work_off(self) -> bytes:
+        """Do what takes long, in a thread, and give what can go out then."""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
@@ -137,7 +144,7 @@ class Transcode:
     def __init__(
         self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
     ) -> None:
-        self.spoke = self.over = self.drained = self.continues = False
+        self.spoke = self.over = self.drained = self.continues = self.works = False
         self.last: Event | None = None
         self._reader = reader
         self._chain = chain
@@ -165,13 +172,19 @@ class Transcode:
             if isinstance(last, Fault):
                 events[-1] = Fault(cleaned(last.error, private=self._private))
         shown = self._chain.feed(events)
+        self.works = self._chain.works
         return self._write(shown) if shown or self._chain.waits else b""
+
+    async def work_off(self) -> bytes:
+        events = await self._chain.work_off()
+        self.works = False
+        return self._write(events)
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         if error is not None:
             return self.take([Fault(error)])
         out = b"" if self._reader is None else self.take(self._reader.finish())
-        if not self.over:
+        if not (self.over or self.drained):
             fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
             out += self.take([Fault(fault)])
         return out
@@ -191,6 +204,7 @@ class Transcode:
 
     async def settle(self) -> bytes:
         events = await self._chain.settle()
+        self.works = False
         self.continues = self._chain.continues
         return self._write(events) if events or self.continues else b""
 
@@ -245,6 +259,11 @@ class FastPath(Transcode):
     def feed(self) -> Callable[[bytes], bytes]:
         return self._gate.feed  # it is shut when all is over
 
+    async def work_off(self) -> bytes:
+        out = await super().work_off()
+        self._set()
+        return out
+
     def finish(self, error: GatewayError | None = None) -> bytes:
         self._catch_up()
         return super().finish(error)
@@ -282,7 +301,7 @@ class FastPath(Transcode):
 
     def _set(self) -> None:
         """Open the gate if it is known what more prose would come to now."""
-        prose = None if self.over else self._prose.open_prose
+        prose = None if self.over or self.works else self._prose.open_prose
         if prose is None or prose[1] is BlockKind.REFUSAL:
             self._gate.shut()
             return
@@ -351,8 +370,15 @@ class ShownPath:
         return self._path.continues
 
     @property
+    def works(self) -> bool:
+        return self._path.works
+
+    @property
     def last(self) -> Event | None:
         return self._path.last
+
+    async def work_off(self) -> bytes:
+        return self._shown(await self._path.work_off())
 
     def feed(self, data: bytes) -> bytes:
         return self._shown(self._path.feed(data))

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ..config import ReasoningConfig
@@ -281,6 +282,7 @@ class Learned:
     they do not."""
 
     def __init__(self) -> None:
+        self._lock = Lock()  # what answers say may be looked at in threads
         self.known: OrderedDict[bytes, Pair | None] = OrderedDict()
         self._told: OrderedDict[str, None] = OrderedDict()
 
@@ -289,20 +291,23 @@ class Learned:
 
     def pair(self, kind: bytes) -> Pair | None:
         """The tags inside of which such answers begin."""
-        if kind not in self.known:
-            return None
-        self.known.move_to_end(kind)
-        return self.known[kind]
+        with self._lock:
+            if kind not in self.known:
+                return None
+            self.known.move_to_end(kind)
+            return self.known[kind]
 
     def put(self, kind: bytes, pair: Pair | None) -> None:
         """So it is with these."""
-        _keep(self.known, kind, pair)
+        with self._lock:
+            _keep(self.known, kind, pair)
 
     def is_news(self, what: str) -> bool:
         """Whether the log has not said this yet."""
-        new = what not in self._told
-        _keep(self._told, what, None)
-        return new
+        with self._lock:
+            new = what not in self._told
+            _keep(self._told, what, None)
+            return new
 
 
 def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -73,3 +74,16 @@ async def offload(large: bool, work: Callable[..., T], *args: object) -> T:
     """What `work` gives for `args`: from a thread if it is `large`. (Where every request comes by, the question is
     asked before: so much does a coroutine cost that only calls.)"""
     return await asyncio.to_thread(work, *args) if large else work(*args)
+
+
+async def in_thread(work: Callable[..., T], *args: object) -> T:
+    """What `work` gives for `args`, from a thread. It has ended when this has, also for who is cancelled: what it works
+    on is theirs again."""
+    working = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        while not working.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({working})
+        raise

@@ -25,7 +25,7 @@ from proxy.model import Message, ModelRequest, Origin, Text
 from proxy.protocols import wire
 from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
 from proxy.support.collecting import HUGE_VALUES, RARELY, Collecting
-from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long
+from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 
@@ -284,3 +284,30 @@ async def test_it_is_as_before_when_they_are_over() -> None:
         for body in ({"messages": MANY * 2}, {"messages": MANY * 2, "n": "x"}):
             await post(server, body)
     assert gc.get_threshold() == (10_000, 3, 7)
+
+
+async def test_who_is_cancelled_waits_for_the_thread() -> None:
+    began, may_go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        may_go.wait()
+        ended.set()
+
+    task = asyncio.create_task(in_thread(work))
+    while not began.is_set():  # noqa: ASYNC110  # another thread says so
+        await asyncio.sleep(0)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not task.done()
+    may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def test_what_a_thread_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 // 0)

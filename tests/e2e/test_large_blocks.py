@@ -1,0 +1,218 @@
+"""Large blocks are judged in a thread: others are served meanwhile, and what comes behind one stays behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.call_policy.policy import CallPolicy
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.errors import Unavailable
+from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from proxy.ingress.liveness import LIVENESS
+from proxy.model import ToolChoice, ToolSpec
+from proxy.pipeline import scanning
+from proxy.pipeline.chain import Chain
+from proxy.pipeline.exchange import OfferedTools
+from proxy.pipeline.scanning import ScanStage
+from proxy.registry import registries
+from proxy.support.offload import OFFLOAD_BYTES
+from proxy.testing import Say, Upstream
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.edge import eventually
+
+TOOL: Final = function("write", text="string")
+TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)
+BLOCK: Final = f'<tool_call>{{"name":"write","arguments":{{"text":"{TEXT}"}}}}</tool_call>'
+"""It needs repair: its line ends are not escaped."""
+PIECES: Final = ("Before. ", *(BLOCK[at : at + 1000] for at in range(0, len(BLOCK), 1000)), " After.")
+PATHS: Final = (CHAT, "/v1/responses", "/v1/messages")
+FORMAT: Final = {"defaults": {"format": "hermes", "retry": {"attempts": 1}}}
+
+
+class Judge:
+    """Holds up whoever judges a block in a thread."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.may_go = threading.Event()
+        self.in_loop: list[bool] = []
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
+    judge = Judge()
+    real, loop = CallPolicy.block, threading.current_thread()
+
+    def block(policy: CallPolicy, *args: Any) -> Any:
+        judge.in_loop.append(threading.current_thread() is loop)
+        if not judge.in_loop[-1]:
+            judge.asked.set()
+            judge.may_go.wait()
+        return real(policy, *args)
+
+    monkeypatch.setattr(CallPolicy, "block", block)
+    yield judge
+    judge.may_go.set()
+
+
+def asked(path: str, *, stream: bool, tools: bool = True) -> dict[str, Any]:
+    inner = TOOL["function"]
+    match path:
+        case "/v1/responses":
+            body: dict[str, Any] = {"input": "hi", "tools": [{"type": "function", **inner}]}
+        case "/v1/messages":
+            tool = {"name": inner["name"], "input_schema": inner["parameters"]}
+            body = {"messages": [{"role": "user", "content": "hi"}], "tools": [tool], "max_tokens": 9}
+        case _:
+            body = {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+    if not tools:
+        del body["tools"]
+    return {"model": "m", **body, "stream": stream}
+
+
+def says(request: Any) -> Any:
+    return Say(*PIECES)(request) if "write" in orjson.dumps(request.json).decode() else Say("Small.")(request)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("path", PATHS)
+async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, stream: bool) -> None:
+    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+        large = asyncio.create_task(post(server, asked(path, stream=stream), path=path))
+        await eventually(judge.asked.is_set)
+        small = await post(server, asked(path, stream=stream, tools=False), path=path)
+        assert small.status == 200
+        assert b"Small." in small.body
+        assert not large.done()
+        judge.may_go.set()
+        answer = await large
+    assert answer.status == 200
+    assert judge.in_loop == [False]
+    body = answer.body.decode()
+    assert body.index("Before.") < body.index("lorem ipsum")
+    assert body.count("lorem ipsum") >= TEXT.count("lorem ipsum")
+    assert "<tool_call>" not in body
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_a_small_block_is_judged_at_once(judge: Judge, stream: bool) -> None:
+    call = '<tool_call>{"name":"write","arguments":{"text":"x"}}</tool_call>'
+    async with Upstream([Say(*call)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+        assert (await post(server, asked(CHAT, stream=stream))).status == 200
+    assert judge.in_loop == [True]
+
+
+async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+        async with aiohttp.ClientSession() as session:
+            response = await session.post(server.make_url(CHAT), json=asked(CHAT, stream=True))
+            await eventually(judge.asked.is_set)
+            response.close()
+        running = server.app[LIVENESS].running  # type: ignore[attr-defined]
+        await eventually(lambda: not running)  # its task has been told
+        judge.may_go.set()
+        await eventually(lambda: any("client_disconnected" in str(vars(record)) for record in caplog.records))
+        assert (await post(server, asked(CHAT, stream=True, tools=False))).status == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judge, path: str) -> None:
+    async with Upstream([Say(*PIECES, asyncio.Event())]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+        answer = asyncio.create_task(post(server, asked(path, stream=True), path=path))
+        await eventually(judge.asked.is_set)
+        assert server.app[LIVENESS].stop(Unavailable("Stop.", code="shutting_down"))  # type: ignore[attr-defined]
+        judge.may_go.set()
+        body = (await answer).body.decode()
+    assert body.index("lorem ipsum") < body.rindex("Stop.")
+
+
+async def test_a_server_that_breaks_off_meanwhile(judge: Judge) -> None:
+    async with Upstream([Say(*PIECES, cut=True)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+        answer = asyncio.create_task(post(server, asked(CHAT, stream=True)))
+        await eventually(judge.asked.is_set)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        judge.may_go.set()
+        body = (await answer).body.decode()
+    assert body.index("lorem ipsum") < body.index("upstream_disconnected")
+
+
+# --- the law: it makes no difference where a block is judged ---------------------------------------------------------
+
+LOOK: Final = ToolSpec("look", "", {"type": "object", "properties": {"at": {"type": "string"}}})
+PARTS: Final = st.sampled_from(
+    ["So ", "be it. ", '<tool_call>{"name":"look","arguments":{"at":"x"}}</tool_call>', "<tool_call>{'name':",
+     "</tool_call>", "<think>hm</think>", "<", "\n", '{"name":"look","arguments":{}}']
+)  # fmt: skip
+
+
+def stage() -> ScanStage:
+    offer = OfferedTools((LOOK,), ToolChoice("auto"), True, registries().formats.get("hermes"), (LOOK,))
+    return ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: None)
+
+
+def plain(events: list[Event]) -> list[str]:
+    return [re.sub(r"call_\w+", "ID", repr(event)) for event in events]
+
+
+async def batches(texts: list[str], last: Event) -> AsyncIterator[list[Event]]:
+    yield [Start("r", "m", 0), Open(0, BlockKind.TEXT)]
+    for text in texts:
+        yield [Delta(0, text)]
+    yield [Close(0), last]
+
+
+async def come_out(texts: list[str], last: Event) -> list[str]:
+    return plain([event async for batch in Chain([stage()]).through(batches(texts, last)) for event in batch])
+
+
+LAST: Final[dict[str, Callable[[], Event]]] = {
+    "stop": Finish,
+    "length": lambda: Finish("length"),
+    "fault": lambda: Fault(Unavailable("no")),
+}
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.lists(PARTS, max_size=6), last=st.sampled_from(sorted(LAST)), size=st.integers(1, 9))
+def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], last: str, size: int) -> None:
+    said = "".join(texts)
+    cut = [said[at : at + size] for at in range(0, len(said), size)]
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        for large in (0, 8, 1 << 30):
+            patch.setattr(scanning, "_LARGE", large)
+            seen.append(asyncio.run(come_out(cut, LAST[last]())))
+    assert seen[0] == seen[1] == seen[2]
+
+
+async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch, judge: Judge) -> None:
+    """Whoever feeds a chain need not wait for what it has put off."""
+    monkeypatch.setattr(scanning, "_LARGE", 10)
+    chain = Chain([stage()])
+    call = json.dumps({"name": "look", "arguments": {"at": "x" * 50}})
+    out = chain.feed([Open(0, BlockKind.TEXT), Delta(0, "Before. ")])
+    out += chain.feed([Delta(0, f"<tool_call>{call}</tool_call>")])
+    assert chain.works
+    working = asyncio.create_task(chain.work_off())
+    await eventually(judge.asked.is_set)
+    assert chain.feed([Delta(0, " After."), Close(0)]) == []
+    assert chain.feed([Finish()]) == []
+    judge.may_go.set()
+    out += await working
+    assert not chain.works
+    kinds = [type(event).__name__ if not isinstance(event, Open) else event.kind.name for event in out]
+    assert kinds.index("TEXT") < kinds.index("TOOL_CALL") < kinds.index("Finish") == len(kinds) - 1
