@@ -134,6 +134,29 @@ def test_nesting_is_bounded_whatever_the_stack() -> None:
         read_json("[" * 100_000 + "]" * 100_000)
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1,2,3,]", 4),
+        ('[1,"a,[b]{c}\\",",[],{ },[4,[5,{}]],{"k,l":"m","n":[6]},]', 14),
+        ('{"a":1,"b":{"c":[2,3]},"d":{"e":[[4]]},}', 10),
+        ("['x',1,[2],[[3]],[[[4,5]]],]", 13),
+    ],
+)
+def test_what_is_right_already_counts_as_ever(text: str, values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that need no repair are taken together; they are as many values."""
+    monkeypatch.setattr(repair, "MAX_REPAIRED_VALUES", values)
+    assert repair_json(text) is not None
+    monkeypatch.setattr(repair, "MAX_REPAIRED_VALUES", values - 1)
+    assert repair_json(text) is None
+
+
+def test_words_among_what_is_right_already_count_too() -> None:
+    assert repair_json("{'a':True,\"b\":[1,2]}") == ('{"a":true,"b":[1,2]}', ("quotes",))
+    assert repair_json("{'a':True,\"b\":[1,false]}") is None
+    assert repair_json('{\'a\':True,"b":[1,"false"]}') is not None
+
+
 def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     text = json.dumps({"a": "[" * 1000})
     assert repair_json(text) == (text, ())
