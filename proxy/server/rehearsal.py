@@ -53,6 +53,7 @@ async def rehearse(create: AppFactory, config: GatewayConfig) -> None:
     rehearsing = _REHEARSING.set(True)
     ACCESS.addFilter(_heard)
     try:
+        "localhost".encode("idna")  # imports what any name of a server goes through; here none is connected to
         with TemporaryDirectory(prefix="toolwire-") as folder:
             plugins = registries()
             own = _of_its_own(config, plugins, Path(folder))
