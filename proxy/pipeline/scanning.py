@@ -43,7 +43,7 @@ from .waiting import WaitingCalls
 _LARGE: Final = OFFLOAD_BYTES // 2
 """Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
 before it ends."""
-_MAY_END: Final = re.compile(r"[])}>`\n]")
+_MAY_END: Final = re.compile(r"[])}>:`\n]")
 """With one of these the block of any format ends."""
 
 
@@ -219,10 +219,12 @@ class ScanStage(Stage):
         """See `Stage`."""
         events, self.later, self._working = self.later, [], True
         try:
-            return await in_thread(partial(self.feed, events, working=True))
+            found = await in_thread(partial(self.feed, events, working=True))
         finally:
             self._working = False
+        if found:  # else it goes on
             self._look()
+        return found
 
     def _look(self) -> None:
         self._looked = self.scanned_bytes

@@ -199,6 +199,12 @@ def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], la
     assert seen[0] == seen[1] == seen[2]
 
 
+@pytest.mark.parametrize("name", sorted(registries().formats.names()))
+def test_what_ends_a_block_is_seen(name: str) -> None:
+    grammar = registries().formats.get(name).grammar
+    assert all(scanning._MAY_END.search(syntax.closer[-1]) for syntax in grammar.syntaxes if syntax.closer)
+
+
 async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch, judge: Judge) -> None:
     """Whoever feeds a chain need not wait for what it has put off."""
     monkeypatch.setattr(scanning, "_LARGE", 10)
