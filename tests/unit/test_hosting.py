@@ -19,7 +19,7 @@ from proxy.app import create_app
 from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from proxy.observability.telemetry import Metrics
 from proxy.pipeline.shared_resources import SharedResources
-from proxy.server.hosting import Host, reread
+from proxy.server.hosting import AppFactory, Host, reread
 from proxy.support.conversion import ConfigError
 
 NAME = web.AppKey("name", str)
@@ -96,6 +96,25 @@ async def serving(host: Host, config: GatewayConfig) -> AsyncIterator[aiohttp.Cl
 async def get(session: aiohttp.ClientSession, path: str = "/") -> str:
     async with session.get(path) as answer:
         return await answer.text()
+
+
+async def test_a_configuration_is_prepared_before_it_is_served() -> None:
+    apps, prepared = Apps(), []
+    current: list[str] = []
+
+    async def prepare(create: AppFactory, config: GatewayConfig) -> None:
+        assert create == apps.create
+        prepared.append(config)
+        if len(prepared) > 1:
+            current.append(await get(session))
+
+    host = Host(apps.create, Metrics(), prepare=prepare)
+    other = replace(CONFIG, server=replace(CONFIG.server, keepalive_s=1.0))
+    async with serving(host, CONFIG) as session:
+        assert await host.reload(lambda: other) is None
+        assert await get(session) == "1"
+    assert prepared == [CONFIG, other]
+    assert current == ["0"]
 
 
 async def test_each_request_is_answered_by_the_application_that_was_current_when_it_came() -> None:
