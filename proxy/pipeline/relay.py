@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from ..backends.leaks import Leaks, leaks_of
@@ -26,7 +27,8 @@ from ..protocols.base import ServerSide
 from ..protocols.wire import load
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
-_FRAME: Final = re.compile(rb".*?(?:\n\n|\n\r\n|\r\r)", re.DOTALL)
+_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
+_ERROR: Final = re.compile(rb'"error"|event: ?error')
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _USUAL: Final = b'data: {"'
 """How nearly every stream begins."""
@@ -62,12 +64,12 @@ class Relay:
             self.fault = self._strange(data)
             if self.fault is not None:
                 return b""
-        if b'"error"' in data or b"event: error" in data or b"event:error" in data:
+        # `find`, since `in` takes bytes for a number first, which is an exception each time.
+        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
             data = self._up_to_error(data)
         for mark in self._marks:
-            if mark in data:
-                data = self._up_to_end(data)
-                break
+            if data.find(mark) >= 0:
+                data = self._up_to_end(data, mark)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.spoke and self._is_all(data):
@@ -115,25 +117,22 @@ class Relay:
             self.fault = withheld()
         return shown
 
-    def _up_to_end(self, data: bytes) -> bytes:
-        for frame in _FRAME.finditer(data):
-            if self._is_end(frame[0]):
+    def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
+        for begin, end in _frames_with(mark, data):
+            if self._is_end(data[begin:end]):
                 self.ended = True
                 self.fault = None  # an error behind the end
-                return data[: frame.end()]
+                return data[:end]
         return data
 
     def _is_end(self, frame: bytes) -> bool:
-        return any(mark in frame for mark in self._marks) and any(
-            self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame)
-        )
+        return any(self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame))
 
     def _up_to_error(self, data: bytes) -> bytes:
-        for frame in _FRAME.finditer(data):
-            if b"error" in frame[0]:
-                self.fault = self._error(frame[0])
-                if self.fault is not None:
-                    return data[: frame.start()]
+        for begin, end in _frames_with(b"error", data):
+            self.fault = self._error(data[begin:end])
+            if self.fault is not None:
+                return data[:begin]
         return data
 
     def _error(self, frame: bytes) -> GatewayError | None:
@@ -165,3 +164,12 @@ class Relay:
                     )
                 break
         return None
+
+
+def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
+    """Where those of the whole frames in `data` begin and end that hold `mark`; the others are not looked at."""
+    behind = 0
+    while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
+        begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)
+        behind = end.end()
+        yield begin, behind
