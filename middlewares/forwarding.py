@@ -71,7 +71,8 @@ class Forwarding(Middleware):
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
         # The client's body says all there is to say, at most with another model name.
-        own = same and asked is exchange.received and asked.origin is not None and usage.source != "estimate"
+        origin = asked.origin
+        own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
         sent = asked
 
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:

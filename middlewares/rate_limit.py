@@ -77,7 +77,7 @@ class Booking:
         self._model = exchange.received.model
         self._protocol = exchange.protocol
         origin = exchange.received.origin
-        self._prompt, self._expected = admission.estimate(exchange.received, len(origin.body) if origin else 0)
+        self._prompt, self._expected = admission.estimate(exchange.received, origin.size if origin else 0)
         self._at_end = exchange.at_end
         self._lease = os.urandom(16).hex()
         self._bytes = 0

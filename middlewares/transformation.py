@@ -129,7 +129,7 @@ class Transformation(Middleware):
         stops: Stops | None = exchange.state.get(Transformation)
         if stops is not None and (stops.gateway or stops.own):
             origin = exchange.received.origin
-            size = 0 if origin is None else len(origin.body)
+            size = 0 if origin is None else origin.size
             reply.map(StopStage(stops.gateway, size, own=stops.own, choices=exchange.request.sampling.n))
 
 

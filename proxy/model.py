@@ -3,7 +3,8 @@
 Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
 
 1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A
-   change is `replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`.
+   change is `replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`. Only the
+   bytes that a request was read from can be let go (`Origin`).
 2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
 3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the
    fields of another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of
@@ -338,12 +339,26 @@ LIKE_SERVER: Final = Sampling()
 """Nothing is said of it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request came from: the protocol's name and the body exactly as it was received."""
+    """Where a request came from: the protocol's name and the body exactly as it was received, until it is let go; its
+    `size` stays known."""
 
-    protocol: str
-    body: bytes
+    __slots__ = ("body", "protocol", "size")
+
+    def __init__(self, protocol: str, body: bytes) -> None:
+        self.protocol = protocol
+        self.body = body
+        self.size = len(body)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Origin) and (self.protocol, self.body) == (other.protocol, other.body)
+
+    def __hash__(self) -> int:
+        return hash((self.protocol, self.size))
+
+    def let_go(self) -> None:
+        """From now on it is only known where the request came from, and how large it was."""
+        self.body = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ _SHORT: Final = frozenset({int, float, bool})
 def is_large(request: ModelRequest) -> bool:
     """Whether work that looks at all of this request takes milliseconds."""
     origin = request.origin
-    return (origin is not None and len(origin.body) > OFFLOAD_BYTES) or len(request.messages) > OFFLOAD_MESSAGES
+    return (origin is not None and origin.size > OFFLOAD_BYTES) or len(request.messages) > OFFLOAD_MESSAGES
 
 
 def is_long(value: object) -> bool:

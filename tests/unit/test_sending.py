@@ -18,6 +18,7 @@ from proxy.config import BackendConfig, LimitsConfig
 from proxy.configuration.settings import load
 from proxy.errors import BackendFault
 from proxy.model import ModelRequest
+from proxy.pipeline.exchange import EXCHANGE
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import BackendObserver
@@ -96,7 +97,7 @@ async def serve() -> AsyncIterator[Callable[..., Any]]:
     """A gateway in front of a source, with one more middleware if one is given."""
     clients: list[TestClient[Any, Any]] = []
 
-    async def start(source: Wire, middleware: Any = None) -> TestClient[Any, Any]:
+    async def start(source: Wire, middleware: Any = None, **server: Any) -> TestClient[Any, Any]:
         backend = WireBackend("wire", BackendConfig(kind="wire"), LimitsConfig())
         backend.protocol = source.protocol
         backend.source = source
@@ -106,7 +107,7 @@ async def serve() -> AsyncIterator[Callable[..., Any]]:
         if middleware is not None:
             plugins.middlewares.register("extra", middleware)
             chain.insert(0, "extra")
-        overrides = {"backends": {"wire": {"kind": "wire"}}, "chain": chain}
+        overrides = {"backends": {"wire": {"kind": "wire"}}, "chain": chain, "server": server}
         config = load(None, env={}, overrides=overrides)
         client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
         await client.start_server()
@@ -182,6 +183,41 @@ async def test_an_error_of_the_pump_after_the_first_byte_is_in_band(serve: Calla
             frames = read_frames(await response.read())
         assert frames[-2]["error"]["code"] == "upstream_timeout"
         assert frames[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
+async def test_the_clients_bytes_are_let_go_when_the_answer_has_begun(
+    serve: Callable[..., Any], extra: dict[str, Any]
+) -> None:
+    """A sign of life is no beginning: until the server has said something another one may be asked with them."""
+    begin, end = asyncio.Event(), asyncio.Event()
+    seen: list[web.Request] = []
+
+    class Slow(Wire):
+        async def pump(self, sink: Callable[[bytes], None]) -> None:
+            await begin.wait()
+            sink(TEXT)
+            await end.wait()
+            sink(LAST + DONE)
+
+    @web.middleware
+    async def look(request: web.Request, handler: Any) -> Any:
+        seen.append(request)
+        return await handler(request)
+
+    client = await serve(Slow([]), look, keepalive_s=0.001)
+    async with client.post(CHAT, json={"model": "m", "messages": USER, "stream": True, **extra}) as response:
+        assert (await response.content.readline()).startswith(b":")
+        (request,) = seen
+        origin = request[EXCHANGE].received.origin
+        body = await request.read()
+        assert origin.body == body != b""
+        begin.set()
+        while not (await response.content.readline()).startswith(b"data:"):
+            pass
+        assert (origin.body, origin.size) == (b"", len(body))
+        end.set()
+        assert (await response.read()).endswith(DONE)
 
 
 async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(serve: Callable[..., Any]) -> None:

@@ -147,7 +147,7 @@ def first_usage(options: WriteOptions, known: Usage | None) -> dict[str, Any]:
     """The counts of `message_start`: those that are known, else a guess by the size of the request."""
     if known is None:
         origin = options.request.origin
-        known = Usage(max(1, len(origin.body) // BYTES_PER_TOKEN) if origin is not None else 1, 0)
+        known = Usage(max(1, origin.size // BYTES_PER_TOKEN) if origin is not None else 1, 0)
     return write_usage(known)
 
 
