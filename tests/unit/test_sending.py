@@ -17,8 +17,11 @@ from proxy.backends.mock import MockBackend
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.configuration.settings import load
 from proxy.errors import BackendFault
+from proxy.events import Event
 from proxy.model import ModelRequest
-from proxy.pipeline.exchange import EXCHANGE
+from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.middleware import Ask, Middleware
+from proxy.pipeline.reply import Reply
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import BackendObserver
@@ -80,6 +83,7 @@ class WireBackend(MockBackend):
     """Answers with `source`."""
 
     source: Wire
+    bodies: list[bytes | None]
 
     async def open(
         self,
@@ -89,18 +93,25 @@ class WireBackend(MockBackend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> Any:
+        self.bodies.append(body)
         return self.source
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[..., Any]]:
+def bodies() -> list[bytes | None]:
+    """What the backend is given to send."""
+    return []
+
+
+@pytest.fixture
+async def serve(bodies: list[bytes | None]) -> AsyncIterator[Callable[..., Any]]:
     """A gateway in front of a source, with one more middleware if one is given."""
     clients: list[TestClient[Any, Any]] = []
 
     async def start(source: Wire, middleware: Any = None, **server: Any) -> TestClient[Any, Any]:
         backend = WireBackend("wire", BackendConfig(kind="wire"), LimitsConfig())
         backend.protocol = source.protocol
-        backend.source = source
+        backend.source, backend.bodies = source, bodies
         plugins = registries()
         plugins.backends.register("wire", lambda name, config, limits: backend)
         chain = ["transformation", "injection", "forwarding"]
@@ -210,6 +221,7 @@ async def test_the_clients_bytes_are_let_go_when_the_answer_has_begun(
         assert (await response.content.readline()).startswith(b":")
         (request,) = seen
         origin = request[EXCHANGE].received.origin
+        assert origin is not None
         body = await request.read()
         assert origin.body == body != b""
         begin.set()
@@ -218,6 +230,27 @@ async def test_the_clients_bytes_are_let_go_when_the_answer_has_begun(
         assert (origin.body, origin.size) == (b"", len(body))
         end.set()
         assert (await response.read()).endswith(DONE)
+
+
+async def test_who_asks_again_afterwards_has_the_request_written_anew(
+    serve: Callable[..., Any], bodies: list[bytes | None]
+) -> None:
+    class Again(Middleware):
+        passing = "stands_aside"
+
+        def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
+            async def again(last: Event) -> Event:
+                await ask(exchange.request)  # and nobody reads the answer
+                return last
+
+            reply.finish(again)
+
+    client = await serve(Wire([TEXT, LAST + DONE]), Again)
+    async with client.post(CHAT, json={"model": "m", "messages": USER, "stream": True}) as response:
+        assert (await response.read()).endswith(DONE)
+    first, second = bodies
+    assert first is not None
+    assert second is None
 
 
 async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(serve: Callable[..., Any]) -> None:
