@@ -81,15 +81,18 @@ class PassThrough:
     def feed(self, data: bytes) -> bytes:
         if self.over:
             return b""
-        out = self._relay.feed(data)
-        side = self._side
+        relay, side = self._relay, self._side
+        out = relay.feed(data)
         if side is not None and out:
             side.feed(out)
             if side.broke:
                 self.over = True
                 return b""
-        self._look()
-        if self._relay.ended:
+        self.spoke = relay.spoke
+        if relay.fault is not None:
+            self.over = True
+            self.last = Fault(relay.fault)
+        elif relay.ended:
             self.over = self.drained = True
             if side is not None:
                 side.finish()
@@ -102,9 +105,10 @@ class PassThrough:
     def finish(self, error: GatewayError | None = None) -> bytes:
         out = b"" if error is not None else self._relay.finish()
         self.over = self.drained = True
-        self._look()
-        if error is not None and not self._relay.ended:
-            self.last = Fault(error)
+        self.spoke = self._relay.spoke
+        fault = error or self._relay.fault
+        if fault is not None and not self._relay.ended:
+            self.last = Fault(fault)
         if self._side is not None:
             if out:
                 self._side.feed(out)
@@ -143,10 +147,3 @@ class PassThrough:
         if self._relay.spoke:
             self._writer.feed([Start("", "", 0)])
         return self._writer.feed([last])
-
-    def _look(self) -> None:
-        relay = self._relay
-        self.spoke = relay.spoke
-        if relay.fault is not None and self.last is None:
-            self.over = True
-            self.last = Fault(relay.fault)

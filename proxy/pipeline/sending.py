@@ -120,11 +120,14 @@ class StreamSender:
                 await self._break_off(error)
             await self._reply.write_eof()
             self._exchange.record.status = self._reply.status
-            if self._path.drained and not reading.done():
-                await asyncio.wait({reading}, timeout=LINGER_S)
+            if self._path.drained:
+                await asyncio.sleep(0)  # most have said all with their last read, and end now
+                if not reading.done():
+                    await asyncio.wait({reading}, timeout=LINGER_S)
         finally:
-            reading.cancel()
-            await asyncio.wait({reading})
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
             if not reading.cancelled():
                 reading.exception()  # whatever it says now comes after the end
             self._path.close()
