@@ -58,9 +58,8 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
     middleware that a program added to its application, or another application, and may still work on it."""
-    apps = request.match_info.apps
-    if len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES):
-        return False  # somebody stands around the gateway
+    if is_enclosed(request):
+        return False
     headers = reply.headers
     counted = [name for name in _COUNTED if name in headers]
     more = "".join([f"{name}: {headers[name]}\r\n" for name in counted])
@@ -83,6 +82,12 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     await reply.prepare(request)
     await reply.write_eof(body)
     return True
+
+
+def is_enclosed(request: web.Request) -> bool:
+    """Whether somebody stands around the gateway: middlewares of a program, or another application."""
+    apps = request.match_info.apps
+    return len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES)
 
 
 def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:

@@ -20,7 +20,7 @@ from functools import cache
 from types import new_class
 from typing import Any
 
-from aiohttp import StreamReader, web, web_exceptions
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web, web_exceptions
 from aiohttp.base_protocol import BaseProtocol
 
 from ..errors import GatewayError
@@ -154,6 +154,12 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
     request._cache.pop("content", None)
     request._cache.pop("body_exists", None)
     return stream
+
+
+def let_go(request: web.Request) -> None:
+    """Forget the body of a request that nobody will read."""
+    request._payload = EMPTY_PAYLOAD
+    request._cache.pop("content", None)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

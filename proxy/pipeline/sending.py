@@ -35,9 +35,9 @@ from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
 from .exchange import Exchange
-from .heads import send_whole
+from .heads import is_enclosed, send_whole
 from .passing import PassThrough
-from .plain import unread
+from .plain import let_go
 from .reply import Reply
 from .stream_paths import ShownPath, Transcode, choose
 from .whole import Known, WholeReply, body_of, note_usage
@@ -96,7 +96,9 @@ class StreamSender:
         self._pending = bytearray()
         self._kept = True  # something, or the headers have to wait
         self._waiting: asyncio.Future[None] | None = None  # until nothing is
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # an event keeps ten times as much
+        self._news: asyncio.Future[None] = (
+            asyncio.get_running_loop().create_future()
+        )  # an event keeps ten times as much
         self._silent = False
         self._stopped: GatewayError | None = None
         self._committed = reply.prepared  # by a middleware
@@ -302,16 +304,16 @@ class StreamSender:
 
     async def _commit(self) -> None:
         """Send the headers, if that has not been done, and all that is kept, at the client's pace."""
-        reply = self._reply
-        if not self._committed:
+        reply, began = self._reply, self._committed
+        if not began:
             self._committed = True
             reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
             reply.headers["Cache-Control"] = "no-cache"
             reply.headers["X-Accel-Buffering"] = "no"
-            await reply.prepare(self._request)
-            self._exchange.record.wrote()
         writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
         assert writer is not None
+        if not began:
+            self._exchange.record.wrote()
         while True:
             await writer.drain()
             if not self._pending:
@@ -320,9 +322,10 @@ class StreamSender:
             self._pending.clear()
             await reply.write(data)
             self._monitor.last = time.monotonic()
-        if self._path.spoke:
+        if self._path.spoke and self._transport is None:
             self._exchange.begun()
-            unread(self._request, b"")
+            if not is_enclosed(self._request):
+                let_go(self._request)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -263,3 +264,20 @@ async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(serve: 
     body = {"model": "m", "messages": USER, "stream": True, **TOOLS}
     async with client.post(CHAT, json=body) as response:
         assert (await response.read()).endswith(DONE)
+
+
+async def test_who_stands_around_the_gateway_reads_the_body_when_all_is_sent() -> None:
+    read: list[bytes] = []
+
+    @web.middleware
+    async def around(request: web.Request, handler: Any) -> Any:
+        response = await handler(request)
+        read.append(await request.read())
+        return response
+
+    app = create_app(load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}}))
+    app.middlewares.insert(0, around)
+    body = {"model": "m", "messages": USER, "stream": True}
+    async with TestClient(TestServer(app)) as client, client.post(CHAT, json=body) as response:
+        assert (await response.read()).endswith(DONE)
+    assert [json.loads(each) for each in read] == [body]
