@@ -340,8 +340,8 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """Where a request came from: the protocol's name and the body exactly as it was received, until it is let go; its
-    `size` stays known."""
+    """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
+    when a streamed answer has begun; its `size` stays known."""
 
     __slots__ = ("body", "protocol", "size")
 
@@ -355,10 +355,6 @@ class Origin:
 
     def __hash__(self) -> int:
         return hash((self.protocol, self.size))
-
-    def let_go(self) -> None:
-        """From now on it is only known where the request came from, and how large it was."""
-        self.body = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,12 +148,6 @@ class Exchange:
             except Exception:
                 LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
 
-    def begun(self) -> None:
-        """The answer has begun to come: no server is asked with the client's own bytes any more, and they are let
-        go."""
-        if self.received.origin is not None:
-            self.received.origin.let_go()
-
     def write_options(self) -> WriteOptions:
         """How this answer is written: the same for whoever asks, on the wire or for the store."""
         known = self._options

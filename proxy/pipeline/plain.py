@@ -25,8 +25,9 @@ from aiohttp.base_protocol import BaseProtocol
 
 from ..errors import GatewayError
 from ..ingress.bodies import read_json
+from ..model import ModelRequest
 from .exchange import EXCHANGE, Exchange
-from .heads import ADDED_HEADERS
+from .heads import ADDED_HEADERS, is_enclosed
 from .middleware import Handler, MiddlewareRunner
 from .reply import Reply
 from .whole import WholeReply, completed, taken
@@ -156,10 +157,14 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
     return stream
 
 
-def let_go(request: web.Request) -> None:
-    """Forget the body of a request that nobody will read."""
-    request._payload = EMPTY_PAYLOAD
-    request._cache.pop("content", None)
+def let_go(request: web.Request, received: ModelRequest) -> None:
+    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them. Whoever
+    stands around the gateway may still read the request."""
+    if received.origin is not None:
+        received.origin.body = b""
+    if not is_enclosed(request):
+        request._payload = EMPTY_PAYLOAD
+        request._cache.pop("content", None)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import KEEPALIVE
 from ..record import AccessRecord
 from .exchange import Exchange
-from .heads import is_enclosed, send_whole
+from .heads import send_whole
 from .passing import PassThrough
 from .plain import let_go
 from .reply import Reply
@@ -323,9 +323,7 @@ class StreamSender:
             await reply.write(data)
             self._monitor.last = time.monotonic()
         if self._path.spoke and self._transport is None:
-            self._exchange.begun()
-            if not is_enclosed(self._request):
-                let_go(self._request)
+            let_go(self._request, self._exchange.received)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport
