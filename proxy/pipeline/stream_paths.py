@@ -285,9 +285,13 @@ class FastPath(Transcode):
     def _slow(self, data: bytes) -> bytes:
         if self.over:
             return b""
+        prose = self._prose.open_prose
+        events = self._prose.feed(data)
+        if not events and self._prose.open_prose is prose:
+            return b""  # a piece of a frame: more may pass behind it as it did before
         if self._gate.passed:
             self._catch_up()
-        out = self.take(self._prose.feed(data))
+        out = self.take(events)
         self._set()
         return out
 
