@@ -15,6 +15,7 @@ import fastjsonschema
 import orjson
 
 from ..errors import ClientFault, quote
+from .schema_fits import Test, compiled
 
 _ARTICLES = {
     "object": "an object",
@@ -45,8 +46,11 @@ class RequestSchema:
 
     def check(self, body: Mapping[str, Any]) -> None:
         """Raise `ClientFault` for the first thing in `body` that has the wrong shape. The body is not changed."""
+        fits, validate = _compiled(self._name)
+        if fits(body):
+            return
         try:
-            _validator(self._name)(body if isinstance(body, dict) else dict(body))
+            validate(body if isinstance(body, dict) else dict(body))
         except fastjsonschema.JsonSchemaValueException as error:
             raise self._fault(error) from None
 
@@ -74,10 +78,10 @@ def _schema(name: str) -> dict[str, Any]:
     return schema
 
 
-@cache  # what a pure function makes of it
-def _validator(name: str) -> Callable[[Any], Any]:
-    validate: Callable[[Any], Any] = fastjsonschema.compile(_schema(name), use_default=False)
-    return validate
+@cache  # what pure functions make of it
+def _compiled(name: str) -> tuple[Test, Callable[[Any], Any]]:
+    """The quick test, and what has the words for one who fails."""
+    return compiled(_schema(name)), fastjsonschema.compile(_schema(name), use_default=False)
 
 
 def _expectation(rule: str, wanted: Any) -> str:

@@ -27,7 +27,7 @@ from proxy.model import (
     ToolUse,
 )
 from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.request_schema import _validator
+from proxy.protocols.request_schema import _compiled
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text
@@ -534,8 +534,8 @@ def test_results_of_other_protocols_become_tool_messages_first() -> None:
 
 
 def test_constructing_compiles_nothing() -> None:
-    asked = _validator.cache_info()
+    asked = _compiled.cache_info()
     protocol = ChatProtocol()
-    assert _validator.cache_info() == asked
+    assert _compiled.cache_info() == asked
     protocol.read_request(body(functions=[]), b"")  # a plain one needs no schema
-    assert _validator.cache_info() != asked
+    assert _compiled.cache_info() != asked
