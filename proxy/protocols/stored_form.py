@@ -9,7 +9,7 @@ Rules:
    list.
 2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the
    former one, and adds a turn of it to `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the
-   protocol lists them.
+   protocol lists them. One of form 2 has messages always, and beside them what they do not say of items.
 3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a
    conversation that goes on without it would be another one.
 """
@@ -21,12 +21,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from ..model import Attempt, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from .responses.turns import turn_of_items
+from .responses.turns import read_said, turn_of_items, turn_of_messages
 from .turn import Turn
+from .wire import dump
 
 T = TypeVar("T")
 
-FORM: Final = 2
+FORM: Final = 3
 """The form that is written."""
 _NEWER: Final = "a kept response holds what this version of the gateway does not know: one that came after it wrote it"
 
@@ -55,7 +56,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
-_TURN: Final = _fields(Turn)
+_TURN: Final = tuple(field for field in _fields(Turn) if field[0] != "said")
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
@@ -83,22 +84,27 @@ def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
 
 
 def write_turn(turn: Turn) -> dict[str, Any]:
-    """The turn as a JSON object."""
+    """The turn as a JSON object, but for what is `said`: that is JSON already."""
     return _write(turn, {"form": FORM}, _TURN)
 
 
 def read_turn(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what this version wrote, or any before it. Raises as `read_messages`."""
+    """The turn in what this version wrote, `said` included, or any before it. Raises as `read_messages`."""
     values = dict(kept)
     form = values.pop("form", 1)
     if form == 1:
         return turn_of_items(kept)
-    if form != FORM:
+    if form > FORM:
         raise UnknownForm(f"a kept response has form {form:d}, this version of the gateway knows {FORM} at most")
     for name in ("input", "output"):
         values[name] = read_messages(values.get(name, ()))
     values["ancestors"] = tuple(values.get("ancestors", ()))
-    return _read(Turn, values)
+    if "said" in values:
+        asked, answered = read_said(values["said"])
+        values["input"], values["output"] = values["input"] or asked, values["output"] or answered
+        values["said"] = dump(values["said"])
+    turn = _read(Turn, values)
+    return turn_of_messages(turn) if form == 2 else turn
 
 
 def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A turn of a conversation, as it is kept between requests (R12): what was said in it, in the model's words.
 
-What a protocol has to show besides when it is asked for the turn again stands in `extra`, under its name, like
-everything that a protocol says beside; the form in which all of it is written down is `stored_form.py`.
+A protocol that has to show what was said exactly as it stood keeps it in its own words, as JSON (`said`), and whoever
+reads the turn makes the messages of it: nobody pays for them who only keeps it. The form in which all of it is written
+down is `stored_form.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Turn:
     `owner` is whose it is (a hash of the API key, empty without keys), `ancestors` are the ids of the turns before,
     oldest first. `input` is what this request alone says, without what each request says anew (instructions); `output`
     what the client was answered, results of the tools included that the gateway ran and showed. `model` is the name
-    that the client asked for. `created` and `expires` are Unix seconds.
+    that the client asked for. `created` and `expires` are Unix seconds. `said` is JSON: what was said in the words of
+    the protocol. A turn that is put need not hold messages that follow from it, one that was read has them all.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Turn:
     extra: Extra = EMPTY
     created: float
     expires: float
+    said: bytes = b""
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -50,6 +50,8 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
     whether it is written in pieces, if that is known."""
     kept = write_turn(turn)
     text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
+    if turn.said:
+        text = b'%b,"said":%b}' % (text[:-1], turn.said)
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text

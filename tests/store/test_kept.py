@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from proxy.protocols.stored_form import FORM, read_turn, write_turn
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump
 from proxy.store.base import ResponseStore, StoreUnavailable
-from proxy.store.encoding import decode, key_of
+from proxy.store.encoding import MAX_TURN_BYTES, decode, encode, key_of
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import RedisServer
@@ -110,26 +111,41 @@ def test_results_of_tools_of_form_1() -> None:
 
 
 def test_form_2() -> None:
+    """Messages, and beside them what they do not say of items."""
+    assert as_read("form-2-response") == as_read("form-1-response")
+    assert decode((KEPT / "form-2-tools.json").read_bytes()) == read_turn(row("form-1-tools"))
+
+
+def test_form_3() -> None:
     """Written in the same bytes, read as the same values: neither may change while this is the form."""
-    assert FORM == 2
-    text = (KEPT / "form-2-response.json").read_bytes().rstrip(b"\n")
-    got = decode(text)
-    old = read_turn(row("form-1-response"))
-    assert got == old
-    assert dump(write_turn(got)) == text
-    tools = decode((KEPT / "form-2-tools.json").read_bytes())
-    assert tools == read_turn(row("form-1-tools"))
+    assert FORM == 3
+    assert as_read("form-3-response") == as_read("form-1-response")
+    for name in ("form-3-response", "form-3-tools"):
+        text = (KEPT / f"{name}.json").read_bytes().rstrip(b"\n")
+        got = decode(text)
+        if got.said:  # all messages follow from it
+            got = replace(got, input=(), output=())
+        assert encode(got, MAX_TURN_BYTES) == text
+    assert decode((KEPT / "form-3-tools.json").read_bytes()) == read_turn(row("form-1-tools"))
+
+
+def as_read(name: str) -> tuple[Turn, Any]:
+    """A turn, and what it says in the words of its protocol."""
+    got = decode((KEPT / f"{name}.json").read_bytes())
+    return replace(got, said=b""), json.loads(got.said)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"form": 9}, "a kept response has form 9, this version of the gateway knows 2 at most"),
+        ({"form": 9}, "a kept response has form 9, this version of the gateway knows 3 at most"),
         ({"mood": "good"}, "a kept response holds what this version of the gateway does not know"),
         ({"input": [{"role": "user", "parts": [{"type": "hologram"}]}]}, "a kept response holds what this version"),
         ({"form": "x"}, "a kept response is damaged"),
         ({"form": 1}, "a kept response is damaged"),
         ({"input": 3}, "a kept response is damaged"),
+        ({"said": {"input": "hi"}}, "a kept response is damaged"),
+        ({"said": 3}, "a kept response is damaged"),
         ({"input": [{"role": "user", "parts": [3]}]}, "a kept response is damaged"),
     ],
 )
@@ -151,7 +167,7 @@ def test_what_is_kept_says_itself() -> None:
         expires=2.0,
     )
     assert json.loads(dump(write_turn(kept))) == {
-        "form": 2,
+        "form": 3,
         "id": "resp_1",
         "owner": "",
         "input": [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}],

@@ -1,10 +1,6 @@
 """Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that
-the client saw, field for field.
-
-The law of this module: `mended(made, difference(given, made))` is `given`, for any two lists of items. So nothing has
-to be known of the many ways in which items can say the same (`items.py` lists them): what messages say is made of them,
-and what they do not say (most often an id that the client gave) is the difference, which is kept beside them. Equal as
-JSON: the order of an item's fields is ours.
+the client saw, as far as messages say them. Of turns of form 2 (`proxy.protocols.stored_form`) what messages do not
+say stands beside.
 """
 
 from __future__ import annotations
@@ -102,45 +98,12 @@ def _flat(messages: Sequence[Message]) -> Iterator[Part]:
                 yield part
 
 
-# --- what messages do not say ---------------------------------------------------------------------------------------
-
-
-def difference(given: Items, made: Items, at_place: AtPlace) -> Mapping[str, Any] | None:
-    """What has to be kept to make `given` of `made` again; None if they are equal, each as it is `at_place`.
-
-    `fields`: by place, the fields that an item has beside or otherwise; one that is null it has not. `items`: by place,
-    those that were not made. Where it is not as simple as that, `all` of them.
-    """
-    fields: dict[str, Mapping[str, Any]] = {}
-    items: dict[str, Mapping[str, Any]] = {}
-    count = 0
-    for place, item in enumerate(given):
-        other = made[count] if count < len(made) else None
-        if item == other:
-            count += 1
-            continue
-        item = at_place(item, place)
-        if other is None or not _alike(item, other):
-            items[str(place)] = item
-            continue
-        mine = at_place(other, place)
-        count += 1
-        if item != mine:
-            unsaid = {key: value for key, value in item.items() if key not in mine or value != mine[key]}
-            if None in unsaid.values():
-                return _all(given, at_place)
-            fields[str(place)] = {**unsaid, **{key: None for key in mine if key not in item}}
-    if count < len(made):
-        return _all(given, at_place)
-    return {name: kept for name, kept in (("fields", fields), ("items", items)) if kept} or None
-
-
-def _all(items: Items, at_place: AtPlace) -> Mapping[str, Any]:
-    return {"all": [at_place(item, place) for place, item in enumerate(items)]}
+# --- what messages do not say (form 2) --------------------------------------------------------------------------------
 
 
 def mended(made: Items, told: Mapping[str, Any] | None, at_place: AtPlace) -> list[Mapping[str, Any]]:
-    """What `difference` was told of: the items as they were given."""
+    """The items as they were given, of those that messages make. `told`: None if they are equal; by place `fields` that
+    an item has beside or otherwise (one that is null it has not), and `items` that were not made; or `all`."""
     if told is None:
         return [at_place(item, place) for place, item in enumerate(made)]
     if "all" in told:
@@ -164,8 +127,3 @@ def mended(made: Items, told: Mapping[str, Any] | None, at_place: AtPlace) -> li
 def as_made(item: Mapping[str, Any], place: int) -> Mapping[str, Any]:
     """For items that say their place themselves."""
     return item
-
-
-def _alike(item: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether one may have been made for the other."""
-    return all(item.get(key) == other.get(key) for key in ("type", "role", "call_id"))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ...errors import BackendFault, GatewayError
@@ -250,20 +250,46 @@ def outcome(reason: str, called: bool, options: WriteOptions) -> tuple[Literal["
     return ("completed", None) if word is None else ("incomplete", word)
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The resource of an answer and its JSON, made once for the store and for the client. `origins` are those of its
+    output."""
+
+    reply: ModelReply
+    shown: Mapping[str, Any]
+    written: bytes
+    origins: Origins
+
+
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     """The body of a whole answer (R8.5)."""
-    known, shown = options.made.get(finished, (None, EMPTY))
-    return dump(shown if known is reply else finished(reply, options))
+    return write_finished(reply, options).written
+
+
+def write_finished(reply: ModelReply, options: WriteOptions) -> Finished:
+    """A whole answer, or what a stream amounts to."""
+    known: Finished | None = options.made.get(write_finished)
+    if known is None or known.reply is not reply:
+        origins: Origins = []
+        shown = finished(reply, options, origins)
+        known = options.made[write_finished] = Finished(reply, shown, dump(shown), origins)
+    return known
+
+
+def written_as(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
+    """The JSON of a resource, which may have been written for the store."""
+    known: Finished | None = options.made.get(write_finished)
+    return known.written if known is not None and known.shown == shown else dump(shown)
 
 
 def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None = None) -> dict[str, Any]:
     """The resource of a whole answer. `completed_at` is that of `reply.extra`, else now; null if it is incomplete.
-    `origins` takes those of its output. It is the one that is written for this very answer, and never changed."""
+    `origins` takes those of its output."""
     ident = response_id(reply.id)
     choice = reply.choices[0] if reply.choices else ReplyChoice(())
     called = any(isinstance(part, ToolUse) and is_whole(part, choice.reason) for part in choice.parts)
     status, reason = outcome(choice.reason, called, options)
-    shown = resource(
+    return resource(
         options,
         ident,
         status,
@@ -273,8 +299,6 @@ def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None =
         completed_at=end_time(reply.extra) if status == "completed" else None,
         fields=fields_of(reply.extra, PROTOCOL),
     )
-    options.made[finished] = reply, shown
-    return shown
 
 
 def end_time(extra: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from ...formats.toolset import known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ..base import WriteOptions
 from ..numbers import rest_of_counts, usage_of, with_rest
-from ..wire import whole
+from ..wire import dump, whole
 from .ids import new_response_id
 from .items import PROTOCOL
 
@@ -114,6 +114,14 @@ def resource(
         if isinstance(body.get(key), str):
             written[key] = body[key]
     return written
+
+
+def write_begun(options: WriteOptions, ident: str) -> bytes:
+    """The response that is in progress, as JSON: the same for the store and for the client."""
+    known: tuple[str, bytes] | None = options.made.get(write_begun)
+    if known is None or known[0] != ident:
+        known = options.made[write_begun] = ident, dump(resource(options, ident, "in_progress"))
+    return known[1]
 
 
 def _echo(options: WriteOptions) -> dict[str, Any]:

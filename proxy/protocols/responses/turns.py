@@ -1,28 +1,27 @@
 """Conversations over Responses that the gateway remembers: what the middleware `conversation` asks of the protocol.
 
-A turn is kept as messages (`proxy.protocols.turn`). Its items are made of them whenever somebody asks for them, and are
-those that the client saw: what messages do not say of an item stands beside them in the turn's `extra`, `kept_items.py`
-says how, and so does what stands around the output (`resource`).
+A turn is kept in the words of this protocol (`Turn.said`): `input` as the client sent it, and the response as it was
+shown, `resource`, whose bytes are those that the client gets. The messages that a conversation goes on from are made of
+them when somebody reads it. They are kept as messages only where items do not say all of them: what other protocols say
+of a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from ...errors import GatewayError
-from ...model import Extra, Message, ModelReply, ModelRequest, Text, fields_of, scoped
+from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn
+from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
-from .kept_items import AtPlace, answered, as_made, difference, listed, made_output, mended
-from .reply import Origins, broken_off, finished
-from .resource import RESOURCE_KEYS, resource
-
-_OF_THE_TURN: Final = ("id", "object", "status", "output")
-"""Fields of a resource that a turn says itself."""
+from .kept_items import answered, as_made, listed, made_output, mended
+from .reply import Origins, broken_off, write_finished
+from .resource import RESOURCE_KEYS, resource, write_begun
 
 
 class ResponsesTurns(TurnForm):
@@ -58,7 +57,7 @@ class ResponsesTurns(TurnForm):
 
     def items(self, turn: Turn) -> dict[str, Mapping[str, Any]]:
         """The items of input and output, by their ids."""
-        items = (*self.listed(turn), *_output(turn))
+        items = (*self.listed(turn), *self.shown(turn)["output"])
         return {ident: item for item in items if isinstance(ident := item.get("id"), str)}
 
     def put_in(
@@ -79,14 +78,13 @@ class ResponsesTurns(TurnForm):
         return new_response_id()
 
     def begun(self, turn: Turn, options: WriteOptions) -> Turn:
-        """With the response in progress, and the items of `input` as they are listed."""
-        around = _around(resource(options, turn.id, "in_progress"))
-        return replace(turn, extra=_beside({**_asked(turn, options), "resource": around}))
+        """With the response in progress."""
+        return replace(turn, input=(), said=_said(options, write_begun(options, turn.id)))
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
         """With the response of a whole answer."""
-        origins: Origins = []
-        return _ended(turn, _asked(turn, options), finished(reply, options, origins), origins)
+        made = write_finished(reply, options)
+        return _ended(turn, options, made.shown, made.written, made.origins)
 
     def broken_off(
         self,
@@ -99,85 +97,79 @@ class ResponsesTurns(TurnForm):
         """With the response of an answer that broke off after `reply`."""
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
-        return _ended(turn, _asked(turn, options), shown, origins)
+        return _ended(turn, options, shown, dump(shown), origins)
 
     # --- showing ----------------------------------------------------------------------------------------------------
 
     def shown(self, turn: Turn) -> dict[str, Any]:
         """The response (R8.14). What another protocol kept is shown as far as messages say it."""
-        around = fields_of(turn.extra, PROTOCOL).get("resource")
-        if around is None:
-            options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
-            return resource(options, turn.id, "completed" if turn.status == "kept" else turn.status, _output(turn))
-        own = {"id": turn.id, "object": "response", "status": turn.status, "output": _output(turn)}
-        shown = {**around, **own}
-        return {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
+        if turn.said:
+            return {**load(turn.said)["resource"], "status": turn.status}
+        options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
+        status = "completed" if turn.status == "kept" else turn.status
+        return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
     def listed(self, turn: Turn) -> list[Mapping[str, Any]]:
         """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
-        return mended(write_items(turn.input), fields_of(turn.extra, PROTOCOL).get("input"), _listing(turn))
+        items = whole_items(load(turn.said)["input"]) if turn.said else write_items(turn.input)
+        return [listed(item, turn.id, place) for place, item in enumerate(items)]
+
+
+def read_said(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What was said in a turn, and what was answered."""
+    return read_items(said["input"]), read_items(said["resource"]["output"])
 
 
 def turn_of_items(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what versions kept that knew items only: those of the input as they are listed, and the resource.
-    Raises `KeyError` or `TypeError` if it is none."""
-    ident, shown = kept["id"], kept["resource"]
-    turn = Turn(
-        id=ident,
+    """The turn in what versions kept that knew items only (form 1): those of the input as they are listed, and the
+    resource. Raises `KeyError` or `TypeError` if it is none."""
+    shown = kept["resource"]
+    said: dict[str, Any] = {"input": kept["input"], "resource": shown}
+    before, answered = read_said(said)
+    return Turn(
+        id=kept["id"],
         owner=kept["owner"],
         ancestors=tuple(kept["ancestors"]),
-        input=read_items(kept["input"]),
+        input=before,
+        output=answered,
         status=shown["status"],
         model=shown.get("model", ""),
         created=kept["created"],
         expires=kept["expires"],
+        said=b"" if shown["status"] == "kept" else dump(said),
     )
-    if turn.status == "kept":
-        return replace(turn, output=read_items(shown["output"]))
-    return _ended(turn, {"input": _unsaid(turn, kept["input"])}, shown, [[] for _ in shown["output"]])
 
 
-def _asked(turn: Turn, options: WriteOptions) -> Mapping[str, Any]:
-    """What its messages do not say of the items of its input; known if it was begun."""
-    known: Mapping[str, Any] | None = turn.extra.get(PROTOCOL)
-    return {"input": _unsaid(turn, list(whole_items(own_items(options.body))))} if known is None else known
+def turn_of_messages(turn: Turn) -> Turn:
+    """The turn in what versions kept that had in `extra` what messages do not say of items (form 2)."""
+    beside = turn.extra.get(PROTOCOL)
+    if beside is None:
+        return turn
+    ident, around = turn.id, beside["resource"]
+    items = mended(write_items(turn.input), beside.get("input"), lambda item, place: listed(item, ident, place))
+    output = mended(made_output(turn.output, ident), beside.get("output"), as_made)
+    shown = {**around, "id": ident, "object": "response", "status": turn.status, "output": output}
+    shown = {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
+    extra = {name: fields for name, fields in turn.extra.items() if name != PROTOCOL}
+    return replace(turn, extra=extra or EMPTY, said=dump({"input": items, "resource": shown}))
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "item_reference"
 
 
-def _around(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands around the output of a resource."""
-    around = dict(shown)
-    for key in _OF_THE_TURN:
-        around.pop(key, None)
-    return around
+def _ended(turn: Turn, options: WriteOptions, shown: Mapping[str, Any], written: bytes, origins: Origins) -> Turn:
+    """`turn` with its answer, whose resource is `shown`."""
+    unsaid = any(part.extra for parts in origins for part in parts if not isinstance(part, Opaque))
+    output = answered(shown["output"], origins) if unsaid else ()
+    return replace(turn, input=(), output=output, status=shown["status"], said=_said(options, written))
 
 
-def _ended(turn: Turn, asked: Mapping[str, Any], shown: Mapping[str, Any], origins: Origins) -> Turn:
-    """`turn` with its answer, whose resource is `shown`; `asked` is what is beside its input."""
-    output = answered(shown["output"], origins)
-    unsaid = difference(shown["output"], made_output(output, turn.id), as_made)
-    extra = _beside({**asked, "resource": _around(shown), "output": unsaid})
-    return replace(turn, output=output, status=shown["status"], extra=extra)
-
-
-def _beside(fields: Mapping[str, Any]) -> Extra:
-    """What this protocol keeps beside the messages; None says nothing."""
-    return scoped(PROTOCOL, {key: value for key, value in fields.items() if value is not None})
-
-
-def _listing(turn: Turn) -> AtPlace:
-    """How the items of its input are listed."""
-    ident = turn.id
-    return lambda item, place: listed(item, ident, place)
-
-
-def _unsaid(turn: Turn, items: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """What the messages of its input do not say of these items."""
-    return difference(items, write_items(turn.input), _listing(turn))
-
-
-def _output(turn: Turn) -> list[Mapping[str, Any]]:
-    return mended(made_output(turn.output, turn.id), fields_of(turn.extra, PROTOCOL).get("output"), as_made)
+def _said(options: WriteOptions, written: bytes) -> bytes:
+    """What is kept with a response that was `written`."""
+    given = options.made.get(_said)
+    if given is None:
+        origin = options.request.origin
+        write = dump_in_pieces if origin is not None and len(origin.body) > PIECE_CHARS else dump
+        given = options.made[_said] = write(own_items(options.body))
+    return b'{"input":%b,"resource":%b}' % (given, written)

@@ -32,8 +32,8 @@ from ..wire import dump
 from .ids import derived_id
 from .items import PROTOCOL
 from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
-from .reply import CallNames, end_time, is_item, opaque_item, outcome
-from .resource import resource, response_id
+from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
+from .resource import resource, response_id, write_begun
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -115,8 +115,11 @@ class ResponsesWriter:
         self._ident = response_id(given)
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
-        shown = resource(self._options, self._ident, "in_progress", fields=fields_of(extra, PROTOCOL))
-        self._running = b',"response":%b}' % dump(shown)
+        if fields := fields_of(extra, PROTOCOL):
+            written = dump(resource(self._options, self._ident, "in_progress", fields=fields))
+        else:
+            written = write_begun(self._options, self._ident)
+        self._running = b',"response":%b}' % written
         for kind in ("response.created", "response.in_progress"):
             self.frame(head_of(kind), self._running)
 
@@ -162,7 +165,7 @@ class ResponsesWriter:
 
     def _end(self, kind: str, shown: Mapping[str, Any]) -> None:
         self._ended = True
-        self.send(kind, response=shown)
+        self.frame(head_of(kind), b',"response":%b}' % written_as(shown, self._options))
         if self._options.responses.done_marker:
             self._out.append(DONE)
 
