@@ -24,17 +24,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
 else:
 
-    def dataclass(*, frozen: Literal[True], slots: Literal[True]) -> Callable[[type], type]:
+    def dataclass(*, frozen: Literal[True], slots: Literal[True], **more: bool) -> Callable[[type], type]:
         """What is frozen for the type checker is a plain dataclass that can be hashed: it is made in a third of the
         time (ADR 18)."""
 
         def made(cls: type) -> type:
-            cls = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
-            cls._values = attrgetter(*cls.__match_args__)  # for `replace`
+            cls = dataclasses.dataclass(slots=True, unsafe_hash=True, **more)(cls)
+            if cls.__match_args__:
+                cls._values = attrgetter(*cls.__match_args__)  # for `replace`
             return cls
 
         return made

@@ -17,13 +17,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from ..config import BackendConfig, ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
-from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse
+from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, dataclass
 from . import openai
 from .numbers import MAX_CHOICES
 from .turn import Turn

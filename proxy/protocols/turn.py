@@ -7,10 +7,9 @@ down is `stored_form.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from ..model import EMPTY, Extra, Message
+from ..model import EMPTY, Extra, Message, dataclass
 
 TurnStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
 """How far the answer came. `kept`: there is none; what was said is kept for another turn

@@ -98,6 +98,11 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """Statements that lead from version n to n + 1. The version of a new file is 0."""
 
+_NEW: Final = """INSERT INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (key) DO NOTHING"""
+_THERE: Final = "SELECT place, lives.owner, lives.bytes FROM turns JOIN lives USING (place) WHERE key = ?"
+_LIVES_ON: Final = "UPDATE lives SET expires = ?, bytes = ?, used = (SELECT uses FROM total) WHERE place = ?"
+_OWNS: Final = "UPDATE owners SET bytes = bytes + ?, last = (SELECT uses FROM total) WHERE owner = ?"
 _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
     WHERE place = (SELECT place FROM turns WHERE key = ?) AND expires > ?"""
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
@@ -258,14 +263,23 @@ class SqliteStore(ResponseStore):
                 turn, text = put.turn, put.text
                 if turn.ancestors:
                     self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
-                db.execute(
-                    "INSERT OR REPLACE INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)",
-                    (key_of(turn.id, turn.owner), turn.expires, len(text), text, turn.owner),
-                )
+                key = key_of(turn.id, turn.owner)
+                if not db.execute(_NEW, (key, turn.expires, len(text), text, turn.owner)).rowcount:
+                    self._replace(db, key, turn.expires, text)
                 if self._max_turns_per_owner < self._max_turns:
                     self._trim_owner(db, turn.owner)
                 if not fits:
                     self._trim(db, turn.owner)
+
+    def _replace(self, db: sqlite3.Connection, key: str, expires: float, text: bytes) -> None:
+        """Put it in the place of what stands there, which takes half of what taking that out and this in would."""
+        place, owner, size = db.execute(_THERE, (key,)).fetchone()
+        db.execute(
+            "UPDATE turns SET expires = ?, bytes = ?, turn = ? WHERE place = ?", (expires, len(text), text, place)
+        )
+        db.execute("UPDATE total SET bytes = bytes + ?, uses = uses + 1", (len(text) - size,))
+        db.execute(_LIVES_ON, (expires, len(text), place))
+        db.execute(_OWNS, (len(text) - size, owner))
 
     def _prolong(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
         with db:

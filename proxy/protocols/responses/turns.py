@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
-from ..turn import Turn
+from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
@@ -79,7 +79,7 @@ class ResponsesTurns(TurnForm):
 
     def begun(self, turn: Turn, options: WriteOptions) -> Turn:
         """With the response in progress."""
-        return replace(turn, input=(), said=_said(options, write_begun(options, turn.id)))
+        return _kept(turn, turn.status, _said(options, write_begun(options, turn.id)))
 
     def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
         """With the response of a whole answer."""
@@ -162,7 +162,23 @@ def _ended(turn: Turn, options: WriteOptions, shown: Mapping[str, Any], written:
     """`turn` with its answer, whose resource is `shown`."""
     unsaid = any(part.extra for parts in origins for part in parts if not isinstance(part, Opaque))
     output = answered(shown["output"], origins) if unsaid else ()
-    return replace(turn, input=(), output=output, status=shown["status"], said=_said(options, written))
+    return _kept(turn, shown["status"], _said(options, written), output)
+
+
+def _kept(turn: Turn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> Turn:
+    """`turn` without the messages that follow from what was `said`."""
+    return Turn(
+        id=turn.id,
+        owner=turn.owner,
+        ancestors=turn.ancestors,
+        output=output,
+        status=status,
+        model=turn.model,
+        extra=turn.extra,
+        created=turn.created,
+        expires=turn.expires,
+        said=said,
+    )
 
 
 def _said(options: WriteOptions, written: bytes) -> bytes:
