@@ -52,8 +52,7 @@ class _Tests:
 
     def of(self, schema: Mapping[str, Any]) -> Test:
         """The test for a part of it."""
-        tests = list(self._tests(schema))
-        return tests[0] if len(tests) == 1 else _all_of(tests)
+        return _all_of(list(self._tests(schema)))
 
     def _tests(self, schema: Mapping[str, Any]) -> Iterator[Test]:
         rest = schema.keys() - _SAYS_NOTHING
@@ -124,13 +123,12 @@ def _values(schema: Mapping[str, Any]) -> Sequence[str | None]:
 
 
 def _all_of(tests: Sequence[Test]) -> Test:
-    def test(value: Any) -> bool:
-        for each in tests:  # noqa: SIM110  # asked for each part of each request: a generator costs more than the tests
-            if not each(value):
-                return False
-        return True
-
-    return test
+    if not tests:
+        return lambda value: True
+    if len(tests) == 1:
+        return tests[0]
+    first, others = tests[0], _all_of(tests[1:])
+    return lambda value: first(value) and others(value)
 
 
 def _one_of(values: Sequence[str | None]) -> Test:
@@ -148,12 +146,13 @@ def _within(kinds: tuple[type, ...], size: Callable[[Any], Any], least: float, m
 
 
 def _object(required: Sequence[str], inside: Mapping[str, Test], others: Test | None, *, or_else: bool) -> Test:
+    wanted = frozenset(required)
+
     def test(value: Any) -> bool:
         if type(value) is not dict:
             return or_else
-        for name in required:
-            if name not in value:
-                return False
+        if not value.keys() >= wanted:
+            return False
         for name, item in value.items():
             known = inside.get(name, others)
             if known is not None and not known(item):

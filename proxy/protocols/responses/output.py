@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -369,4 +368,6 @@ class CallItem(Item):
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        return write_call(replace(self._use, arguments=self.text, extra=self.extra), self.item_id, status)
+        use = self._use
+        whole_use = ToolUse(use.call_id, use.name, self.text, use.kind, use.namespace, extra=self.extra)
+        return write_call(whole_use, self.item_id, status)

@@ -50,11 +50,11 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import finish_word, is_whole, text_of, unreadable
 from ..numbers import MAX_PARTS, too_many, whole_number
-from ..wire import dump, load, whole
+from ..wire import load, whole
 from .errors import read_fault
 from .ids import derived_id
 from .items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
-from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id
+from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
@@ -272,14 +272,14 @@ def write_finished(reply: ModelReply, options: WriteOptions) -> Finished:
     if known is None or known.reply is not reply:
         origins: Origins = []
         shown = finished(reply, options, origins)
-        known = options.made[write_finished] = Finished(reply, shown, dump(shown), origins)
+        known = options.made[write_finished] = Finished(reply, shown, write_resource(shown, options), origins)
     return known
 
 
 def written_as(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
     """The JSON of a resource, which may have been written for the store."""
     known: Finished | None = options.made.get(write_finished)
-    return known.written if known is not None and known.shown == shown else dump(shown)
+    return known.written if known is not None and known.shown == shown else write_resource(shown, options)
 
 
 def finished(reply: ModelReply, options: WriteOptions, origins: Origins | None = None) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+import orjson
+
 from ...errors import GatewayError
 from ...formats.toolset import known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
@@ -120,8 +122,20 @@ def write_begun(options: WriteOptions, ident: str) -> bytes:
     """The response that is in progress, as JSON: the same for the store and for the client."""
     known: tuple[str, bytes] | None = options.made.get(write_begun)
     if known is None or known[0] != ident:
-        known = options.made[write_begun] = ident, dump(resource(options, ident, "in_progress"))
+        known = options.made[write_begun] = ident, write_resource(resource(options, ident, "in_progress"), options)
     return known[1]
+
+
+def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
+    """The JSON of a resource. That of its tools, most of it, is known of a list that comes again."""
+    if not shown["tools"]:
+        return dump(shown)
+    known = known_set(options.body.get("tools"), PROTOCOL) or ()
+    tools = note_of(known, write_resource) or note(known, write_resource, dump(shown["tools"]))
+    try:
+        return orjson.dumps({**shown, "tools": orjson.Fragment(tools)})
+    except orjson.JSONEncodeError:
+        return dump(shown)
 
 
 def _echo(options: WriteOptions) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from .kept_items import answered, as_made, listed, made_output, mended
 from .reply import Origins, broken_off, write_finished
-from .resource import RESOURCE_KEYS, resource, write_begun
+from .resource import RESOURCE_KEYS, resource, write_begun, write_resource
 
 
 class ResponsesTurns(TurnForm):
@@ -97,7 +97,7 @@ class ResponsesTurns(TurnForm):
         """With the response of an answer that broke off after `reply`."""
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
-        return _ended(turn, options, shown, dump(shown), origins)
+        return _ended(turn, options, shown, write_resource(shown, options), origins)
 
     # --- showing ----------------------------------------------------------------------------------------------------
 

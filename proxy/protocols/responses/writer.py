@@ -33,7 +33,7 @@ from .ids import derived_id
 from .items import PROTOCOL
 from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
 from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
-from .resource import resource, response_id, write_begun
+from .resource import resource, response_id, write_begun, write_resource
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -116,7 +116,8 @@ class ResponsesWriter:
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
         if fields := fields_of(extra, PROTOCOL):
-            written = dump(resource(self._options, self._ident, "in_progress", fields=fields))
+            shown = resource(self._options, self._ident, "in_progress", fields=fields)
+            written = write_resource(shown, self._options)
         else:
             written = write_begun(self._options, self._ident)
         self._running = b',"response":%b}' % written
