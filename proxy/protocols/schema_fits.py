@@ -28,7 +28,8 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _SAYS_NOTHING: Final = frozenset({"$schema", "title", "definitions", "then", "else"})
 _BRANCHES: Final = frozenset({"if", "then", "else"})
-_OBJECT: Final = frozenset({"required", "properties", "additionalProperties"})
+_FEW: Final = 3
+"""Of more properties those are looked at that are there."""
 _BOUNDS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "imum": (_KINDS["number"], lambda value: value),
     "Length": (_KINDS["string"], len),
@@ -60,7 +61,7 @@ class _Tests:
         kinds = {kind for name in ([named] if isinstance(named, str) else named) for kind in _KINDS[name]}
         if "enum" in rest or "const" in rest:
             yield _one_of([value for value in _values(schema) if type(value) in kinds])
-        elif "type" in rest and not (kinds == {dict} and rest & _OBJECT):
+        elif "type" in rest:
             yield _of_type(kinds)
         rest -= {"enum", "const", "type"}
         if "$ref" in rest:
@@ -71,11 +72,16 @@ class _Tests:
             if bounds:
                 yield _within(sized, size, schema.get(f"min{what}", -inf), schema.get(f"max{what}", inf))
                 rest -= bounds
-        if rest & _OBJECT:
-            inside = {name: self.of(inner) for name, inner in schema.get("properties", EMPTY).items()}
-            others = self.of(schema["additionalProperties"]) if "additionalProperties" in rest else None
-            yield _object(schema.get("required", ()), inside, others, or_else="type" not in schema or kinds != {dict})
-            rest -= _OBJECT
+        if "required" in rest:
+            yield _has(schema["required"])
+        inside = {name: self.of(inner) for name, inner in schema.get("properties", EMPTY).items()}
+        if "additionalProperties" in rest:
+            yield _fields(inside, self.of(schema["additionalProperties"]))
+        elif len(inside) > _FEW:
+            yield _fields(inside, None)
+        else:
+            yield from (_field(name, test) for name, test in inside.items())
+        rest -= {"required", "properties", "additionalProperties"}
         for keyword, each in (("items", _each_item), ("propertyNames", _each_name)):
             if keyword in rest:
                 yield each(self.of(schema[keyword]))
@@ -145,18 +151,22 @@ def _within(kinds: tuple[type, ...], size: Callable[[Any], Any], least: float, m
     return lambda value: type(value) not in kinds or least <= size(value) <= most
 
 
-def _object(required: Sequence[str], inside: Mapping[str, Test], others: Test | None, *, or_else: bool) -> Test:
+def _has(required: Sequence[str]) -> Test:
     wanted = frozenset(required)
+    return lambda value: type(value) is not dict or value.keys() >= wanted
 
+
+def _field(name: str, test: Test) -> Test:
+    return lambda value: type(value) is not dict or name not in value or test(value[name])
+
+
+def _fields(inside: Mapping[str, Test], others: Test | None) -> Test:
     def test(value: Any) -> bool:
-        if type(value) is not dict:
-            return or_else
-        if not value.keys() >= wanted:
-            return False
-        for name, item in value.items():
-            known = inside.get(name, others)
-            if known is not None and not known(item):
-                return False
+        if type(value) is dict:
+            for name, item in value.items():
+                known = inside.get(name, others)
+                if known is not None and not known(item):
+                    return False
         return True
 
     return test
