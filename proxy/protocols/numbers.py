@@ -107,23 +107,15 @@ def usage_of(
         missing = None if type(written) in (int, float) else "output"
     if missing == "input" and type(written) not in (int, float):
         return None
-    counts: tuple[Any, ...] = (given, written, cached, stored, thought)
-    if not _COUNTED.issuperset(map(type, counts)):
-        counts = tuple(map(_count, counts))
-    known = [count or 0 for count in counts]
-    if min(known) < 0 or max(known) > MAX_TOKENS:
-        return None
-    return Usage(known[0], known[1], known[2], known[3], known[4], extra=extra, missing=missing)
-
-
-_COUNTED: Final = frozenset({int, type(None)})
-
-
-def _count(value: Any) -> int | None:
-    """`value` as a whole number; -1 if it cannot be (as NaN), None if it is none."""
-    if type(value) is float:
-        return int(value) if 0 <= value <= MAX_TOKENS else -1
-    return value if type(value) is int else None
+    counts: list[int] = []
+    for value in (given, written, cached, stored, thought):
+        if type(value) not in (int, float):
+            counts.append(0)
+        elif 0 <= value <= MAX_TOKENS:
+            counts.append(int(value))
+        else:  # as is NaN
+            return None
+    return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], extra=extra, missing=missing)
 
 
 def whole_number(value: Any) -> int:

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import GatewayError
-from ...model import ModelReply, ModelRequest, fields_of
+from ...formats.toolset import note, note_of
+from ...model import ModelReply, ModelRequest, ToolSpec, fields_of
 from .. import openai
 from ..base import Allowance, ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
@@ -106,9 +107,7 @@ class MessagesProtocol(ClientSide, ServerSide):
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
         """One of the tools says so, or a beta."""
-        return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or any(
-            tool.received.get("eager_input_streaming") is True for tool in request.tools
-        )
+        return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or _one_is_eager(request.tools)
 
     def given_id(self, call_id: str) -> str:
         """The gateway's own ids have this protocol's form on the wire, and keep it."""
@@ -155,6 +154,15 @@ class MessagesProtocol(ClientSide, ServerSide):
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """The message of Anthropic's error envelope, and of what servers write in its place."""
         return read_refusal(body)
+
+
+def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
+    """Whether a tool says so; of tools that come again it is known."""
+    known: bool | None = note_of(tools, _one_is_eager)
+    if known is None:
+        eager = any(tool.received.get("eager_input_streaming") is True for tool in tools)
+        known = note(tools, _one_is_eager, eager)
+    return known
 
 
 def _model(name: str) -> dict[str, Any]:

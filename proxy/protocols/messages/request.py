@@ -50,6 +50,7 @@ HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")
 """Fields of the protocol that no body has."""
 GATEWAYS_OWN: Final = frozenset({"thread"})
 """Fields that the gateway sees to itself."""
+_OWN: Final = KNOWN - MODELLED - GATEWAYS_OWN
 
 MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 TOOL_FIELDS: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
@@ -123,7 +124,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
 
 def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the protocol knows and the model does not."""
-    fields = {key: body[key] for key in KNOWN - MODELLED - GATEWAYS_OWN if body.get(key) is not None}
+    fields = {key: value for key, value in body.items() if key in _OWN and value is not None}
     for key, modelled in (("thinking", {"budget_tokens"}), ("output_config", {"effort", "format"})):
         if key in fields:
             fields[key] = {k: value for k, value in fields[key].items() if k not in modelled and value is not None}

@@ -51,6 +51,7 @@ _MODELLED: Final = GATEWAYS_OWN | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
 }
+_OWN: Final = KNOWN - _MODELLED
 TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "strict", "function", "custom"})
 
 
@@ -113,7 +114,7 @@ def _parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the protocol knows and the model does not."""
-    fields = {key: body[key] for key in KNOWN - _MODELLED if body.get(key) is not None}
+    fields = {key: value for key, value in body.items() if key in _OWN and value is not None}
     for key, modelled in (("text", "format"), ("reasoning", "effort")):
         if key in fields:
             fields[key] = {k: value for k, value in fields[key].items() if k != modelled and value is not None}
