@@ -1,8 +1,8 @@
 """Stored responses over HTTP (R8.14): `GET`, `DELETE`, `input_items`, `cancel`.
 
 Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists. What is
-kept are messages; what is shown of them is made by the protocol at whose path somebody asks, whatever protocol they
-were kept by.
+read are messages, whatever protocol they were kept by; what is shown is made by the protocol at whose path somebody
+asks.
 """
 
 from __future__ import annotations
