@@ -9,8 +9,9 @@ loop.
 
 - Calls: functions of `proxy` and `middlewares` that begin, coroutines once and comprehensions not. Two counts differ by
   less than a hundredth, whatever machine counts; another Python may have others.
-- Instructions: all of the process, threads too, by valgrind. Kept, as those of `bench.instructions`, for each
-  processor, Python and compiler; where there is nothing for this machine, or no valgrind, that is said and passes.
+- Instructions: of the thread with the event loop, not of the store's, by valgrind. Kept, as those of
+  `bench.instructions`, for each processor, Python and compiler; where there is nothing for this machine, or no
+  valgrind, that is said and passes.
 
 More than `TOLERANCE` above a kept figure fails, and so does a kind of request for which nothing is kept.
 """
