@@ -130,13 +130,13 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     for place in (
         "proxy.ingress.bodies._parse",
-        "proxy.protocols.chat.request._read_messages",
+        "proxy.protocols.chat.request.plain_messages",
         "middlewares.validation._check_messages",
         "middlewares.injection.inject",
         "middlewares.forwarding.adapt",
         "proxy.backends.http.dump_in_pieces",
         "proxy.backends.usage._text_pieces",
-        "proxy.protocols.responses.turns.write_items",
+        "proxy.protocols.responses.turns.own_items",
         "proxy.store.memory.encoded",
         "proxy.store.encoding.dump_in_pieces",
     ):
@@ -163,7 +163,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
     wanted = {"_parse", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
-    wanted |= {"_read_messages"} if path == CHAT else {"write_items"}
+    wanted |= {"plain_messages"} if path == CHAT else {"own_items"}
     assert set(threads) == wanted
     assert not any(threads.values()), threads
 
