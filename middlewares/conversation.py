@@ -174,8 +174,11 @@ class Keeper:
         self._turn = form.begun(turn, self._options) if begins else turn
 
     async def begin(self) -> bool:
-        """Keep the turn as running; whether that worked."""
-        return await self._put(self._turn)
+        """Keep the turn as running; whether that worked. What it says is written again with the answer, and not held as
+        long as a stream lasts."""
+        kept = await self._put(self._turn)
+        self._turn = replace(self._turn, said=b"")
+        return kept
 
     def follow(self) -> None:
         """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""

@@ -119,11 +119,18 @@ def resource(
 
 
 def write_begun(options: WriteOptions, ident: str) -> bytes:
-    """The response that is in progress, as JSON: the same for the store and for the client."""
-    known: tuple[str, bytes] | None = options.made.get(write_begun)
-    if known is None or known[0] != ident:
-        known = options.made[write_begun] = ident, write_resource(resource(options, ident, "in_progress"), options)
-    return known[1]
+    """The response that is in progress, as JSON, for the store: the client gets the same (`take_begun`)."""
+    written = write_resource(resource(options, ident, "in_progress"), options)
+    options.made[write_begun] = ident, written
+    return written
+
+
+def take_begun(options: WriteOptions, ident: str) -> bytes:
+    """What `write_begun` has written last, once; else it is written."""
+    known: tuple[str, bytes] | None = options.made.pop(write_begun, None)
+    if known is not None and known[0] == ident:
+        return known[1]
+    return write_resource(resource(options, ident, "in_progress"), options)
 
 
 def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:

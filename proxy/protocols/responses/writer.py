@@ -33,7 +33,7 @@ from .ids import derived_id
 from .items import PROTOCOL
 from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
 from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
-from .resource import resource, response_id, write_begun, write_resource
+from .resource import resource, response_id, take_begun, write_resource
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -46,7 +46,6 @@ class ResponsesWriter:
         self._out: list[bytes] = []
         self._sequence = 0
         self._ident = ""
-        self._running = b""
         self._extra: dict[str, Any] = {}
         self._blocks: dict[int, _Block] = {}
         self._waiting: deque[_Block] = deque()
@@ -93,7 +92,7 @@ class ResponsesWriter:
         """A comment; under `keepalive: event` the event `response.in_progress` once more (R6.14)."""
         if self._options.responses.keepalive == "comment" or self._ended or not self._ident:
             return KEEPALIVE
-        self.frame(head_of("response.in_progress"), self._running)
+        self.frame(head_of("response.in_progress"), self._begun())
         return self._out.pop()
 
     def text_frame(self, block: int) -> TextFrame | None:
@@ -115,14 +114,19 @@ class ResponsesWriter:
         self._ident = response_id(given)
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
-        if fields := fields_of(extra, PROTOCOL):
-            shown = resource(self._options, self._ident, "in_progress", fields=fields)
-            written = write_resource(shown, self._options)
-        else:
-            written = write_begun(self._options, self._ident)
-        self._running = b',"response":%b}' % written
+        begun = self._begun()
         for kind in ("response.created", "response.in_progress"):
-            self.frame(head_of(kind), self._running)
+            self.frame(head_of(kind), begun)
+
+    def _begun(self) -> bytes:
+        """The end of a frame with the response that is in progress. Not kept: it holds all tools, and a stream is
+        long."""
+        fields = fields_of(self._extra, PROTOCOL)
+        if fields:
+            written = write_resource(resource(self._options, self._ident, "in_progress", fields=fields), self._options)
+        else:
+            written = take_begun(self._options, self._ident)
+        return b',"response":%b}' % written
 
     def _finish(self, finish: Finish) -> None:
         if not self._ident:
