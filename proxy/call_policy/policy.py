@@ -64,7 +64,8 @@ def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) ->
 
 class _Rejected(Exception):
     """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it.
-    `near` is what the model is to be told if it is text that tried to be a call; None if it did not."""
+    `near` is what the model is to be told if it is text that tried to be a call; None if it did not. `name` is that of
+    a tool which is not on offer."""
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class _Rejected(Exception):
         counter: str | None = None,
         reason: str | None = None,
         near: str | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
@@ -83,6 +85,7 @@ class _Rejected(Exception):
         self.counter = counter
         self.reason = reason
         self.near = near
+        self.name = name
 
 
 class CallPolicy:
@@ -95,7 +98,8 @@ class CallPolicy:
     `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called
     with the name of a counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of
     `parse_failures` (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that
-    tried to be a call (R23.4), in words for the model. `ids` gives the calls their ids.
+    tried to be a call (R23.4), in words for the model. `refused` is told why a block in the taught form is no call, and
+    the name that it gave if that is none of a tool on offer. `ids` gives the calls their ids.
 
     Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and
     as `coerced` if they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of
@@ -114,6 +118,7 @@ class CallPolicy:
         count: Callable[[str], object] | None = None,
         label: Callable[[str, str], object] | None = None,
         near: Callable[[str], object] | None = None,
+        refused: Callable[[str, str | None], object] | None = None,
         ids: CallIds | None = None,
         schemas: Schemas | None = None,
     ) -> None:
@@ -129,6 +134,7 @@ class CallPolicy:
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
         self._near: Callable[[str], object] = near or (lambda why: None)
+        self._refused: Callable[[str, str | None], object] = refused or (lambda why, name: None)
         self._ids = ids or CallIds()
         self._made = 0
         self._live = 0  # calls that were opened, and are not judged yet
@@ -233,6 +239,7 @@ class CallPolicy:
         return None if decision is AS_TEXT else decision
 
     def _refuse(self, rejected: _Rejected) -> Decision:
+        self._refused(rejected.detail, rejected.name)
         if rejected.counter is not None:
             self._count(rejected.counter)
             if rejected.reason is not None:
@@ -342,7 +349,7 @@ class CallPolicy:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
             meant = near_name((name, written.alias), known, allowed)
             near = None if meant is None else f"{detail} Its name is {quote(meant)}."
-            raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near)
+            raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
         return written, tool, strict
 
     def _call(self, written: Written, found: Assembly, closed: bool) -> Candidate:

@@ -8,8 +8,9 @@ Rules of this module:
    one. Of headers only harmless ones are kept. What was said is kept: that is what a capture is for.
 3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is
    left out, and the capture says so.
-4. A capture is one file, written by a thread, in a folder that the workers share. A key sees what it has asked itself;
-   one with `admin` sees all.
+4. Where exchanges are kept says a `Keeper`: each as one file, written by a thread, in a folder that the workers share
+   (`CaptureFolder`), or the last ones in memory (`proxy.inspector.ring`). A key sees what it has asked itself; one with
+   `admin` sees all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
@@ -46,6 +47,9 @@ LOG: Final = logging.getLogger("toolwire.capture")
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Of one worker, for exchanges that run."""
 
+ENTRY_BYTES: Final = 320
+"""What Python needs for an entry besides its data."""
+
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """What is called otherwise in a chosen folder is not ours."""
@@ -55,8 +59,18 @@ HEADERS: Final = frozenset(
 """Kept of requests and answers."""
 
 
+class Keeper(Protocol):
+    """Where exchanges go that are recorded."""
+
+    def begun(self, capture: Capture) -> None:
+        """The request was read, and is recorded from now on."""
+
+    def ended(self, capture: Capture) -> None:
+        """It is over, and nothing more is recorded. Called also for a request that was refused before it was read."""
+
+
 class CaptureFolder:
-    """The files of captures. `shared` is a folder of all workers, for those without `capture.folder`."""
+    """A `Keeper`: the files of captures. `shared` is a folder of all workers, for those without `capture.folder`."""
 
     def __init__(self, config: CaptureConfig, shared: Path | None) -> None:
         self.keeps = config.keep
@@ -65,9 +79,13 @@ class CaptureFolder:
         self._writing: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
 
-    def keep(self, name: str, make: Callable[[], bytes]) -> None:
-        """Write what `make` makes, soon: in a thread. It makes room for itself."""
-        task = asyncio.get_running_loop().create_task(self._write(name, make))
+    def begun(self, capture: Capture) -> None:
+        """See `Keeper`. Files are of what has ended."""
+
+    def ended(self, capture: Capture) -> None:
+        """See `Keeper`. Write it, soon: in a thread. It makes room for itself."""
+        name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.request_id}"
+        task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -115,11 +133,11 @@ class CaptureFolder:
 
 
 class Captures:
-    """Records the exchanges of an application into `folder`."""
+    """Records the exchanges of an application for `keeper`."""
 
-    def __init__(self, config: GatewayConfig, folder: CaptureFolder) -> None:
+    def __init__(self, config: GatewayConfig, keeper: Keeper) -> None:
         self.exchange_bytes = config.capture.exchange_bytes
-        self.folder = folder
+        self.keeper = keeper
         self.held_bytes = 0
         self.redaction = Redaction(known_secrets(config), config.capture.secrets)
         self.private = Private.together(map(private_of, config.backends.values()))
@@ -166,20 +184,24 @@ def named(path: Path) -> tuple[str, str, str]:
 
 
 class Capture:
-    """One exchange while it is recorded: an `ExchangeObserver`."""
+    """One exchange while it is recorded: an `ExchangeObserver`. `head` is that of the file, `record` what happened
+    (None until the request was read), `bytes` what it holds of bodies, `began` Unix time in seconds."""
 
     def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
         self.output: Callable[[bytes], None] | None = self._output
-        self._captures = captures
+        self.request_id = request_id
+        self.owner = ""
+        self.bytes = 0
+        self.record: AccessRecord | None = None
+        self.began = time.time()
         self._started = time.monotonic()
+        self._ended: float | None = None
+        self._captures = captures
         self._entries: list[Entry] = []
-        self._bytes = 0
         self._left_out = 0
         self._calls = 0
-        self._owner = ""
-        self._request_id = request_id
         self._secret = presented_key(request)
-        self._head: dict[str, Any] = {
+        self.head: dict[str, Any] = {
             "toolwire": __version__,
             "scanner": IMPLEMENTATION,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -190,18 +212,19 @@ class Capture:
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
-        self._owner = read.owner
-        self._head |= {"endpoint": read.endpoint, "route": read.route.model}
-        self._head["config"] = self._captures.settings_of(read.route, read.options)
+        self.owner, self.record = read.owner, record
+        self.head |= {"endpoint": read.endpoint, "route": read.route.model, "model": read.request.model}
+        self.head["config"] = self._captures.settings_of(read.route, read.options)
         origin = read.request.origin
         if origin is not None:
             self.add("request", data=origin.body)
+        self._captures.keeper.begun(self)
 
     def backend_call(self, backend: str, request: ModelRequest) -> CaptureOfCall:
         """See `ExchangeObserver`."""
         self._calls += 1
-        self._head.setdefault("backend", self._captures.backend(backend))
-        return CaptureOfCall(self, self._calls)
+        self.head.setdefault("backend", self._captures.backend(backend))
+        return CaptureOfCall(self, self._calls, backend)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
         """See `ExchangeObserver`."""
@@ -209,31 +232,50 @@ class Capture:
 
     def ended(self, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
-        self._captures.held_bytes -= self._bytes
+        self.record = record
+        self._captures.held_bytes -= self.bytes
         done = record.notes.get("tool_mode")
-        if done is not None:  # run again, it knows nothing of what was known of the model
-            self._head["config"]["defaults"]["mode"] = "hybrid" if record.counts["mode_switches"] else done
+        if done is not None and "config" in self.head:  # run again, it knows nothing of what was known of the model
+            self.head["config"]["defaults"]["mode"] = "hybrid" if record.counts["mode_switches"] else done
         end = {"status": record.status, "code": record.code, **record.fields}
         self.add("end", fields={name: value for name, value in end.items() if value is not None})
-        if self._left_out:
-            self._head["left_out_bytes"] = self._left_out
-        name = f"{time.time_ns():020d}-{short(self._owner)}-{self._request_id}"
-        self._captures.folder.keep(name, self._file)
+        self._ended = time.monotonic()
+        self._captures.keeper.ended(self)
 
-    def _file(self) -> bytes:
-        return write_capture(
-            self._head, cover(self._entries, self._captures.redaction, self._secret, self._captures.private)
-        )
+    @property
+    def size(self) -> int:
+        """The memory that it holds, in bytes, about."""
+        return self.bytes + ENTRY_BYTES * len(self._entries)
+
+    def file(self) -> bytes:
+        """All that is recorded by now, in the form of a file, with secrets covered."""
+        head = {**self.head, "left_out_bytes": self._left_out} if self._left_out else self.head
+        if self.running and self.record is not None:
+            head = {**head, "so_far": self.record.fields}
+        captures = self._captures
+        return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secret, captures.private))
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
         """Record it, unless it is too much."""
         captures, size = self._captures, len(data)
-        if size and (self._bytes + size > captures.exchange_bytes or captures.held_bytes + size > MEMORY_BYTES):
+        if self._ended is not None:
+            return
+        if size and (self.bytes + size > captures.exchange_bytes or captures.held_bytes + size > MEMORY_BYTES):
             self._left_out += size
             return
-        self._bytes += size
+        self.bytes += size
         captures.held_bytes += size
-        self._entries.append(Entry(kind, time.monotonic() - self._started, call, data, fields))
+        self._entries.append(Entry(kind, self.seconds, call, data, fields))
+
+    @property
+    def running(self) -> bool:
+        """It goes on."""
+        return self._ended is None
+
+    @property
+    def seconds(self) -> float:
+        """Since it began; of one that has ended, how long it took."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._started
 
     def _output(self, data: bytes) -> None:
         self.add("output", data=data)
@@ -242,13 +284,14 @@ class Capture:
 class CaptureOfCall(BackendObserver):
     """A call of a backend while it is recorded."""
 
-    def __init__(self, capture: Capture, number: int) -> None:
+    def __init__(self, capture: Capture, number: int, backend: str) -> None:
         self._capture = capture
         self._number = number
+        self._backend = backend
 
     def sent(self, body: bytes) -> None:
         """See `BackendObserver`."""
-        self._capture.add("sent", self._number, body)
+        self._capture.add("sent", self._number, body, {"backend": self._backend})
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """See `BackendObserver`."""
@@ -269,11 +312,13 @@ class CaptureOfTool(ToolRun):
 
     def __init__(self, capture: Capture, name: str, call_id: str, arguments: str) -> None:
         self._capture = capture
+        self._began = capture.seconds
         self._fields = {"name": name, "call_id": call_id, "arguments": arguments}
 
     def ended(self, state: str, result: str) -> None:
         """See `ToolRun`."""
-        self._capture.add("tool", fields={**self._fields, "state": state, "result": result})
+        took = {"seconds": round(self._capture.seconds - self._began, 6)}
+        self._capture.add("tool", fields={**self._fields, **took, "state": state, "result": result})
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------

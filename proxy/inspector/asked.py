@@ -1,0 +1,99 @@
+"""What was asked in a captured exchange, and under which configuration: what reading its answer again needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ..capture.files import Captured
+from ..config import LimitsConfig, RouteOptions
+from ..errors import GatewayError
+from ..formats.base import ToolFormat
+from ..model import Message, ModelRequest, ToolChoice, ToolSpec
+from ..pipeline.exchange import OfferedTools
+from ..pipeline.scanners import not_taught
+from ..protocols.base import ServerSide
+from ..registry import Registries, usual_server
+from ..support.conversion import ConfigError, from_mapping
+
+_NOTHING: Final = ModelRequest("", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request of the client, None if it cannot be read; the options and limits under which it was answered; the
+    tools that the scanner looks for, `format` what the route taught (empty: nothing), and the server's protocol."""
+
+    request: ModelRequest | None
+    options: RouteOptions
+    limits: LimitsConfig
+    offer: OfferedTools
+    format: str
+    server: ServerSide
+
+    @property
+    def history(self) -> Sequence[Message]:
+        """The messages that the answer follows."""
+        return () if self.request is None else self.request.messages
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the tools on offer."""
+        return tuple(tool.name for tool in self.offer.tools)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """All tools of the request."""
+        return () if self.request is None else self.request.tools
+
+
+def read_asked(captured: Captured, plugins: Registries) -> Asked:
+    """What a capture says of it; defaults where it says nothing."""
+    head = captured.head
+    options, limits = _settings(head.get("config") or {})
+    request = _request(captured, plugins)
+    format_, taught = _format(captured, options, plugins)
+    known = request or _NOTHING
+    tools = known.callable_tools
+    choice = known.tool_choice if tools else ToolChoice("none")
+    offer = OfferedTools(tools, choice, known.parallel_tool_calls, format_, known.tools)
+    kind = (head.get("backend") or {}).get("kind")
+    server = plugins.servers.get(kind)() if kind in plugins.servers.names() else usual_server(None)
+    return Asked(request, options, limits, offer, taught, server)
+
+
+def _settings(config: Mapping[str, Any]) -> tuple[RouteOptions, LimitsConfig]:
+    try:
+        options = from_mapping(RouteOptions, config.get("defaults"), "defaults")
+        return options, from_mapping(LimitsConfig, config.get("limits"), "limits")
+    except ConfigError:  # of another version
+        return RouteOptions(), LimitsConfig()
+
+
+def _request(captured: Captured, plugins: Registries) -> ModelRequest | None:
+    raw = captured.bytes_of("request")
+    side = next((s for s in plugins.client_sides().sides if s.name == captured.head.get("endpoint")), None)
+    if side is None or not raw:
+        return None
+    try:
+        return side.read_request(orjson.loads(raw), raw)
+    except (GatewayError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> tuple[ToolFormat, str]:
+    """The format in which calls are looked for, and its name if it was taught."""
+    taught = so_far(captured).get("format")
+    name = taught if isinstance(taught, str) else options.format
+    found = plugins.formats.get(name if name in plugins.formats.names() else RouteOptions().format)
+    if taught is not None:
+        return found, found.name
+    return (found if options.mode == "prompt" else not_taught(found)), ""
+
+
+def so_far(captured: Captured) -> Mapping[str, Any]:
+    """What was noted and counted in an exchange, if it runs by now."""
+    return captured.end or captured.head.get("so_far") or {}

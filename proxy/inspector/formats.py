@@ -1,0 +1,42 @@
+"""The same text read in every format, without a model: "read again as..." (R25.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..capture.files import Captured
+from ..formats.base import ToolFormat
+from ..registry import Registries
+from .answer import Answer, read_text
+from .asked import Asked, read_asked
+from .rounds import rounds_of
+
+
+def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, Any]:
+    """What becomes of the text of the last answer under each format, where nothing else is recognised: under that of
+    the exchange first."""
+    asked = read_asked(captured, plugins)
+    text = next((one.answer.text for one in reversed(list(rounds_of(captured, asked)))), "")
+    names = sorted(plugins.formats.names(), key=lambda name: (name != asked.format, name))
+    found: dict[int, dict[str, Any]] = {}
+    for name in names:
+        one = plugins.formats.get(name)
+        if id(one) not in found:  # else another name of one that was read
+            found[id(one)] = {"format": name, "chosen": name == asked.format, **_read(text, one, asked)}
+    return {"text": text, "formats": list(found.values())}
+
+
+def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
+    options = replace(asked.options, calls=replace(asked.options.calls, recognise="taught"))
+    answer = read_text(text, replace(asked, options=options, offer=replace(asked.offer, format=format_)))
+    return {
+        "calls": [{"name": call.name, "arguments": call.arguments} for call in answer.calls],
+        "verdicts": [verdict.words for verdict in answer.verdicts],
+        "text": _of_kind(answer, "text", "refused"),
+        "reasoning": _of_kind(answer, "reasoning"),
+    }
+
+
+def _of_kind(answer: Answer, *kinds: str) -> str:
+    return "".join(answer.text[span.begin : span.end] for span in answer.spans if span.kind in kinds)

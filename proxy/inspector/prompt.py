@@ -1,0 +1,185 @@
+"""What a model was sent, and who wrote which part of it: the client, or the gateway.
+
+Found out by comparison: what stands in the prompt and in a text of the client's request is the client's; the rest was
+injected, or is history (calls and results of earlier turns, written as text). So it holds whatever middlewares did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import orjson
+
+from ..errors import GatewayError
+from ..model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ..protocols.base import ClientSide, ServerSide
+from .asked import Asked
+
+COMPARED_CHARS: Final = 20_000
+"""A text that is not found as a whole is compared word by word up to this length; a longer one counts as changed."""
+
+LEAST_CHARS: Final = 8
+"""A shorter text of the client is not looked for inside of another: it would be found anywhere."""
+
+_ANSWERS: Final = frozenset({"assistant", "tool", "function"})
+"""Who says calls and results."""
+
+_RESULT: Final = re.compile(r"<tool_res(?:ult|ponse)|tool_result")
+_WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_SHOWN_APART: Final = frozenset({"messages", "tools", "prompt", "input", "instructions", "system"})
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a message: `client`, `injected`, `history` or `escaped`; `tools` are those that it names."""
+
+    text: str
+    kind: str
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the prompt."""
+
+    role: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What was sent: messages, names of the tools that the server got as such, and the other parameters."""
+
+    messages: tuple[Said, ...]
+    tools: tuple[str, ...]
+    parameters: Mapping[str, Any]
+
+
+def read_prompt(body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked) -> Prompt:
+    """The prompt in a body that went to a server."""
+    try:
+        sent = orjson.loads(body)
+    except ValueError:
+        sent = None
+    if not isinstance(sent, dict):
+        return Prompt((Said("", (Piece(body.decode(errors="replace"), "client"),)),), (), {})
+    written = list(_messages(sent, body, server, sides))
+    ours = _Ours(asked.history, asked.names)
+    messages = tuple(Said(role, tuple(ours.pieces(text, role))) for role, text in written)
+    tools = sent.get("tools")
+    names = tuple(filter(None, map(_tool_name, tools))) if isinstance(tools, list) else ()
+    parameters = {key: value for key, value in sent.items() if key not in _SHOWN_APART}
+    return Prompt(messages, names, parameters)
+
+
+def _messages(
+    sent: dict[str, Any], body: bytes, server: ServerSide, sides: Sequence[ClientSide]
+) -> Iterator[tuple[str, str]]:
+    """Role and text of each message, by whoever reads that protocol; of one text, that."""
+    prompt = sent.get("prompt")
+    if isinstance(prompt, str):
+        yield "", prompt
+        return
+    side = next((one for one in sides if one.name == server.name), None)
+    if side is not None:
+        try:
+            for message in side.read_request({"model": "", **sent}, body).messages:
+                yield message.role, text_of(message.parts)
+            return
+        except (GatewayError, ValueError, TypeError, AttributeError):
+            pass
+    yield "", orjson.dumps(sent, option=orjson.OPT_INDENT_2).decode()
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """What parts say, calls and results in words."""
+    return "".join(map(_text_of_part, parts))
+
+
+def _text_of_part(part: Part) -> str:
+    match part:
+        case Text() | Refusal() | Reasoning():
+            return part.text
+        case ToolUse():
+            return f"\n[call {part.name} {part.arguments}]\n"
+        case ToolResult():
+            return text_of(part.parts)
+        case Opaque():
+            return f"\n{orjson.dumps(part.payload, default=str).decode()}\n"
+        case _:
+            return "\n[image]\n"
+
+
+def _tool_name(tool: Any) -> str | None:
+    inner = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) else None
+
+
+class _Ours:
+    """Tells the client's texts from the gateway's. `names` are those of the tools on offer."""
+
+    def __init__(self, history: Sequence[Message], names: Sequence[str]) -> None:
+        self._texts = [text for message in history if (text := _said(message))]
+        self._had_calls = any(isinstance(part, ToolUse | ToolResult) for message in history for part in message.parts)
+        self._names = [(name, re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")) for name in names]
+
+    def pieces(self, text: str, role: str) -> Iterator[Piece]:
+        """The pieces of a message."""
+        for piece, kind in _marked(text, self._texts):
+            if kind == "injected" and self._had_calls and (role in _ANSWERS or _RESULT.search(piece)):
+                kind = "history"
+            yield Piece(piece, kind, self._mentioned(piece) if kind != "client" else ())
+
+    def _mentioned(self, piece: str) -> tuple[str, ...]:
+        return tuple(name for name, pattern in self._names if pattern.search(piece))
+
+
+def _said(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def _marked(text: str, said: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Pieces of `text`, each the client's or not."""
+    if not text:
+        return
+    if text in said:
+        yield text, "client"
+        return
+    inside = [one for one in said if len(one) >= LEAST_CHARS and one in text]
+    if inside:
+        whole = max(inside, key=len)
+        begin = text.index(whole)
+        yield from _marked(text[:begin], [one for one in said if one != whole])
+        yield whole, "client"
+        yield from _marked(text[begin + len(whole) :], [one for one in said if one != whole])
+        return
+    near = _near(text, said)
+    if near is None:
+        yield text, "injected"
+        return
+    yield from _compared(text, near)
+
+
+def _near(text: str, said: Sequence[str]) -> str | None:
+    """A text of the client of which this is a changed form: in which markers were escaped."""
+    if len(text) > COMPARED_CHARS:
+        return None
+    words = set(_WORDS.findall(text))
+    for one in said:
+        if LEAST_CHARS <= len(one) <= COMPARED_CHARS:
+            own = set(_WORDS.findall(one))
+            if len(own & words) > 0.8 * len(own) and len(own) > 2:
+                return one
+    return None
+
+
+def _compared(text: str, said: str) -> Iterator[tuple[str, str]]:
+    ours, theirs = _WORDS.findall(text), _WORDS.findall(said)
+    for what, begin, end, _, _ in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if begin < end:
+            yield "".join(ours[begin:end]), "client" if what == "equal" else "escaped"

@@ -1,0 +1,75 @@
+"""The calls of model servers in one exchange, each with what was sent and what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..capture.files import Captured, Entry, Kind
+from .answer import Answer, read_answer
+from .asked import Asked
+from .verdicts import Verdict
+
+_STREAM: Final = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call of a server, what was recorded of it, and its answer. `verdicts` are those on the answer as a whole."""
+
+    number: int
+    entries: Sequence[Entry]
+    streamed: bool
+    status: int
+    answer: Answer
+    verdicts: Sequence[Verdict]
+
+    def first(self, kind: Kind) -> Mapping[str, Any]:
+        """The fields of the first entry of a kind; empty if there is none."""
+        return _first(self.entries, kind)
+
+    def all(self, kind: Kind) -> list[Entry]:
+        """The entries of a kind."""
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    @property
+    def sent(self) -> bytes:
+        """The body that went to the server."""
+        return b"".join(entry.data for entry in self.all("sent"))
+
+
+def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
+    """All of them, in order. Calls of the model are numbered through."""
+    numbers = sorted({entry.call for entry in captured.entries if entry.call})
+    calls = 0
+    for number in numbers:
+        mine = [entry for entry in captured.entries if entry.call == number]
+        head = _first(mine, "answered")
+        status = head.get("status", 0)
+        streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)
+        reads = [entry for entry in mine if entry.kind == "received" and status == 200]
+        answer = read_answer(reads, streamed=streamed, server=asked.server, asked=asked, first_call=calls + 1)
+        calls += len(answer.calls)
+        verdicts = _of_round(mine, status, answer, last=number == numbers[-1])
+        for verdict in (*answer.verdicts, *verdicts):
+            verdict.round = number
+        yield Round(number, mine, streamed, status, answer, verdicts)
+
+
+def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
+    return next((entry.fields for entry in entries if entry.kind == kind), {})
+
+
+def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bool) -> list[Verdict]:
+    failed = _first(entries, "failed")
+    found: list[Verdict] = []
+    if failed:
+        found.append(Verdict("failed", f"The server failed: {failed.get('message')} ({failed.get('code')})"))
+    elif status >= 400:
+        found.append(Verdict("failed", f"The server refused, with status {status}"))
+    if answer.reason == "length":
+        found.append(Verdict("cut", "The answer was cut by its limit of length"))
+    if not last:
+        found.append(Verdict("retried", "A server was asked again after this answer"))
+    return found

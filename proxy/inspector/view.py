@@ -1,0 +1,205 @@
+"""One exchange in three lanes: what the model was sent, what it wrote, what the client got (R25.1).
+
+Worked out of a capture when somebody looks, so it is the same for an exchange that runs, one that has ended and one in
+a file. Offsets into texts count UTF-16 code units, as JavaScript does; times are seconds since the exchange began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import orjson
+
+from ..capture.files import Captured, Entry
+from ..protocols.base import ServerSide
+from ..registry import Registries
+from .answer import Answer, MadeCall
+from .asked import read_asked, so_far
+from .output import SentCall, read_output
+from .prompt import Prompt, read_prompt
+from .ring import client_of
+from .rounds import Round, rounds_of
+from .verdicts import Verdict
+
+_FACTS: Final[Mapping[str, str]] = {
+    "input_tokens": "tokens of the prompt",
+    "output_tokens": "tokens of the answer",
+    "reasoning_tokens": "tokens of thoughts",
+    "scanned_bytes": "bytes searched for calls",
+}
+"""Fields of the access line that have better words; others are shown under their names."""
+
+_ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
+
+
+def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
+    """The exchange, as JSON."""
+    asked = read_asked(captured, plugins)
+    head, end = captured.head, so_far(captured)
+    rounds = list(rounds_of(captured, asked))
+    verdicts = [verdict for one in rounds for verdict in (*one.answer.verdicts, *one.verdicts)]
+    calls = [(one.number, call) for one in rounds for call in one.answer.calls]
+    sides = plugins.client_sides().sides
+    return {
+        "id": head.get("request_id"),
+        "at": head.get("time"),
+        "running": not captured.end and "so_far" in head,
+        "left_out_bytes": head.get("left_out_bytes", 0),
+        "status": end.get("status", 0),
+        "code": end.get("code"),
+        "seconds": max((entry.at for entry in captured.entries), default=0.0),
+        "head": {
+            "path": head.get("path"),
+            "api": head.get("endpoint"),
+            "model": head.get("model"),
+            "route": head.get("route"),
+            "backend": end.get("backend"),
+            "format": asked.format,
+            "tool_mode": end.get("tool_mode") or asked.options.mode,
+            "client": client_of(head.get("headers", {})),
+            "scanner": head.get("scanner"),
+            "version": head.get("toolwire"),
+        },
+        "request": _request(captured),
+        "rounds": [_round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), verdicts) for one in rounds],
+        "calls": [_call(number, call, verdicts) for number, call in calls],
+        "verdicts": [_verdict(verdict) for verdict in verdicts],
+        "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
+        "tools": [_tool(entry) for entry in captured.entries if entry.kind == "tool"],
+        "facts": [
+            [_FACTS.get(name, name.replace("_", " ")), value] for name, value in end.items() if name not in _ELSEWHERE
+        ],
+    }
+
+
+def _round(one: Round, prompt: dict[str, Any], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    answered = one.all("answered")
+    return {
+        "number": one.number,
+        "backend": one.first("sent").get("backend"),
+        "at": one.entries[0].at,
+        "answered_at": answered[0].at if answered else None,
+        "ended_at": one.entries[-1].at,
+        "status": one.status,
+        "failed": one.first("failed") or None,
+        "prompt": prompt,
+        "raw": {"streamed": one.streamed, **_raw(one.answer, verdicts)},
+        "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in one.all("received")],
+    }
+
+
+def _prompt(prompt: Prompt) -> dict[str, Any]:
+    return {
+        "messages": [
+            {
+                "role": message.role,
+                "spans": [{"text": piece.text, "kind": piece.kind, "tools": piece.tools} for piece in message.pieces],
+            }
+            for message in prompt.messages
+        ],
+        "tools": prompt.tools,
+        "parameters": prompt.parameters,
+    }
+
+
+def _raw(answer: Answer, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    units = _utf16(answer.text)
+    spans: list[dict[str, Any]] = []
+    for span in answer.spans:
+        one: dict[str, Any] = {"from": units(span.begin), "to": units(span.end), "kind": span.kind}
+        if span.call is not None:
+            one["call"] = span.call
+        if span.verdicts:
+            one["verdict"] = verdicts.index(span.verdicts[0])
+        spans.append(one)
+    steps = [
+        {
+            "at": step.at,
+            "upto": units(step.upto),
+            "released": units(step.released),
+            "state": step.state,
+            "held": units(step.upto) - units(step.released),
+        }
+        for step in answer.steps
+    ]
+    return {"text": answer.text, "spans": spans, "steps": steps}
+
+
+def _utf16(text: str) -> Callable[[int], int]:
+    """From places of characters to places of UTF-16 code units."""
+    if text.isascii() or max(text) <= "\uffff":
+        return lambda place: place
+    places = [0, *accumulate(1 + (char > "\uffff") for char in text)]
+    return places.__getitem__
+
+
+def _call(number: int, call: MadeCall, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    return {
+        "n": call.n,
+        "round": number,
+        "name": call.name,
+        "arguments": call.arguments,
+        "verdicts": [verdicts.index(verdict) for verdict in call.verdicts],
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": verdict.kind, "words": verdict.words, "round": verdict.round}
+    return said | ({"call": verdict.calls[0]} if verdict.calls else {})
+
+
+def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:
+    output = [entry for entry in captured.entries if entry.kind == "output"]
+    streamed = bool(output) and output[0].data.lstrip()[:1] not in (b"{", b"[")
+    events, sent = read_output(output, reader, streamed=streamed)
+    numbers = _numbers(sent, calls)
+    return {
+        "streamed": streamed,
+        "bytes": sum(len(entry.data) for entry in output),
+        "events": [
+            {
+                "at": event.at,
+                "name": event.name,
+                "data": event.data,
+                "brief": event.brief,
+                "calls": [numbers[call] for call in event.calls if numbers[call] is not None],
+            }
+            for event in events
+        ],
+    }
+
+
+def _numbers(sent: Sequence[SentCall], made: Sequence[MadeCall]) -> list[int | None]:
+    """Which call of the model each call is that the client got: the last one that is written the same, since answers
+    that were thrown away came before, and else of that name. Ids do not tell: reading again makes new ones."""
+    free = list(made)
+    numbers: list[int | None] = []
+    for call in reversed(sent):
+        same = [one for one in free if one.name == call.name and one.arguments == call.arguments]
+        found = next(reversed(same or [one for one in free if one.name == call.name]), None)
+        if found is not None:
+            free.remove(found)
+        numbers.append(None if found is None else found.n)
+    return numbers[::-1]
+
+
+def _reader(endpoint: Any, plugins: Registries) -> ServerSide | None:
+    """Who reads what goes to clients of this protocol."""
+    servers = (plugins.servers.get(name)() for name in plugins.servers.names())
+    return next((server for server in servers if server.name == endpoint), None)
+
+
+def _request(captured: Captured) -> dict[str, Any]:
+    raw = captured.bytes_of("request")
+    try:
+        text = orjson.dumps(orjson.loads(raw), option=orjson.OPT_INDENT_2).decode()
+    except ValueError:
+        text = raw.decode(errors="replace")
+    return {"text": text, "bytes": len(raw)}
+
+
+def _tool(entry: Entry) -> dict[str, Any]:
+    fields = dict(entry.fields)
+    return {"from": entry.at - fields.pop("seconds", 0.0), "to": entry.at, **fields}
