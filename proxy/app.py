@@ -43,6 +43,7 @@ from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.stored import CONVERSATIONS, Conversations
+from .protocols.base import ClientSide
 from .protocols.passed import PassedProtocol
 from .protocols.sides import ClientSides
 from .ratelimit.admission import ADMISSION, Admission
@@ -140,8 +141,15 @@ def create_app(
         )
     router = Router(routes)
 
+    inspector = None
+    if config.inspect.on:
+        from .inspector.opening import Inspector
+
+        cells = metrics.cells.path
+        folder = None if cells is None else cells.parent
+        inspector = Inspector(config, plugins, shared, router, folder=folder, keyed=bool(keys))
     app = web.Application(
-        middlewares=[boundary(keys, clients, own)],
+        middlewares=[boundary(keys, clients, own, open_paths=None if inspector is None else inspector.OPEN)],
         client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
         handler_args=WHOEVER_SERVES,
     )
@@ -181,12 +189,20 @@ def create_app(
         app.cleanup_ctx.append(_running_tools)
     app.cleanup_ctx.append(chains.running)
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
+    if inspector is not None:
+        observers.append(inspector.observe)
     known = KnownTools()
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most = config.limits.inflated_bytes
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
     inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
     staggered = StaggeredStart()
+
+    def serving(client: ClientSide, router: Router) -> Delivery:
+        return Delivery(config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
+
+    if inspector is not None:
+        inspector.open(app, serving)
     for client in clients.sides:
         parts = (config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
         serve = Delivery(*parts)

@@ -104,6 +104,7 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
 @click.option("--api-key", metavar="KEY", help="Key that clients must send. Better: TOOLWIRE_AUTH__KEYS.")
 @click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address although no key is set.")
+@click.option("--inspect", is_flag=True, default=None, help="Show the exchanges in a page, /inspect.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="[default: text]")
 def serve(
@@ -119,6 +120,7 @@ def serve(
     workers: int | None,
     api_key: str | None,
     insecure_public: bool | None,
+    inspect: bool | None,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -145,6 +147,7 @@ def serve(
         "server.port": port,
         "server.workers": workers,
         "server.insecure_public": insecure_public,
+        "inspect.on": inspect,
         "server.log_level": log_level,
         "server.log_format": log_format,
         "auth.keys": [api_key] if api_key else None,
@@ -211,6 +214,29 @@ def init(file: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror or error}") from error
     click.echo(f"wrote {file}; start with: toolwire serve --config {file}")
+
+
+@main.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free one]")
+def inspect(file: BinaryIO, port: int) -> None:
+    """Show a capture in the inspector's page: what the model was sent, what it wrote and what the client got.
+
+    FILE is a capture of a gateway: the page's own download, or `GET /admin/captures/ID`; - reads standard input.
+    Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
+    """
+    from .capture.files import is_capture, read_capture
+    from .inspector.offline import show
+
+    content = file.read()
+    with _reported():
+        if not is_capture(content):
+            raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
+        captured = read_capture(content)
+    try:
+        show(captured, content, host="127.0.0.1", port=port, announce=click.echo)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}") from error
 
 
 @main.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .backend import BackendConfig
 from .chain import MiddlewareConfig, default_chain
 from .documented import doc
-from .keeping import CaptureConfig, StoreConfig, TelemetryConfig, ToolsConfig
+from .keeping import CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
 from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig
 from .options import RouteOptions
 from .route import RouteConfig
@@ -27,6 +27,7 @@ class GatewayConfig:
     telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
     tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
     capture: CaptureConfig = doc("Recordings for bug reports.", default_factory=CaptureConfig)
+    inspect: InspectConfig = doc("The inspector, a page for debugging.", default_factory=InspectConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
     defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
     chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)

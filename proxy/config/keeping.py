@@ -78,3 +78,14 @@ class CaptureConfig:
     )
     exchange_bytes: int = doc("Kept of one exchange; beyond, the rest is left out.", default=4 * 1024 * 1024)
     secrets: tuple[str, ...] = doc("Regular expressions of what is covered besides keys.", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectConfig:
+    """The page at `/inspect`, which shows the last exchanges: what the model was sent, what it wrote and what the
+    client got. In the file: just `true`, or a mapping. Without keys only at a loopback address."""
+
+    on: bool = doc("Record exchanges and serve the page.", default=False)
+    bytes: int = doc(
+        "Kept of exchanges in memory, of all workers together; the oldest go first.", default=64 * 1024 * 1024
+    )

@@ -271,6 +271,11 @@ def _access(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     if limits.timeout_s <= 0:
         yield f"rate_limits.timeout_s: expected more than 0, got {limits.timeout_s}"
     open_to_all = not unread and not any(key.key for key in keys)
+    if open_to_all and config.inspect.on and not is_loopback(config.server.host):
+        yield (
+            f"inspect.on: {config.server.host!r} can be reached by others, who could read what was said; "
+            "set `auth.keys`, or listen on 127.0.0.1"
+        )
     if open_to_all and not config.server.insecure_public and not is_loopback(config.server.host):
         yield (
             f"server.host: {config.server.host!r} can be reached by others and no key is set; "

@@ -94,7 +94,11 @@ def _of(kind: Any, sections: dict[str, Any], path: str) -> dict[str, Any]:
             sections[name] = {}
             sections[name] = _section(cast(type, kind), sections, path)
         reference = {"$ref": f"#/$defs/{name}"}
-        return {"anyOf": [{"type": "string"}, reference]} if kind in SHORTHAND else reference
+        shorthand = SHORTHAND.get(cast(type, kind))
+        if shorthand is None:
+            return reference
+        short = _of(hints_of(cast(type, kind))[shorthand], sections, join(path, shorthand))
+        return {"anyOf": [short, reference]}
     if is_sequence(kind):
         return _list(kind, sections, path)
     if is_mapping(kind):

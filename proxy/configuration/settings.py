@@ -29,6 +29,7 @@ from ..config import (
     CaptureConfig,
     EndpointConfig,
     GatewayConfig,
+    InspectConfig,
     KeyConfig,
     MiddlewareConfig,
     RouteConfig,
@@ -50,6 +51,7 @@ SHORTHAND: Final[Mapping[type, str]] = {
     KeyConfig: "key",
     EndpointConfig: "backend",
     CaptureConfig: "keep",
+    InspectConfig: "on",
 }
 """Sections that may be just a name or a number, and the key that it stands for."""
 

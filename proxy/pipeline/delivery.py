@@ -60,15 +60,17 @@ _OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 """Paths that need no key (R17.4)."""
 
 
-def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
+def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str | None = None) -> Middleware:
     """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that
     concern no exchange.
 
     `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
-    told. `own` is the name of this gateway among others (`proxy.backends.hops`).
+    told. `own` is the name of this gateway among others (`proxy.backends.hops`). `open_paths` matches further paths
+    that need no key.
     """
 
     asked = bool(keys)
+    is_open = None if open_paths is None else re.compile(open_paths).fullmatch
 
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -82,7 +84,7 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "") -> Middleware:
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
             if len(authorization) > 1 or len(api_key) > 1:
                 raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
-            if asked and request.path not in _OPEN_PATHS:
+            if asked and request.path not in _OPEN_PATHS and not (is_open is not None and is_open(request.path)):
                 key = keys.check(authorization[0], api_key[0])
                 if key is not None:
                     request[OWNER], request[API_KEY] = key.owner, key

@@ -341,10 +341,11 @@ def _read_mapping(kind: Any, value: Any, path: str, rules: Rules) -> dict[str, A
 
 def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) -> Any:
     base = rules.bases.get(kind) if base is None else base
-    if kind in rules.shorthand and isinstance(value, str | int) and not isinstance(value, bool):
-        parsed = _parse(value, path) if isinstance(value, EnvText) else value
-        value = value if isinstance(parsed, Mapping) else {rules.shorthand[kind]: value}
     hints = hints_of(kind)
+    short = rules.shorthand.get(kind)
+    if short is not None and isinstance(value, str | int) and (hints[short] is bool or not isinstance(value, bool)):
+        parsed = _parse(value, path) if isinstance(value, EnvText) else value
+        value = value if isinstance(parsed, Mapping) else {short: value}
     known = {f.name: f for f in dataclasses.fields(kind) if f.init}
     problems: list[str] = []
     given: dict[str, Any] = {}

@@ -1,0 +1,108 @@
+"""The inspector without a gateway: `toolwire inspect FILE` shows a capture in the page, and asks nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from aiohttp import web
+
+from ..capture.files import Captured
+from ..errors import ClientFault
+from ..ingress.auth import Keys
+from ..pipeline.delivery import boundary
+from ..registry import registries
+from .asked import so_far
+from .ring import Changes, Ring, Row, client_of
+from .routes import PLACE, Pages
+from .sources import Counts, Source, Sources
+
+
+class FileSource:
+    """A `Source` with one exchange: `captured`, whose file has this `content`."""
+
+    name = "file"
+
+    def __init__(self, captured: Captured, content: bytes) -> None:
+        self._row = _row(captured, len(content))
+        self._content = content
+
+    async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
+        """See `Source`. There is one, and never another."""
+        if since:
+            await asyncio.sleep(wait_s)
+        return Changes(1, () if since else (self._row,), (), 0)
+
+    async def file(self, ident: str, owner: str | None) -> bytes | None:
+        """See `Source`."""
+        return self._content if ident == self._row["id"] else None
+
+    async def counts(self) -> Counts:
+        """See `Source`."""
+        return []
+
+
+class _File(Sources):
+    def __init__(self, source: FileSource) -> None:
+        super().__init__(Ring(0), None)
+        self._source = source
+
+    def all(self) -> list[Source]:
+        return [self._source]
+
+
+def _row(captured: Captured, size: int) -> Row:
+    head, end = captured.head, so_far(captured)
+    return {
+        "id": str(head.get("request_id", "opened")),
+        "at": datetime.fromisoformat(head["time"]).timestamp() if "time" in head else 0.0,
+        "worker": 0,
+        "api": head.get("endpoint"),
+        "path": head.get("path"),
+        "model": head.get("model"),
+        "client": client_of(head.get("headers", {})),
+        "running": False,
+        "bytes": size,
+        "stream": None,
+        **end,
+    }
+
+
+def offline(captured: Captured, content: bytes) -> web.Application:
+    """The application that shows it."""
+    plugins = registries()
+
+    async def nothing(request: web.Request) -> dict[str, Any]:
+        raise ClientFault("There is no gateway here, only a file.", code="not_found")
+
+    def setup() -> dict[str, Any]:
+        opened = str(captured.head.get("request_id", "opened"))
+        return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
+
+    app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
+    sources = _File(FileSource(captured, content))
+    Pages(sources, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
+    return app
+
+
+def show(captured: Captured, content: bytes, *, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve it until a signal comes. `announce` is told the address."""
+
+    async def run() -> None:
+        runner = web.AppRunner(offline(captured, content), access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port)
+            await site.start()
+            bound = runner.addresses[0][1]
+            announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}{PLACE}")
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        pass

@@ -1,0 +1,204 @@
+"""Puts the inspector together for an application: what is recorded, what answers the page, and the playground's
+ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import orjson
+from aiohttp import web
+
+from ..capture.recorder import Captures
+from ..config import GatewayConfig
+from ..configuration.checks import effective_routes
+from ..endpoints.health import HEALTH
+from ..errors import ClientFault, GatewayError
+from ..formats.base import ToolFormat
+from ..ingress.auth import ApiKey
+from ..pipeline.delivery import API_KEY, Delivery
+from ..pipeline.exchange import Exchange
+from ..pipeline.middleware import Middleware
+from ..pipeline.routing import Route, Router
+from ..pipeline.shared_resources import SharedResources
+from ..pipeline.unopened import Learned
+from ..protocols.base import ClientSide
+from ..record import AccessRecord, Observe
+from ..registry import Registries
+from ..support.conversion import ConfigError
+from .ring import COUNTED, MINUTES, Ring
+from .routes import PLACE, Pages
+from .sources import Sources
+
+SOURCES: Final = web.AppKey("toolwire.inspector.sources", Sources)
+
+MakeDelivery = Callable[[ClientSide, Router], Delivery]
+"""Makes who serves a protocol to the routes of a router."""
+
+
+class Inspector:
+    """The inspector of one application. `folder` is that of its workers, None for one alone; `keyed`: keys are asked
+    for."""
+
+    OPEN: ClassVar = rf"{PLACE}(?:/[a-z]+[.](?:js|css|svg))?"
+    """Paths that need no key: the page, which holds nothing that was said."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        plugins: Registries,
+        shared: SharedResources,
+        router: Router,
+        *,
+        folder: Path | None,
+        keyed: bool,
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._router = router
+        self._clients = plugins.client_sides().sides
+        settings = config.inspect
+        self.sources = shared.take(
+            SOURCES, settings, partial(_sources, settings.bytes // config.server.workers, folder), Sources.close
+        )
+        self._validation: Middleware = plugins.middlewares.get("validation")()
+        self._pages = Pages(
+            self.sources, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
+        )
+
+    @property
+    def observe(self) -> Observe:
+        """What records the exchanges."""
+        return Captures(self._config, self.sources.ring).begin
+
+    def open(self, app: web.Application, make: MakeDelivery) -> None:
+        """Serve the page and its data. `make` is for the playground, which may ask in another format than a route's."""
+        self._pages.add_routes(app.router)
+        app.cleanup_ctx.append(self.sources.running)
+        for side in self._clients:
+            playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
+            app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
+
+    # --- what the page asks -----------------------------------------------------------------------------------------
+
+    def _setup(self) -> dict[str, Any]:
+        routes = [
+            {
+                "model": route.model,
+                "aliases": route.aliases,
+                "format": route.options.format,
+                "mode": route.options.mode,
+                "backend": [entry.backend for entry in route.backends] or [route.backend],
+            }
+            for route in effective_routes(self._config)
+        ]
+        return {
+            "routes": routes,
+            "formats": self._plugins.formats.names(),
+            "apis": [{"name": side.name, "path": f"/v1{side.path}"} for side in self._clients],
+        }
+
+    async def _overview(self, request: web.Request) -> dict[str, Any]:
+        key = request.get(API_KEY)
+        last = int(time.time()) // 60
+        minutes = [*range(last - MINUTES + 1, last + 1)]
+        by_route: dict[str, dict[str, list[int]]] = {}
+        for minute, route, counts in await self.sources.counts():
+            if minute not in minutes or (key is not None and not key.may_use(route)):
+                continue
+            numbers = by_route.setdefault(route, {what: [0] * MINUTES for what in COUNTED})
+            for what in COUNTED:
+                numbers[what][minute - minutes[0]] += counts[what]
+        up = await request.app[HEALTH].states()
+        return {
+            "minutes": minutes,
+            "routes": [{"model": model, **numbers} for model, numbers in sorted(by_route.items())],
+            "backends": [
+                {"name": name, "up": state, "kind": self._config.backends[name].kind} for name, state in up.items()
+            ],
+        }
+
+    async def _check(self, request: web.Request) -> dict[str, Any]:
+        """Whether a request would be refused, and why: read and validated, and no server is asked."""
+        try:
+            asked = orjson.loads(await request.read())
+            side = next(side for side in self._clients if side.name == asked["api"])
+            body = asked["body"]
+            if not isinstance(body, dict):
+                raise TypeError
+        except (ValueError, TypeError, KeyError, StopIteration):
+            raise ClientFault("Expected `api`, the name of one, and `body`, a request.", code="invalid_value") from None
+        try:
+            await self._validate(side, body, request)
+        except GatewayError as error:
+            said = {"message": error.message, "param": error.param, "code": error.code}
+            return {"ok": False, "error": said}
+        return {"ok": True, "error": None}
+
+    async def _validate(self, side: ClientSide, body: Mapping[str, Any], request: web.Request) -> None:
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise ClientFault("A model is needed.", code="missing_required_parameter", param="model")
+        route = self._router.find(model)
+        _require(request.get(API_KEY), route, model)
+        received = side.read_request(body, orjson.dumps(body))
+        exchange = Exchange("check", side, route, received, received, body, AccessRecord())
+        await self._validation.on_request(exchange, received)
+
+
+def _require(key: ApiKey | None, route: Route, model: str) -> None:
+    if key is not None:
+        key.require(route.config.model, model)
+
+
+def _sources(most: int, folder: Path | None) -> Sources:
+    return Sources(Ring(most), folder)
+
+
+class _Playground:
+    """Serves a protocol in formats that its routes do not have. `make` makes who serves the routes of a router."""
+
+    def __init__(self, pages: Pages, router: Router, plugins: Registries, make: Callable[[Router], Delivery]) -> None:
+        self._pages = pages
+        self._router = router
+        self._plugins = plugins
+        self._make = make
+        self._made: dict[str, Delivery] = {}
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer as the protocol's own path would, but in the format that the path names."""
+        self._pages.guard(request)
+        name = request.match_info["format"]
+        if name not in self._made:
+            if name not in self._plugins.formats.names():
+                raise ClientFault(f"There is no format {name[:100]!r}.", code="not_found")
+            try:
+                found = self._plugins.formats.get(name)
+            except ConfigError as error:
+                raise ClientFault(str(error), code="invalid_value") from error
+            self._made[name] = self._make(_InFormat(self._router, name, found, self._plugins.formats.get))
+        return await self._made[name](request)
+
+
+class _InFormat(Router):
+    """The same routes, with another format: `format_`, whose name is `name`."""
+
+    def __init__(self, router: Router, name: str, format_: ToolFormat, by_family: Callable[[str], ToolFormat]) -> None:
+        def changed(route: Route) -> Route:
+            return Route(
+                config=route.config,
+                options=replace(route.options, format=name),
+                pool=route.pool,
+                format=format_,
+                limits=route.limits,
+                chains=route.chains,
+                by_family=by_family if name == "auto" else None,
+                server_tools=route.server_tools,
+                learned=Learned(),
+            )
+
+        super().__init__(map(changed, router.routes))

@@ -1,0 +1,224 @@
+"""`/inspect`: the page, and what it asks for (R25).
+
+Rules of this module:
+
+1. The page and its files are the same for everybody and need no key; whatever was said needs one, where there are keys.
+   A key sees the exchanges that it has asked itself, one with `admin` all, as under `/admin`.
+2. Only the page itself may read: not other web pages (`Sec-Fetch-Site`, `Origin`), nor a page under a foreign name that
+   was made to point here (`Host`), as far as no key is asked for.
+3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from .._version import __version__
+from ..capture.files import Captured, is_capture, read_capture
+from ..capture.recording import RecordingError
+from ..configuration.checks import is_loopback
+from ..errors import ClientFault, GatewayError, quote
+from ..ingress.liveness import LIVENESS
+from ..pipeline.delivery import API_KEY, OWNER
+from ..registry import Registries
+from .feed import Feed
+from .formats import read_in_all_formats
+from .sources import Sources
+from .view import view
+
+PLACE: Final = "/inspect"
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+UPLOAD_BYTES: Final = 64 * 1024 * 1024
+"""Largest capture that is opened."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def assets() -> dict[str, bytes]:
+    """The files of the page, by name."""
+    folder = resources.files("proxy.inspector").joinpath("page")
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+class Pages:
+    """Serves the page and its data. `setup` says what the gateway has; `overview` and `check` answer the questions of
+    those names. `keyed`: the boundary asks for keys."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        plugins: Registries,
+        *,
+        keyed: bool,
+        setup: Callable[[], dict[str, Any]],
+        overview: Callable[[web.Request], Awaitable[dict[str, Any]]],
+        check: Callable[[web.Request], Awaitable[dict[str, Any]]],
+    ) -> None:
+        self._sources = sources
+        self._plugins = plugins
+        self._keyed = keyed
+        self._setup = setup
+        self._overview = overview
+        self._check = check
+        self._assets = assets()
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Serve it at `PLACE`."""
+        router.add_get(PLACE, self._page)
+        router.add_get(f"{PLACE}/{{file:[a-z]+[.](?:js|css|svg)}}", self._asset)
+        for method, path, handler in (
+            ("GET", "setup", self._tell_setup),
+            ("GET", "feed", self._feed),
+            ("GET", "exchanges/{id}", self._view),
+            ("GET", "exchanges/{id}/capture", self._capture),
+            ("GET", "exchanges/{id}/formats", self._formats),
+            ("POST", "view", self._view),
+            ("POST", "formats", self._formats),
+            ("GET", "overview", self._tell_overview),
+            ("POST", "check", self._tell_check),
+        ):
+            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler))
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            self.guard(request)
+            return await handler(request)
+
+        return guarded
+
+    def guard(self, request: web.Request) -> None:
+        """Raises `GatewayError` `origin_not_allowed` for whoever is not the page (rule 2)."""
+        host = urlsplit(f"//{request.host}").hostname or ""
+        origin = request.headers.get("Origin")
+        foreign = request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            foreign = True
+        if foreign or (not self._keyed and not is_loopback(host)):
+            raise GatewayError(
+                "Only the inspector's own page may read this.",
+                code="origin_not_allowed",
+                hint=f"Open {PLACE} at a loopback address, or set keys.",
+            )
+
+    # --- the page ---------------------------------------------------------------------------------------------------
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._file("index.html")
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["file"])
+
+    def _file(self, name: str) -> web.Response:
+        body = self._assets.get(name)
+        if body is None:
+            raise ClientFault(f"The inspector has no file {quote(name)}.", code="not_found")
+        kind = mimetypes.guess_type(name)[0] or "text/javascript"
+        return web.Response(body=body, headers={**_HEADERS, "Content-Type": f"{kind}; charset=utf-8"})
+
+    # --- what it asks -----------------------------------------------------------------------------------------------
+
+    async def _tell_setup(self, request: web.Request) -> web.Response:
+        return _json({"version": __version__, "keys": self._keyed, "live": True, "file": None, **self._setup()})
+
+    async def _tell_overview(self, request: web.Request) -> web.Response:
+        return _json(await self._overview(request))
+
+    async def _tell_check(self, request: web.Request) -> web.Response:
+        return _json(await self._check(request))
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        monitors = request.app.get(LIVENESS)
+        feed = Feed(self._sources, _owner(request))
+        async with aclosing(feed.events(lambda: monitors is not None and monitors.draining)) as events:
+            async for event in events:
+                await response.write(event)
+        await response.write_eof()
+        return response
+
+    async def _view(self, request: web.Request) -> web.Response:
+        captured = await self._captured(request)
+        return _json(await asyncio.to_thread(view, captured, self._plugins))
+
+    async def _formats(self, request: web.Request) -> web.Response:
+        captured = await self._captured(request)
+        return _json(await asyncio.to_thread(read_in_all_formats, captured, self._plugins))
+
+    async def _capture(self, request: web.Request) -> web.Response:
+        content = await self._content(request)
+        name = request.match_info["id"].replace('"', "")
+        named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
+        return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
+
+    async def _captured(self, request: web.Request) -> Captured:
+        content = await self._content(request)
+        try:
+            return await asyncio.to_thread(read_capture, content)
+        except RecordingError as error:
+            raise ClientFault(str(error), code="invalid_value") from error
+
+    async def _content(self, request: web.Request) -> bytes:
+        if request.method == "POST":
+            content = await _body(request)
+            if not is_capture(content):
+                raise ClientFault(
+                    "This is no capture of a toolwire gateway.",
+                    code="invalid_value",
+                    hint="The inspector's download and `GET /admin/captures/ID` give such files.",
+                )
+            return content
+        ident = request.match_info["id"]
+        found = await self._sources.file(ident, _owner(request))
+        if found is None:
+            raise ClientFault(f"The exchange {quote(ident)} is not kept (any more).", code="not_found")
+        return found
+
+
+async def _body(request: web.Request) -> bytes:
+    """The body, up to `UPLOAD_BYTES`."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > UPLOAD_BYTES:
+            raise ClientFault(f"A capture may have {UPLOAD_BYTES} bytes.", code="request_too_large")
+    return b"".join(pieces)
+
+
+def _owner(request: web.Request) -> str | None:
+    """Whose exchanges may be seen; None: all."""
+    key = request.get(API_KEY)
+    return None if key is None or key.admin else request[OWNER]
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str),
+        content_type="application/json",
+        headers=_HEADERS,
+    )
