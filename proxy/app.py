@@ -145,9 +145,7 @@ def create_app(
     if config.inspect.on:
         from .inspector.opening import Inspector
 
-        cells = metrics.cells.path
-        folder = None if cells is None else cells.parent
-        inspector = Inspector(config, plugins, shared, router, folder=folder, keyed=bool(keys))
+        inspector = Inspector(config, plugins, shared, router, cells=metrics.cells.path, keyed=bool(keys))
     app = web.Application(
         middlewares=[boundary(keys, clients, own, open_paths=None if inspector is None else inspector.OPEN)],
         client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import orjson
 from aiohttp import web
 
 from .._version import __version__
@@ -35,9 +36,12 @@ from ..backends.leaks import leaks_of
 from ..backends.private import NOTHING, Private, private_of
 from ..config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from ..errors import GatewayError
+from ..events import Event
 from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
+from ..protocols.base import StreamWriter, WriteOptions
 from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
+from ..registry import usual_server
 from ..support.conversion import to_mapping
 from .files import Entry, Kind, write_capture
 from .redaction import Redaction, known_secrets
@@ -224,7 +228,7 @@ class Capture:
         """See `ExchangeObserver`."""
         self._calls += 1
         self.head.setdefault("backend", self._captures.backend(backend))
-        return CaptureOfCall(self, self._calls, backend)
+        return CaptureOfCall(self, self._calls, backend, request)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
         """See `ExchangeObserver`."""
@@ -282,15 +286,19 @@ class Capture:
 
 
 class CaptureOfCall(BackendObserver):
-    """A call of a backend while it is recorded."""
+    """A call of a backend while it is recorded. One of a backend without bytes, in the words of the usual protocol."""
 
-    def __init__(self, capture: Capture, number: int, backend: str) -> None:
+    def __init__(self, capture: Capture, number: int, backend: str, request: ModelRequest) -> None:
         self._capture = capture
         self._number = number
         self._backend = backend
+        self._request = request
+        self._has_bytes = False
+        self._writer: StreamWriter | None = None
 
     def sent(self, body: bytes) -> None:
         """See `BackendObserver`."""
+        self._has_bytes = True
         self._capture.add("sent", self._number, body, {"backend": self._backend})
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
@@ -300,6 +308,25 @@ class CaptureOfCall(BackendObserver):
     def received(self, data: bytes) -> None:
         """See `BackendObserver`."""
         self._capture.add("received", self._number, bytes(data))
+
+    def event(self, event: Event) -> None:
+        """See `BackendObserver`."""
+        if self._has_bytes:
+            return
+        if self._writer is None:
+            self._writer = self._without_bytes()
+        data = self._writer.feed((event,))
+        if data:
+            self._capture.add("received", self._number, data)
+
+    def _without_bytes(self) -> StreamWriter:
+        """Record what a server with bytes would have been sent, and the head of its answer."""
+        server, request = usual_server(), self._request
+        asked = orjson.dumps(server.write_request(request), default=dict)
+        self._capture.add("sent", self._number, asked, {"backend": self._backend})
+        head = {"status": 200, "headers": {"content-type": "text/event-stream"}}
+        self._capture.add("answered", self._number, fields=head)
+        return server.writer(WriteOptions(request=request, created=int(self._capture.began)))
 
     def failed(self, error: BaseException) -> None:
         """See `BackendObserver`."""

@@ -32,6 +32,7 @@ from ..config import (
     DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
+    InspectConfig,
     MiddlewareConfig,
     RouteConfig,
     ServerConfig,
@@ -122,7 +123,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
                 await _show_server_tool(running)
             shown = True
             if not once:
-                print("\nServing. Ctrl-C ends it.", flush=True)
+                print(f"\nLook inside: {running.page}\nServing. Ctrl-C ends it.", flush=True)
                 raise await running.engine.ended()
     except asyncio.CancelledError:
         print("\nStopped.", flush=True)
@@ -134,9 +135,10 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The demo's two halves. `base` is the gateway's base URL, `/v1` included."""
+    """The demo's two halves. `base` is the gateway's base URL, `/v1` included, `page` that of the inspector."""
 
     base: str
+    page: str
     model: str
     recorder: RawText
     engine: Engine
@@ -164,8 +166,9 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         await runner.setup()
         for listener in sockets:
             await web.SockSite(runner, listener).start()
-        base = serving.base_url(host, sockets[0].getsockname()[1])
-        yield Running(base, found.model, recorder, engine, config.tools.folder is not None)
+        port = sockets[0].getsockname()[1]
+        base, page = serving.base_url(host, port), serving.page_url(host, port)
+        yield Running(base, page, found.model, recorder, engine, config.tools.folder is not None)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -189,6 +192,7 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
     folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() else None
     return GatewayConfig(
         server=ServerConfig(port=0),
+        inspect=InspectConfig(on=True),
         tools=ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S),
         backends={"embedded": BackendConfig(kind="openai_chat", url=url, api_key=key, preset="llamacpp")},
         routes=(

@@ -20,6 +20,7 @@ from ..endpoints.health import HEALTH
 from ..errors import ClientFault, GatewayError
 from ..formats.base import ToolFormat
 from ..ingress.auth import ApiKey
+from ..observability.metrics import CELLS
 from ..pipeline.delivery import API_KEY, Delivery
 from ..pipeline.exchange import Exchange
 from ..pipeline.middleware import Middleware
@@ -41,8 +42,8 @@ MakeDelivery = Callable[[ClientSide, Router], Delivery]
 
 
 class Inspector:
-    """The inspector of one application. `folder` is that of its workers, None for one alone; `keyed`: keys are asked
-    for."""
+    """The inspector of one application. `cells` is the file of this worker's counts in the folder of all, None for one
+    alone; `keyed`: keys are asked for."""
 
     OPEN: ClassVar = rf"{PLACE}(?:/[a-z]+[.](?:js|css|svg))?"
     """Paths that need no key: the page, which holds nothing that was said."""
@@ -54,17 +55,15 @@ class Inspector:
         shared: SharedResources,
         router: Router,
         *,
-        folder: Path | None,
+        cells: Path | None,
         keyed: bool,
     ) -> None:
         self._config = config
         self._plugins = plugins
         self._router = router
         self._clients = plugins.client_sides().sides
-        settings = config.inspect
-        self.sources = shared.take(
-            SOURCES, settings, partial(_sources, settings.bytes // config.server.workers, folder), Sources.close
-        )
+        most = config.inspect.bytes // config.server.workers
+        self.sources = shared.take(SOURCES, config.inspect, partial(_sources, most, cells), Sources.close)
         self._validation: Middleware = plugins.middlewares.get("validation")()
         self._pages = Pages(
             self.sources, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
@@ -155,8 +154,10 @@ def _require(key: ApiKey | None, route: Route, model: str) -> None:
         key.require(route.config.model, model)
 
 
-def _sources(most: int, folder: Path | None) -> Sources:
-    return Sources(Ring(most), folder)
+def _sources(most: int, cells: Path | None) -> Sources:
+    if cells is None:
+        return Sources(Ring(most), None)
+    return Sources(Ring(most, int(cells.name.removesuffix(CELLS))), cells.parent)
 
 
 class _Playground:

@@ -2,7 +2,8 @@
 
 Rules of this module:
 
-1. The base URL is announced once, when connections are accepted and not before.
+1. The base URL is announced once, when connections are accepted and not before; behind it, where the inspector's page
+   is, if there is one.
 2. SIGTERM and SIGINT end it gracefully. From that moment `/ready` says so, and every connection ends with its current
    answer. For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then
    none, and what runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has
@@ -107,6 +108,8 @@ def serve(
 
     def ready() -> None:
         announce(line)
+        if config.inspect.on:
+            announce(f"the inspector is at {page_url(server.host, port)}")
         notify(READY)
 
     try:
@@ -130,6 +133,11 @@ def base_url(host: str, port: int) -> str:
     """The base URL for OpenAI clients."""
     host = host.strip("[]") or "0.0.0.0"
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+def page_url(host: str, port: int) -> str:
+    """Where the inspector's page is."""
+    return f"{base_url(host, port).removesuffix('/v1')}/inspect"
 
 
 def bind(host: str, port: int, *, share: bool = False) -> list[socket.socket]:
