@@ -2,8 +2,8 @@
 
 Rules of this module:
 
-1. Memory is bounded: what runs by the recorder, what has ended by `most` bytes, the oldest go first. Exchanges that
-   hold next to nothing count `LEAST_BYTES`, so that there are never very many.
+1. Memory is bounded (R25.3): what runs by the recorder, what has ended by `most` bytes, the oldest go first. Exchanges
+   that hold next to nothing count `LEAST_BYTES`, so that there are never very many.
 2. Whoever looks asks what has changed since he asked last. Nothing waits for him and nothing is kept for him: one who
    is slow sees fewer states of the same exchanges, and is told how many he never saw (`Changes.skipped`).
 """
@@ -135,12 +135,12 @@ class Ring:
             return
         self._forget()
         place = int(time.time()) // 60, record.notes["route"]
-        counts = self._counts.setdefault(place, dict.fromkeys(COUNTED, 0))
-        counts["requests"] += 1
-        counts["calls"] += record.counts["calls"]
-        counts["repaired"] += record.counts["repaired"] + record.counts["coerced"]
-        counts["recognised"] += record.counts["recognised"]
-        counts["failed"] += record.code is not None
+        numbers = self._counts.setdefault(place, dict.fromkeys(COUNTED, 0))
+        numbers["requests"] += 1
+        numbers["calls"] += record.counts["calls"]
+        numbers["repaired"] += record.counts["repaired"] + record.counts["coerced"]
+        numbers["recognised"] += record.counts["recognised"]
+        numbers["failed"] += record.code is not None
 
     def _forget(self) -> None:
         oldest = int(time.time()) // 60 - MINUTES

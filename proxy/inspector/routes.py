@@ -6,7 +6,7 @@ Rules of this module:
    A key sees the exchanges that it has asked itself, one with `admin` all, as under `/admin`.
 2. Only the page itself may read: not other web pages (`Sec-Fetch-Site`, `Origin`), nor a page under a foreign name that
    was made to point here (`Host`), as far as no key is asked for.
-3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`).
+3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`, R25.2).
 """
 
 from __future__ import annotations

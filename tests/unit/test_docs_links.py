@@ -157,8 +157,8 @@ def test_commands_parse(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if not arguments or re.search(r"COMMAND|\.\.\.|\[", line):
             continue
         for word in arguments[1:]:
-            if arguments[0] == "replay" and not word.startswith("-"):
-                Path(word).touch()  # this command opens its file while it reads the command line
+            if arguments[0] in ("replay", "inspect") and not word.startswith("-"):
+                Path(word).touch()  # these commands open their file while they read the command line
         try:
             _parse(arguments)
         except click.ClickException as error:
