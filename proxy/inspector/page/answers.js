@@ -1,0 +1,79 @@
+/** What a stream of each API says, as one answer that grows: text, reasoning, calls, usage, error. */
+
+const fresh = () => ({ text: "", reasoning: "", calls: [], usage: null, finish: null, error: null });
+
+const chat = {
+  take(answer, data) {
+    const choice = data.choices?.[0];
+    const delta = choice?.delta ?? choice?.message;
+    if (delta?.content) answer.text += delta.content;
+    answer.reasoning += delta?.reasoning_content ?? delta?.reasoning ?? "";
+    for (const part of delta?.tool_calls ?? []) {
+      const call = (answer.calls[part.index ?? answer.calls.length] ??= { id: part.id, name: "", arguments: "" });
+      call.name += part.function?.name ?? "";
+      call.arguments += part.function?.arguments ?? "";
+    }
+    answer.finish = choice?.finish_reason ?? answer.finish;
+    answer.usage = data.usage ?? answer.usage;
+  },
+};
+
+const responses = {
+  take(answer, data) {
+    const item = data.item;
+    if (data.type === "response.output_text.delta") answer.text += data.delta;
+    else if (/^response\.reasoning.*delta$/.test(data.type)) answer.reasoning += data.delta;
+    else if (data.type === "response.output_item.added" && item?.type?.endsWith("_call"))
+      answer.calls.push({ id: item.id, name: item.name ?? item.type, arguments: item.arguments ?? item.input ?? "" });
+    else if (/_call_(arguments|input)\.delta$/.test(data.type)) {
+      const call = answer.calls.find(({ id }) => id === data.item_id) ?? answer.calls.at(-1);
+      if (call) call.arguments += data.delta;
+    } else if (/^response\.(completed|incomplete|failed)$/.test(data.type)) {
+      Object.assign(answer, { finish: data.response.status, usage: data.response.usage, error: data.response.error ?? null });
+    }
+  },
+};
+
+const messages = {
+  take(answer, data) {
+    const { delta, content_block: block } = data;
+    if (data.type === "content_block_start" && block.type.endsWith("tool_use"))
+      answer.calls.push({ id: block.id, name: block.name, arguments: "" });
+    if (delta?.type === "text_delta") answer.text += delta.text;
+    if (delta?.type === "thinking_delta") answer.reasoning += delta.thinking;
+    if (delta?.type === "input_json_delta" && answer.calls.length) answer.calls.at(-1).arguments += delta.partial_json;
+    answer.finish = delta?.stop_reason ?? answer.finish;
+    answer.usage = data.usage ?? answer.usage;
+  },
+};
+
+const READERS = { chat, responses, messages };
+
+/** Reads events of an API's stream; gives the answer after each. */
+export async function* answers(api, events) {
+  const answer = fresh();
+  const reader = READERS[api] ?? chat;
+  for await (const { data } of events) {
+    if (!data || data === "[DONE]") continue;
+    const parsed = JSON.parse(data);
+    if (parsed.error) answer.error = parsed.error;
+    else reader.take(answer, parsed);
+    yield answer;
+  }
+}
+
+/** A chat request in the words of another API. */
+export function translated(api, { messages: said, tools = [], model }) {
+  const functions = tools.map((tool) => tool.function);
+  if (api === "responses")
+    return { model, input: said, tools: functions.map((one) => ({ type: "function", ...one })), stream: true };
+  const system = said.filter(({ role }) => role === "system").map(({ content }) => content);
+  return {
+    model,
+    max_tokens: 1024,
+    ...(system.length ? { system: system.join("\n") } : {}),
+    messages: said.filter(({ role }) => role !== "system"),
+    tools: functions.map(({ name, description, parameters }) => ({ name, description, input_schema: parameters })),
+    stream: true,
+  };
+}
