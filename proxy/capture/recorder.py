@@ -241,7 +241,8 @@ class Capture:
         done = record.notes.get("tool_mode")
         if done is not None and "config" in self.head:  # run again, it knows nothing of what was known of the model
             self.head["config"]["defaults"]["mode"] = "hybrid" if record.counts["mode_switches"] else done
-        end = {"status": record.status, "code": record.code, **record.fields}
+        times = {"total_ms": round(self.seconds * 1000, 2), "backend_ms": round(record.waited * 1000, 2)}
+        end = {"status": record.status, "code": record.code, **times, **record.fields}
         self.add("end", fields={name: value for name, value in end.items() if value is not None})
         self._ended = time.monotonic()
         self._captures.keeper.ended(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from aiohttp import web
@@ -18,6 +17,7 @@ from .asked import so_far
 from .ring import Changes, Ring, Row, client_of
 from .routes import PLACE, Pages
 from .sources import Counts, Source, Sources
+from .view import began
 
 
 class FileSource:
@@ -57,7 +57,7 @@ def _row(captured: Captured, size: int) -> Row:
     head, end = captured.head, so_far(captured)
     return {
         "id": str(head.get("request_id", "opened")),
-        "at": datetime.fromisoformat(head["time"]).timestamp() if "time" in head else 0.0,
+        "at": began(captured),
         "worker": 0,
         "api": head.get("endpoint"),
         "path": head.get("path"),

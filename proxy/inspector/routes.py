@@ -88,6 +88,7 @@ class Pages:
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Serve it at `PLACE`."""
         router.add_get(PLACE, self._page)
+        router.add_get(f"{PLACE}/", self._back)
         router.add_get(f"{PLACE}/{{file:[a-z]+[.](?:js|css|svg)}}", self._asset)
         for method, path, handler in (
             ("GET", "setup", self._tell_setup),
@@ -127,6 +128,9 @@ class Pages:
 
     async def _page(self, request: web.Request) -> web.Response:
         return self._file("index.html")
+
+    async def _back(self, request: web.Request) -> web.Response:
+        return web.Response(status=308, headers={**_HEADERS, "Location": PLACE})  # the page's files are beside it
 
     async def _asset(self, request: web.Request) -> web.Response:
         return self._file(request.match_info["file"])

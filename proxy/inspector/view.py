@@ -7,6 +7,7 @@ a file. Offsets into texts count UTF-16 code units, as JavaScript does; times ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _FACTS: Final[Mapping[str, str]] = {
     "output_tokens": "tokens of the answer",
     "reasoning_tokens": "tokens of thoughts",
     "scanned_bytes": "bytes searched for calls",
+    "total_ms": "ms in all",
+    "backend_ms": "ms waited for servers",
 }
 """Fields of the access line that have better words; others are shown under their names."""
 
@@ -44,7 +47,7 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     sides = plugins.client_sides().sides
     return {
         "id": head.get("request_id"),
-        "at": head.get("time"),
+        "at": began(captured),
         "running": not captured.end and "so_far" in head,
         "left_out_bytes": head.get("left_out_bytes", 0),
         "status": end.get("status", 0),
@@ -68,10 +71,20 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
         "verdicts": [_verdict(verdict) for verdict in verdicts],
         "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
         "tools": [_tool(entry) for entry in captured.entries if entry.kind == "tool"],
-        "facts": [
-            [_FACTS.get(name, name.replace("_", " ")), value] for name, value in end.items() if name not in _ELSEWHERE
-        ],
+        "facts": _facts(end),
     }
+
+
+def _facts(end: Mapping[str, Any]) -> list[list[Any]]:
+    return [[_FACTS.get(name, name.replace("_", " ")), value] for name, value in end.items() if name not in _ELSEWHERE]
+
+
+def began(captured: Captured) -> float:
+    """When an exchange began, in Unix time; 0 if its capture does not say."""
+    try:
+        return datetime.fromisoformat(captured.head.get("time", "")).timestamp()
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _round(one: Round, prompt: dict[str, Any], verdicts: Sequence[Verdict]) -> dict[str, Any]:
