@@ -12,7 +12,7 @@ Rules of this module:
 from __future__ import annotations
 
 import asyncio
-import mimetypes
+import gzip
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib import resources
@@ -51,6 +51,8 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
+_KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
 UPLOAD_BYTES: Final = 64 * 1024 * 1024
 """Largest capture that is opened."""
 
@@ -83,7 +85,7 @@ class Pages:
         self._setup = setup
         self._overview = overview
         self._check = check
-        self._assets = assets()
+        self._assets = {name: (body, gzip.compress(body)) for name, body in assets().items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Serve it at `PLACE`."""
@@ -127,20 +129,22 @@ class Pages:
     # --- the page ---------------------------------------------------------------------------------------------------
 
     async def _page(self, request: web.Request) -> web.Response:
-        return self._file("index.html")
+        return self._file("index.html", request)
 
     async def _back(self, request: web.Request) -> web.Response:
         return web.Response(status=308, headers={**_HEADERS, "Location": PLACE})  # the page's files are beside it
 
     async def _asset(self, request: web.Request) -> web.Response:
-        return self._file(request.match_info["file"])
+        return self._file(request.match_info["file"], request)
 
-    def _file(self, name: str) -> web.Response:
-        body = self._assets.get(name)
-        if body is None:
+    def _file(self, name: str, request: web.Request) -> web.Response:
+        if name not in self._assets:
             raise ClientFault(f"The inspector has no file {quote(name)}.", code="not_found")
-        kind = mimetypes.guess_type(name)[0] or "text/javascript"
-        return web.Response(body=body, headers={**_HEADERS, "Content-Type": f"{kind}; charset=utf-8"})
+        plain, packed = self._assets[name]
+        headers = {**_HEADERS, "Content-Type": f"{_KINDS[name.rpartition('.')[2]]}; charset=utf-8"}
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=plain, headers=headers)
+        return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
 
     # --- what it asks -----------------------------------------------------------------------------------------------
 
