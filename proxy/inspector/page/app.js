@@ -175,7 +175,7 @@ function keys() {
     const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
     if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
     if (target.matches("button, a, summary") && /^( |Enter)$/.test(event.key)) return;
-    if (target.matches("[type=range], .text") && /^(Arrow|Home|End)/.test(event.key)) {
+    if (target.matches("[type=range], .pane") && /^(Arrow|Home|End)/.test(event.key)) {
       if (target.type === "range" || /Up|Down|Home|End/.test(event.key)) return;
     }
     if (event.key.length === 1 && localStorage.getItem("toolwire-keys") === "off") return;

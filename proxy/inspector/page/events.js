@@ -1,7 +1,7 @@
 /** The third lane: what the client got, event by event. */
 
 import { button, h, roving } from "./dom.js";
-import { escaped, foreign, visible } from "./marks.js";
+import { escaped, foreign } from "./marks.js";
 import { hue, number, seconds, short } from "./words.js";
 
 const MOST = 3000;
@@ -19,11 +19,13 @@ export class EventsLane {
   #shown = 0;
   #most = MOST;
   #key = "";
+  #wide = 4;
+  #gone = 0;
 
   constructor() {
     this.list = h("ol", { class: "events", "data-testid": "events" });
     this.more = button("", () => this.#all(), { class: "quiet", hidden: true });
-    this.element = h("div", { class: "text client" }, this.list, this.more);
+    this.element = h("div", { class: "pane client" }, this.list, this.more);
     roving(this.list, "summary");
   }
 
@@ -34,6 +36,8 @@ export class EventsLane {
     const key = `${this.mode} ${last?.at} ${last?.data?.length}`;
     if (this.#shown > events.length || (this.#shown && this.#key !== key)) this.#clear();
     const fresh = events.slice(this.#shown, this.#most);
+    for (const { name } of fresh) this.#wide = Math.max(this.#wide, Math.min(24, (name || "data").length));
+    this.list.style.setProperty("--name", `${this.#wide + 1}ch`);
     const make = this.mode === "bytes" ? (event) => this.#bytes(event) : (event, n) => this.#event(event, n);
     const from = this.#shown;
     this.list.append(...fresh.map((event, n) => make(event, from + n)));
@@ -53,7 +57,7 @@ export class EventsLane {
 
   #clear() {
     this.list.replaceChildren();
-    this.#shown = 0;
+    this.#shown = this.#gone = 0;
   }
 
   #all() {
@@ -67,7 +71,7 @@ export class EventsLane {
       { tabindex: index ? -1 : 0 },
       h("span", { class: "at" }, seconds(at)),
       h("span", { class: "name foreign" }, name || "data"),
-      h("span", { class: "brief foreign", title: short(brief ?? "", 300) }, visible(short(brief ?? "", 200))),
+      h("span", { class: "brief foreign", title: short(brief ?? "", 300) }, escaped(short(brief ?? "", 200))),
     );
     const item = h("details", { class: `event ${calls.length ? hue(calls[0]) : ""}` }, summary);
     item.addEventListener("toggle", () => item.children.length > 1 || item.append(foreign(pretty(data))), { once: true });
@@ -81,15 +85,17 @@ export class EventsLane {
   }
 
   #item(content, at, calls) {
-    const props = { "data-at": at };
+    const props = { "data-at": at, class: "later" };
     if (calls.length) props["data-calls"] = calls.join(" ");
     return h("li", props, content);
   }
 
   /** So many events had gone by then. */
   show(gone) {
-    let n = 0;
-    for (const item of this.list.children) item.classList.toggle("later", n++ >= gone);
+    const items = this.list.children;
+    for (let n = Math.min(gone, this.#gone); n < items.length && n < Math.max(gone, this.#gone); n++)
+      items[n].classList.toggle("later", n >= gone);
+    this.#gone = gone;
   }
 
   follow(gone) {

@@ -87,11 +87,11 @@ export class ExchangePage {
     this.#found(view);
     this.#runs(view);
     this.timeline.update(view, this.#moments);
-    if (this.at !== null) this.timeline.go(Math.min(this.at, this.timeline.last));
-    else if (followed) this.#index = this.#roundAt(this.#moments.at(-1));
-    this.at = null;
+    if (followed) this.#index = this.#roundAt(this.#moments.at(-1));
     this.#tabs(view);
     this.lanes.update(view, this.#index, this.#moment);
+    if (this.at !== null) this.timeline.go(this.at);
+    this.at = null;
     if (view.running && followed) this.lanes.show(this.#moment, { follow: true });
     this.title = `${view.head.model ?? "Exchange"} · ${view.id ?? "file"}`;
     document.title = `${this.title} · toolwire`;

@@ -7,14 +7,14 @@ import { KINDS as PROMPT_KINDS, PromptLane } from "./prompt.js";
 import { KINDS as RAW_KINDS, RawLane } from "./raw.js";
 import { bytes, number, plural } from "./words.js";
 
-/** Which tints mean what, of the kinds that are there. */
+/** Which tints mean what, of the kinds that are there (and how many characters of each). */
 function legend(kinds, present) {
   return h(
     "p",
     { class: "legend" },
     Object.entries(kinds)
       .filter(([kind]) => present.has(kind))
-      .map(([kind, [label]]) => h("span", { class: `span ${kind}` }, label)),
+      .map(([kind, [label]]) => h("span", null, h("span", { class: `span ${kind}` }, label), ` ${number(present.get(kind)) || ""}`)),
   );
 }
 
@@ -84,16 +84,16 @@ export class Lanes {
   #notes(view, round) {
     const [prompt, raw, events] = this.frames;
     const spans = round?.prompt.messages.flatMap((message) => message.spans) ?? [];
-    const injected = spans.filter(({ kind }) => kind === "injected").reduce((sum, { text }) => sum + text.length, 0);
-    say(prompt.note, round ? `${plural(round.prompt.messages.length, "message")} · ${number(injected)} characters by the gateway` : "");
+    const sizes = new Map();
+    for (const { kind, text } of spans) sizes.set(kind, (sizes.get(kind) ?? 0) + text.length);
+    say(prompt.note, round ? plural(round.prompt.messages.length, "message") : "");
     say(raw.note, round ? `${number(round.raw.text.length)} characters${round.raw.streamed ? "" : " · in one piece"}` : "");
     say(events.note, `${plural(view.client.events.length, "event")} · ${bytes(view.client.bytes)}`);
-    prompt.key.replaceChildren(legend(PROMPT_KINDS, new Set(this.prompt.mode === "request" ? [] : spans.map(({ kind }) => kind))));
-    const kinds = new Set(this.raw.mode === "bytes" ? [] : round?.raw.spans.map(({ kind }) => kind));
+    prompt.key.replaceChildren(legend(PROMPT_KINDS, this.prompt.mode === "request" ? new Map() : sizes));
+    const kinds = new Map(this.raw.mode === "bytes" ? [] : round?.raw.spans.map(({ kind }) => [kind, ""]));
     const held = this.raw.mode === "bytes" ? [] : [h("span", { class: "held" }, "held back"), h("span", { class: "later" }, "not yet come")];
     raw.key.replaceChildren(legend(RAW_KINDS, kinds));
     raw.key.firstChild.append(...held);
-    events.key.replaceChildren(legend({}, new Set()));
   }
 
   /** One moment of the exchange. */

@@ -2,6 +2,7 @@
 
 import { button, h, say } from "./dom.js";
 import { Filter } from "./filter.js";
+import { shown } from "./marks.js";
 import { clock, milliseconds, number, outcome, plural, repairs } from "./words.js";
 
 const ROW = 34;
@@ -194,8 +195,8 @@ export class ListPage {
     }
     if (known.row !== row) {
       COLUMNS.forEach(([, , text, title], n) => {
-        say(known.cells[n], text(row));
-        known.cells[n].title = title(row);
+        say(known.cells[n], shown(text(row)));
+        known.cells[n].title = shown(title(row));
       });
       known.tr.dataset.outcome = outcome(row).kind;
       known.row = row;

@@ -38,6 +38,9 @@ function mark(run) {
   return h("span", { class: "mark", title: codes }, points.map(name).join("·"));
 }
 
+/** The same as a plain text: for cells and titles. */
+export const shown = (text) => text.replace(HIDDEN, (run) => `⟨${Array.from(run, (one) => name(one.codePointAt(0))).join("·")}⟩`);
+
 /** Foreign text as nodes: text nodes, and marks for what would not be seen. */
 export function visible(text) {
   const nodes = [];

@@ -114,6 +114,7 @@ export class PlaygroundPage {
     this.go = button("Send", () => this.send(), { class: "main", "data-testid": "send", title: "Ctrl+Enter" });
     this.stopper = button("Stop", () => this.stop?.abort(), { disabled: true, "data-testid": "stop" });
     this.compare = h("input", { type: "checkbox", "data-testid": "compare", on: { change: () => this.#two() } });
+    this.further = button("Go on with this answer", () => this.#goOn(), { hidden: true, "data-testid": "go-on" });
     this.element = this.#layout();
     const { routes, formats } = setup;
     this.columns.forEach(({ model, format }, n) => {
@@ -149,7 +150,7 @@ export class PlaygroundPage {
         this.body,
         h("div", { class: "row send" }, this.go, this.stopper, this.verdict),
       ),
-      h("div", { class: "answers" }, this.columns.map(({ element }) => element), button("Go on with the answer", () => this.#goOn(), { class: "quiet", "data-testid": "go-on" })),
+      h("div", { class: "answers" }, this.columns.map(({ element }) => element), this.further),
     );
   }
 
@@ -233,6 +234,7 @@ export class PlaygroundPage {
     this.stopper.disabled = false;
     const columns = this.compare.checked ? this.columns : this.columns.slice(0, 1);
     await Promise.all(columns.map((column) => column.ask(api, this.#request(column), this.stop.signal)));
+    this.further.hidden = !(this.#chat && this.columns[0].answer);
     this.tell(columns.length > 1 ? "Both answers have ended" : "The answer has ended", { quiet: true });
     this.stop = null;
     this.go.disabled = false;
@@ -249,7 +251,7 @@ export class PlaygroundPage {
   /** The first answer as messages, with a place for each result. */
   #goOn() {
     const { answer } = this.columns[0];
-    if (!answer || !this.#chat) return this.tell("There is no chat answer to go on with");
+    this.further.hidden = true;
     const calls = answer.calls.map(({ id, name, arguments: args }) => ({ id, type: "function", function: { name, arguments: args } }));
     this.messages.push({ role: "assistant", content: answer.text, ...(calls.length ? { tool_calls: calls } : {}) });
     if (!calls.length) return this.#add();

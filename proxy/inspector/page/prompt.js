@@ -18,7 +18,7 @@ export class PromptLane {
   mode = "messages";
 
   constructor() {
-    this.element = h("div", { class: "text prompt" });
+    this.element = h("div", { class: "pane prompt" });
   }
 
   update(view, round) {

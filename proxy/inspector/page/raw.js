@@ -14,6 +14,18 @@ export const KINDS = {
   open: ["undecided", "Not decided yet"],
 };
 
+/** So long are the parts of a long span, so that only the part at the edge of what has come is laid out anew. */
+const PART = 4000;
+
+/** A span in parts; no character is cut in two. */
+function* parts({ from, to, ...rest }, text) {
+  for (let start = from, end; start < to; start = end) {
+    end = Math.min(to, start + PART);
+    if (end < to && text.codePointAt(end - 1) > 0xffff) end++;
+    yield { ...rest, from: start, to: end, first: start === from };
+  }
+}
+
 /** All of the text as segments: what no span covers is plain. */
 function segments(raw, running) {
   const all = [];
@@ -25,7 +37,7 @@ function segments(raw, running) {
     last = Math.max(last, span.to);
   }
   if (last < raw.text.length) all.push({ from: last, to: raw.text.length, kind: rest });
-  return all;
+  return all.flatMap((span) => [...parts(span, raw.text)]);
 }
 
 export class RawLane {
@@ -34,7 +46,7 @@ export class RawLane {
   #round = null;
 
   constructor() {
-    this.element = h("div", { class: "text raw" });
+    this.element = h("div", { class: "pane raw" });
   }
 
   update(view, round) {
@@ -62,13 +74,13 @@ export class RawLane {
     this.element.replaceChildren(...[h("pre", { class: "foreign", "data-testid": "raw" }, text), failed, none].filter(Boolean));
   }
 
-  #segment({ kind, call, verdict }, view) {
+  #segment({ kind, call, verdict, first }, view) {
     const verdictWords = view.verdicts[verdict]?.words;
     const title = [KINDS[kind]?.[1] ?? kind, call ? `call ${call}` : null, verdictWords].filter(Boolean).join(" · ");
     const props = { class: `span ${kind} ${call ? hue(call) : ""}`, title };
     if (call) props["data-calls"] = call;
     if (verdict !== undefined && verdict !== null) props["data-verdict"] = verdict;
-    if (kind === "call" || kind === "refused" || kind === "dropped") props["data-label"] = call ? `call ${call}` : kind;
+    if (first && /call|refused|dropped/.test(kind)) props["data-label"] = call ? `call ${call}` : kind;
     return h("span", props);
   }
 

@@ -16,6 +16,17 @@ function ticks(times, x, top, height) {
   return [...places].map((place) => `M${place} ${top}v${height}`).join("");
 }
 
+/** The row of each run, so that those at the same time do not cover one another (within four rows). */
+function apart(tools) {
+  const ends = [];
+  return tools.map(({ from, to }) => {
+    const free = ends.findIndex((end) => end <= from);
+    const row = free >= 0 ? free : Math.min(ends.length, 3);
+    ends[row] = to ?? Infinity;
+    return row;
+  });
+}
+
 export class Timeline {
   position = 0;
   #moments = [];
@@ -139,18 +150,19 @@ export class Timeline {
     if (!this.view) return;
     this.width = Math.max(320, this.drawing.clientWidth || 960);
     const lines = ["sent", "model", "client", ...(this.view.tools.length ? ["tools"] : [])];
-    const height = lines.length * LINE + 26;
+    const rows = apart(this.view.tools);
+    const bottom = (lines.length + Math.max(0, ...rows)) * LINE + 4;
     const line = Object.fromEntries(lines.map((name, n) => [name, n * LINE + 4]));
-    this.drawing.setAttribute("height", height);
+    this.drawing.setAttribute("height", bottom + 22);
     this.drawing.setAttribute("aria-label", this.#words());
     this.playhead.setAttribute("y1", 0);
-    this.playhead.setAttribute("y2", lines.length * LINE + 4);
+    this.playhead.setAttribute("y2", bottom);
     this.drawing.replaceChildren(
       ...lines.map((name) => svg("text", { x: 0, y: line[name] + 13, class: "name" }, name)),
-      this.#ruler(lines.length * LINE + 4),
+      this.#ruler(bottom),
       ...this.view.rounds.flatMap((round) => this.#round(round, line)),
       this.#ticks(this.view.client.events, "client", line.client),
-      ...this.view.tools.map((tool) => this.#tool(tool, line.tools)),
+      ...this.view.tools.map((tool, n) => this.#tool(tool, line.tools + rows[n] * LINE)),
       this.playhead,
     );
     this.#point();
@@ -206,7 +218,7 @@ export class Timeline {
       top + 3,
       12,
     );
-    return svg("path", { d, class: `ticks ${name}` });
+    return svg("path", { d, class: `ticks ${name} ${happenings.length > this.width / 3 ? "dense" : ""}` });
   }
 
   #tool(tool, top) {

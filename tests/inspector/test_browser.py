@@ -1,0 +1,290 @@
+"""The inspector's page in a real browser (R25.3)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.inspector.browser import Gateway, Page, browsing, needed, until
+
+pytestmark = [needed, pytest.mark.xdist_group("browser")]
+
+HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>\u202e\x1b[31m"
+
+SCRIPT = [
+    {
+        "when": "weather",
+        "text": 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris",}}\n</tool_call>',
+    },
+    {"when": "slowly", "text": "One two three four five six seven eight nine ten.", "delay_s": 0.2},
+    {"when": "typo", "text": 'I try <tool_call>{"name": "get_wether", "arguments": {}}</tool_call> and go on.'},
+    {"when": "hostile", "text": HOSTILE},
+    {"when": "fail", "error": {"status": 500, "message": HOSTILE}},
+    {"text": "Fine."},
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    own = Gateway(tmp_path_factory.mktemp("gateway"), {"backends": {"m": {"kind": "mock", "script": SCRIPT}}})
+    yield own
+    own.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with browsing() as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(gateway: Gateway, browser: object) -> Iterator[Page]:
+    own = Page(browser, gateway.url)  # type: ignore[arg-type]  # selenium is imported where there is a browser
+    own.complaints()
+    yield own
+    assert own.complaints() == [], "neither the policy nor a script complains"
+
+
+def open_first(page: Page, saying: str) -> None:
+    """Open the exchange at the top, as soon as its row says this."""
+    row = until(lambda: next((row for row in page.all("row")[:1] if saying in row.text), None))
+    row.click()
+    page.one("lanes")
+
+
+def test_a_stream_is_seen_while_it_runs(page: Page, gateway: Gateway) -> None:
+    page.open()
+    asking = threading.Thread(target=gateway.ask, args=("slowly please",))
+    asking.start()
+    try:
+        open_first(page, "running")
+        early = until(lambda: page.text("raw"))
+        until(lambda: len(page.text("raw")) > len(early))
+    finally:
+        asking.join()
+    until(lambda: "nine ten." in page.text("raw"))
+    until(lambda: "running" not in page.text("outcome"))
+
+
+def test_a_call_is_lit_up_in_all_lanes(page: Page, gateway: Gateway) -> None:
+    gateway.ask("the weather?")
+    page.open()
+    open_first(page, "1 call")
+    assert "get_weather" in page.one("call").text
+    assert "a trailing comma" in page.text("verdicts")
+    ActionChains(page.driver).move_to_element(page.one("call")).perform()
+    lit = "return [...document.querySelectorAll('.lanes > *')].filter((lane) => lane.querySelector('.lit')).length"
+    until(lambda: page.run(lit) == 3)
+
+
+def test_the_scrubber_goes_frame_by_frame(page: Page, gateway: Gateway) -> None:
+    gateway.ask("the weather?")
+    page.open()
+    open_first(page, "1 call")
+    end = page.one("where").text
+    page.one("scrubber").send_keys(Keys.HOME)
+    until(lambda: page.text("where") != end)
+    seen = {page.text("where")}
+    for _ in range(3):
+        before = page.text("where")
+        page.one("scrubber").send_keys(Keys.ARROW_RIGHT)
+        until(lambda before=before: page.text("where") != before)  # type: ignore[misc]
+        seen.add(page.text("where"))
+    assert len(seen) == 4
+
+
+def test_why_a_call_was_not_a_call(page: Page, gateway: Gateway) -> None:
+    gateway.ask("a typo")
+    page.open()
+    open_first(page, "near miss")
+    said = page.one("verdicts").text
+    assert '"get_wether"' in said
+    assert 'The closest is "get_weather".' in said
+
+
+def test_an_error(page: Page, gateway: Gateway) -> None:
+    status, _ = gateway.ask("fail now")
+    assert status == 502
+    page.open()
+    open_first(page, "502")
+    assert "broken" in page.driver.page_source or "502" in page.text("outcome")
+
+
+def test_what_was_said_is_never_markup(page: Page, gateway: Gateway) -> None:
+    gateway.ask(f"hostile {HOSTILE}", model=f"m{HOSTILE[:90]}", **{"User-Agent": "<b>me</b>"})
+    page.open()
+    open_first(page, "<b>me</b>")
+    assert "<img src=x" in page.one("raw").text
+    for toggle in page.driver.find_elements("css selector", "[data-testid^=toggle-]"):
+        toggle.click()
+    page.one("read-again").click()
+    until(lambda: page.all("readings"))
+    assert page.run("return document.querySelectorAll('img, main script, iframe, main b').length") == 0
+    assert page.driver.title != "hacked"
+
+
+def test_a_thousand_exchanges(page: Page, gateway: Gateway) -> None:
+    page.open()
+    until(lambda: "live" in page.text("connection"))
+    for _ in range(1_000):
+        gateway.ask("quick", stream=False, tools=False)
+    until(lambda: int(re.sub(r"\D", "", page.text("count").split()[0])) >= 1_000)
+    assert len(page.rows()) < 100, "only what is in view is drawn"
+    page.run(
+        "window.changes = 0;"
+        "new MutationObserver((found) => { window.changes += found.length })"
+        ".observe(document.querySelector('main'), {subtree: true, childList: true, attributes: true})"
+    )
+    gateway.ask("a typo")
+    until(lambda: "near miss" in page.rows()[0])
+    assert page.run("return window.changes") < 1_000, "a new exchange does not draw the list anew"
+
+
+def test_by_keyboard_alone(page: Page, gateway: Gateway) -> None:
+    gateway.ask("quick")
+    gateway.ask("the weather?")
+    page.open()
+    until(lambda: len(page.rows()) > 1)
+    keys = ActionChains(page.driver)
+    keys.send_keys("/").perform()
+    until(lambda: page.run("return document.activeElement.dataset.testid") == "search")
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    ActionChains(page.driver).send_keys("j", Keys.ENTER).perform()
+    page.one("lanes")
+    ActionChains(page.driver).send_keys("?").perform()
+    until(lambda: page.run("return document.querySelector('dialog[open]') !== null"))
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    until(lambda: page.run("return document.querySelector('dialog[open]') === null"))
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    page.one("exchanges")
+
+
+def test_everything_that_can_be_used_has_a_name(page: Page, gateway: Gateway) -> None:
+    gateway.ask("the weather?")
+    page.open()
+    open_first(page, "1 call")
+    exchange = page.driver.current_url.partition("#")[2]
+    for place in ("#/", f"#{exchange}", "#/playground", "#/overview"):
+        page.open(place)
+        for element in page.driver.find_elements("css selector", "button, a[href], input, select, textarea, summary"):
+            if element.is_displayed():
+                assert element.accessible_name.strip(), (place, element.get_attribute("outerHTML"))
+
+
+_CONTRAST = """
+const channel = (value) => { const v = value / 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 };
+const parse = (text) => { const [r, g, b, a] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a ?? 1] };
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const over = ([r, g, b, a], [x, y, z]) => [r * a + x * (1 - a), g * a + y * (1 - a), b * a + z * (1 - a), 1];
+const behind = (node) => {
+  const layers = [];
+  for (let at = node; at; at = at.parentElement) layers.push(parse(getComputedStyle(at).backgroundColor));
+  return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255, 1]);
+};
+const bad = [];
+for (const node of document.querySelectorAll("body *")) {
+  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  if (!own || !node.checkVisibility({ opacityProperty: true }) || node.closest("[disabled], .later, svg")) continue;
+  const ground = behind(node), ink = over(parse(getComputedStyle(node).color), ground);
+  const [a, b] = [light(ground), light(ink)].sort((x, y) => y - x);
+  if ((a + 0.05) / (b + 0.05) < 4.5) bad.push(`${node.tagName}.${node.className}: ${node.textContent.slice(0, 40)}`);
+}
+return [getComputedStyle(document.documentElement).backgroundColor, bad];
+"""
+
+
+def test_both_colour_schemes_can_be_read(page: Page, gateway: Gateway) -> None:
+    gateway.ask("the weather?")
+    grounds = set()
+    for scheme in ("light", "dark"):
+        emulated = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", emulated)
+        page.open()
+        open_first(page, "1 call")
+        ground, unreadable = page.run(_CONTRAST)
+        assert unreadable == [], scheme
+        grounds.add(ground)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert len(grounds) == 2
+
+
+def test_a_narrow_window_needs_no_sideways_scrolling(page: Page, gateway: Gateway) -> None:
+    gateway.ask("the weather?")
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open()
+        open_first(page, "")
+        exchange = page.driver.current_url.partition("#")[2]
+        for place in ("#/", f"#{exchange}", "#/playground", "#/overview"):
+            page.open(place)
+            wide = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, place
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_first_paint_is_small_and_nothing_comes_from_elsewhere(page: Page, gateway: Gateway) -> None:
+    page.open()
+    loaded = page.run(
+        "return [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+        ".map(({name, transferSize}) => [name, transferSize])"
+    )
+    assert all(name.startswith(gateway.url) for name, _ in loaded)
+    assert 0 < sum(size for name, size in loaded if "/api/" not in name) < 100_000
+
+
+def test_the_playground_asks_and_compares(page: Page, gateway: Gateway) -> None:
+    page.open("#/playground")
+    page.run(
+        "const field = document.querySelector('main textarea');"
+        "field.value = 'the weather?'; field.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    page.one("model-0").send_keys("m")
+    page.one("send").click()
+    until(lambda: "Let me look" in page.text("answer-0") or "Fine." in page.text("answer-0"))
+
+
+def test_a_key_is_asked_for(browser: object, tmp_path: Path) -> None:
+    config = {"backends": {"m": {"kind": "mock"}}, "auth": {"keys": ["sk-inspector-test-key"]}}
+    gateway = Gateway(tmp_path, config)
+    try:
+        gateway.ask("hello", Authorization="Bearer sk-inspector-test-key")
+        page = Page(browser, gateway.url)  # type: ignore[arg-type]
+        page.driver.get(page.url)
+        page.one("key").send_keys("sk-inspector-test-key", Keys.ENTER)
+        until(page.rows)
+        assert "sk-inspector-test-key" not in page.driver.page_source
+        page.complaints()  # the answer 401 is one
+    finally:
+        gateway.close()
+
+
+def test_a_file_without_a_gateway(page: Page, gateway: Gateway, tmp_path: Path) -> None:
+    gateway.ask("the weather?", **{"X-Request-Id": "to-be-saved"})
+    page.open("#/exchange/to-be-saved")
+    page.one("lanes")
+    content = page.run(
+        "return fetch('/inspect/api/exchanges/to-be-saved/capture').then((answer) => answer.text())"
+    )
+    file = tmp_path / "one.capture.jsonl"
+    file.write_text(content)
+    command = (sys.executable, "-m", "proxy", "inspect", str(file))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            page.driver.get("about:blank")
+            page.driver.get(url)
+            until(lambda: page.all("lanes") or [row.click() for row in page.all("row")])
+            until(lambda: "a trailing comma" in page.text("verdicts"))
+        finally:
+            process.terminate()
