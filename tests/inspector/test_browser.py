@@ -248,9 +248,9 @@ def test_the_playground_asks_and_compares(page: Page, gateway: Gateway) -> None:
         "const field = document.querySelector('main textarea');"
         "field.value = 'the weather?'; field.dispatchEvent(new Event('input', {bubbles: true}))"
     )
-    page.one("model-0").send_keys("m")
+    page.one("model-1").send_keys("m")
     page.one("send").click()
-    until(lambda: "Let me look" in page.text("answer-0") or "Fine." in page.text("answer-0"))
+    until(lambda: "Let me look" in page.text("answer-1") or "Fine." in page.text("answer-1"))
 
 
 def test_a_key_is_asked_for(browser: object, tmp_path: Path) -> None:
