@@ -32,7 +32,7 @@ from ..record import AccessRecord, Observe
 from ..registry import Registries
 from ..support.conversion import ConfigError
 from .ring import COUNTED, MINUTES, Ring
-from .routes import PLACE, Pages
+from .routes import PLACE, PLAYGROUND, Pages
 from .sources import Sources
 
 SOURCES: Final = web.AppKey("toolwire.inspector.sources", Sources)
@@ -45,7 +45,7 @@ class Inspector:
     """The inspector of one application. `cells` is the file of this worker's counts in the folder of all, None for one
     alone; `keyed`: keys are asked for."""
 
-    OPEN: ClassVar = rf"{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
+    OPEN: ClassVar = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
     """Paths that need no key: the page, which holds nothing that was said."""
 
     def __init__(

@@ -37,6 +37,9 @@ from .view import view
 
 PLACE: Final = "/inspect"
 
+PLAYGROUND: Final = "/playground"
+"""Leads to the part of the page that asks (R17.10)."""
+
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -90,7 +93,8 @@ class Pages:
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Serve it at `PLACE`."""
         router.add_get(PLACE, self._page)
-        router.add_get(f"{PLACE}/", self._back)
+        router.add_get(f"{PLACE}/", self._to(PLACE))  # the page's files are beside it
+        router.add_get(PLAYGROUND, self._to(f"{PLACE}#/playground"))
         router.add_get(f"{PLACE}/{{file:[a-z]+[.](?:js|css|svg)}}", self._asset)
         for method, path, handler in (
             ("GET", "setup", self._tell_setup),
@@ -131,8 +135,11 @@ class Pages:
     async def _page(self, request: web.Request) -> web.Response:
         return self._file("index.html", request)
 
-    async def _back(self, request: web.Request) -> web.Response:
-        return web.Response(status=308, headers={**_HEADERS, "Location": PLACE})  # the page's files are beside it
+    def _to(self, place: str) -> Handler:
+        async def lead(request: web.Request) -> web.Response:
+            return web.Response(status=308, headers={**_HEADERS, "Location": place})
+
+        return lead
 
     async def _asset(self, request: web.Request) -> web.Response:
         return self._file(request.match_info["file"], request)
