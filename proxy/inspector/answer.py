@@ -20,9 +20,9 @@ from ..events import BlockKind, Delta, Event, Fault, Finish, Open, text_block
 from ..folding import unfold
 from ..model import ModelReply
 from ..pipeline.scanners import ScannerFactory
-from ..protocols.base import ServerSide
 from ..scan._grammar import Block, BlockSyntax, Decision, Why
 from ..scanner import build_scanner
+from .arguments import settled
 from .asked import Asked
 from .verdicts import Notes, Verdict, verdicts_of
 
@@ -89,10 +89,11 @@ class _Judged:
     given: int = 0
 
 
-def read_answer(reads: Sequence[Entry], *, streamed: bool, server: ServerSide, asked: Asked, first_call: int) -> Answer:
-    """The answer whose body came in `reads`. `first_call` is the number of its first call."""
+def read_answer(reads: Sequence[Entry], *, streamed: bool, whole: bool, asked: Asked, first_call: int) -> Answer:
+    """The answer whose body came in `reads`; not `whole`: more of it may have come or come yet. `first_call` is the
+    number of its first call."""
     reading = _Reading(asked, first_call)
-    for at, events in _events(reads, streamed, server, asked.limits.frame_bytes):
+    for at, events in _events(reads, streamed, whole, asked):
         reading.take(at, events)
     return reading.answer()
 
@@ -104,20 +105,19 @@ def read_text(text: str, asked: Asked) -> Answer:
     return reading.answer()
 
 
-def _events(
-    reads: Sequence[Entry], streamed: bool, server: ServerSide, frame_bytes: int
-) -> Iterator[tuple[float, list[Event]]]:
+def _events(reads: Sequence[Entry], streamed: bool, whole: bool, asked: Asked) -> Iterator[tuple[float, list[Event]]]:
     """What the server said, with the time at which it came. Nothing of a body that is no answer."""
     if not reads:
         return
     if streamed:
-        reader = server.reader(frame_bytes=frame_bytes)
+        reader = asked.server.reader(frame_bytes=asked.limits.frame_bytes)
         for read in reads:
             yield read.at, reader.feed(read.data)
-        yield reads[-1].at, reader.finish()
+        if whole:
+            yield reads[-1].at, reader.finish()
         return
     try:
-        reply: ModelReply = server.read_reply(b"".join(read.data for read in reads))
+        reply: ModelReply = asked.server.read_reply(b"".join(read.data for read in reads))
     except Exception:  # it is none, or not all of it has come
         return
     yield reads[-1].at, unfold(reply)
@@ -175,6 +175,7 @@ class _Reading:
         self._scanner = build_scanner(
             factory.grammar, _NotingPolicy(asked, self), asked.options, asked.limits, incremental=False
         )
+        self._asked = asked
         self._next = first_call
         self._answer = Answer()
         self._pieces: list[str] = []
@@ -192,6 +193,8 @@ class _Reading:
         """What it is by now."""
         answer = self._answer
         self._settle("open", self._place)
+        if self._ended:
+            self._finish_calls()
         answer.text = "".join(self._pieces)
         answer.spans = _joined(answer.spans)
         return answer
@@ -281,6 +284,16 @@ class _Reading:
                     self._settle("refused", self._place)
                 case _:
                     pass
+
+    def _finish_calls(self) -> None:
+        """The calls are as the client gets them."""
+        own = set(map(id, self._own.values()))
+        for call in self._answer.calls:
+            call.arguments, done = settled(call.name, call.arguments, self._asked, native=id(call) in own)
+            for verdict in done:
+                verdict.calls.append(call.n)
+            call.verdicts = [*call.verdicts, *done]
+            self._answer.verdicts += done
 
     def _call(self, name: str) -> MadeCall:
         call = MadeCall(self._next, name)

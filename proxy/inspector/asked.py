@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
 from ..capture.files import Captured
-from ..config import LimitsConfig, RouteOptions
+from ..config import LimitsConfig, ReasoningConfig, RouteOptions
 from ..errors import GatewayError
 from ..formats.base import ToolFormat
 from ..model import Message, ModelRequest, ToolChoice, ToolSpec
@@ -56,13 +56,37 @@ def read_asked(captured: Captured, plugins: Registries) -> Asked:
     options, limits = _settings(head.get("config") or {})
     request = _request(captured, plugins)
     format_, taught = _format(captured, options, plugins)
-    known = request or _NOTHING
+    known = _with_run(request or _NOTHING, captured)
     tools = known.callable_tools
     choice = known.tool_choice if tools else ToolChoice("none")
     offer = OfferedTools(tools, choice, known.parallel_tool_calls, format_, known.tools)
     kind = (head.get("backend") or {}).get("kind")
     server = plugins.servers.get(kind)() if kind in plugins.servers.names() else usual_server(None)
+    options = replace(options, reasoning=_reasoning(captured, options.reasoning, offer, server))
     return Asked(request, options, limits, offer, taught, server)
+
+
+def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
+    """The request, with the tools that the gateway itself has run for it: the client does not know them."""
+    known = {tool.name for tool in request.tools}
+    run = dict.fromkeys(entry.fields["name"] for entry in captured.entries if entry.kind == "tool")
+    more = tuple(ToolSpec(name, server=True) for name in run if name not in known)
+    if not more:
+        return request
+    choice = request.tool_choice if request.tools else ToolChoice()
+    return replace(request, tools=(*request.tools, *more), tool_choice=choice)
+
+
+def _reasoning(
+    captured: Captured, reasoning: ReasoningConfig, offer: OfferedTools, server: ServerSide
+) -> ReasoningConfig:
+    """How thoughts were looked for. In an answer without tools that passes from a server to a client of the same
+    protocol they are not."""
+    if not offer.tools and server.name == captured.head.get("endpoint") and offer.format.framing is None:
+        return replace(reasoning, tags=None)
+    if reasoning.preopened is None and so_far(captured).get("unopened_reasoning"):
+        return replace(reasoning, preopened=True)
+    return reasoning
 
 
 def _settings(config: Mapping[str, Any]) -> tuple[RouteOptions, LimitsConfig]:

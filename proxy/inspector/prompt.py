@@ -27,6 +27,8 @@ LEAST_CHARS: Final = 8
 
 _ANSWERS: Final = frozenset({"assistant", "tool", "function"})
 """Who says calls and results."""
+_INSTRUCTS: Final = frozenset({"system", "developer"})
+"""Who tells how a result is written."""
 
 _RESULT: Final = re.compile(r"<tool_res(?:ult|ponse)|tool_result")
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
@@ -68,7 +70,7 @@ def read_prompt(body: bytes, server: ServerSide, sides: Sequence[ClientSide], as
     if not isinstance(sent, dict):
         return Prompt((Said("", (Piece(body.decode(errors="replace"), "client"),)),), (), {})
     written = list(_messages(sent, body, server, sides))
-    ours = _Ours(asked.history, asked.names)
+    ours = _Ours(asked.history, asked.names, ran=any(tool.server for tool in asked.offer.tools))
     messages = tuple(Said(role, tuple(ours.pieces(text, role))) for role, text in written)
     tools = sent.get("tools")
     names = tuple(filter(None, map(_tool_name, tools))) if isinstance(tools, list) else ()
@@ -121,17 +123,21 @@ def _tool_name(tool: Any) -> str | None:
 
 
 class _Ours:
-    """Tells the client's texts from the gateway's. `names` are those of the tools on offer."""
+    """Tells the client's texts from the gateway's. `names` are those of the tools on offer; `ran`: the gateway ran some
+    itself, of which the client's history says nothing."""
 
-    def __init__(self, history: Sequence[Message], names: Sequence[str]) -> None:
+    def __init__(self, history: Sequence[Message], names: Sequence[str], *, ran: bool) -> None:
         self._texts = [text for message in history if (text := _said(message))]
-        self._had_calls = any(isinstance(part, ToolUse | ToolResult) for message in history for part in message.parts)
+        self._had_calls = ran or any(
+            isinstance(part, ToolUse | ToolResult) for message in history for part in message.parts
+        )
         self._names = [(name, re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")) for name in names]
 
     def pieces(self, text: str, role: str) -> Iterator[Piece]:
         """The pieces of a message."""
         for piece, kind in _marked(text, self._texts):
-            if kind == "injected" and self._had_calls and (role in _ANSWERS or _RESULT.search(piece)):
+            answers = role in _ANSWERS or (role not in _INSTRUCTS and _RESULT.search(piece))
+            if kind == "injected" and self._had_calls and answers:
                 kind = "history"
             yield Piece(piece, kind, self._mentioned(piece) if kind != "client" else ())
 

@@ -42,6 +42,7 @@ class Round:
 def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
     """All of them, in order. Calls of the model are numbered through."""
     numbers = sorted({entry.call for entry in captured.entries if entry.call})
+    last = numbers[-1] if numbers else 0
     calls = 0
     for number in numbers:
         mine = [entry for entry in captured.entries if entry.call == number]
@@ -49,9 +50,10 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         status = head.get("status", 0)
         streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)
         reads = [entry for entry in mine if entry.kind == "received" and status == 200]
-        answer = read_answer(reads, streamed=streamed, server=asked.server, asked=asked, first_call=calls + 1)
+        whole = captured.complete and (number != last or bool(captured.end))
+        answer = read_answer(reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1)
         calls += len(answer.calls)
-        verdicts = _of_round(mine, status, answer, last=number == numbers[-1])
+        verdicts = _of_round(mine, status, answer, last=number == last)
         for verdict in (*answer.verdicts, *verdicts):
             verdict.round = number
         yield Round(number, mine, streamed, status, answer, verdicts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib import resources
@@ -232,8 +233,12 @@ def _owner(request: web.Request) -> str | None:
 
 
 def _json(value: object) -> web.Response:
+    try:
+        body = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str)
+    except TypeError:  # half a character, which a server may send and JavaScript knows
+        body = json.dumps(value, default=str).encode()
     return web.Response(
-        body=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str),
+        body=body,
         content_type="application/json",
         headers=_HEADERS,
     )

@@ -124,19 +124,24 @@ def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[li
             verdicts.append(Verdict("recognised", f"Recognised as {form}, which was not taught"))
         for name, label in groups[index] if index < len(groups) else ():
             if name == "repaired" and label:
-                verdicts.append(Verdict("repaired", f"Repaired: {_repair(label, body)}"))
+                verdicts.append(repaired(label, body))
             elif name == "coerced" and label:
-                verdicts.append(Verdict("coerced", f"Types mended: {_COERCIONS.get(label, label)}"))
+                verdicts.append(coerced(label))
             elif name == "object_arguments":
                 verdicts.append(Verdict("repaired", "The arguments are an object where a string was taught"))
         found.append(verdicts)
     return found
 
 
-def _repair(kind: str, body: str) -> str:
-    if kind == "commas" and _TRAILING.search(body):
-        return "a trailing comma"
-    return _REPAIRS.get(kind, kind)
+def repaired(kind: str, body: str) -> Verdict:
+    """One step of a repair of what is written in `body`."""
+    what = "a trailing comma" if kind == "commas" and _TRAILING.search(body) else _REPAIRS.get(kind, kind)
+    return Verdict("repaired", f"Repaired: {what}")
+
+
+def coerced(kind: str) -> Verdict:
+    """One reading of an argument of the wrong type."""
+    return Verdict("coerced", f"Types mended: {_COERCIONS.get(kind, kind)}")
 
 
 def _refusal(said: Sequence[tuple[str, str]]) -> str:

@@ -1,0 +1,553 @@
+"""What the model wrote, and what became of each piece of it: of real exchanges, by what the server sent."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
+from tests.e2e.conftest import CHAT, USER, function, read_config
+from tests.inspector.inspected import (
+    CALL,
+    GUARD_S,
+    MESSAGES,
+    RESPONSES,
+    WEATHER,
+    answering,
+    asked,
+    call,
+    calls,
+    covers,
+    inspecting,
+    kinds,
+    lane,
+    raw,
+    said,
+    seen,
+    streamed,
+    told,
+    whole,
+)
+
+PARIS = ("weather", {"city": "Paris"})
+ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
+TAUGHT: dict[str, Any] = {"defaults": {"format": "sentinel"}}
+NEVER_AGAIN: dict[str, Any] = {"defaults": {"format": "sentinel", "bad_answers": {"reask": 0}}}
+
+
+async def test_prose_is_text() -> None:
+    _, view = await seen(Say("Grüße ", "aus Köln"), WEATHER)
+    assert lane(view) == [("text", "Grüße aus Köln")]
+    assert (view["calls"], view["verdicts"]) == ([], [])
+    assert (view["status"], view["code"], view["running"]) == (200, None, False)
+    assert view["client"]["streamed"]
+    assert [event["brief"] for event in view["client"]["events"]][-1] == "finish: stop"
+
+
+async def test_a_call_and_the_space_before_it() -> None:
+    _, view = await seen(Say("I look.\n", CALL[:9], CALL[9:]), WEATHER)
+    assert lane(view) == [("text", "I look."), ("markup", "\n"), ("call", CALL)]
+    assert calls(view) == [PARIS]
+    assert view["verdicts"] == []
+    assert (view["calls"][0]["n"], view["calls"][0]["round"]) == (1, 1)
+    assert [span["call"] for span in raw(view)["spans"] if span["kind"] == "call"] == [1]
+    assert told(view) == [1]
+    assert view["head"]["tool_mode"] == "prompt"
+
+
+async def test_two_calls_in_one_block() -> None:
+    both = [{"name": "weather", "arguments": {"city": city}} for city in ("Paris", "Rome")]
+    text = f"[TOOL_CALLS] {orjson.dumps(both).decode()}"
+    _, view = await seen(Say(text), WEATHER, defaults={"format": "mistral"})
+    assert calls(view) == [PARIS, ("weather", {"city": "Rome"})]
+    found = [(kind, text) for kind, text in lane(view) if kind == "call"]
+    assert len(found) == 2
+    assert "Paris" in found[0][1] and "Rome" not in found[0][1]
+    assert "Rome" in found[1][1] and "Paris" not in found[1][1]
+    assert told(view) == [1, 2]
+
+
+async def test_blocks_one_after_the_other() -> None:
+    rome = CALL.replace("Paris", "Rome")
+    _, view = await seen(Say(f"One. {CALL}\n{rome}\nDone."), WEATHER)
+    assert lane(view) == [
+        ("text", "One."),
+        ("markup", " "),
+        ("call", CALL),
+        ("markup", "\n"),
+        ("call", rome),
+        ("text", "\nDone."),
+    ]
+    assert [span.get("call") for span in raw(view)["spans"]] == [None, None, 1, None, 2, None]
+
+
+REPAIRED = {
+    "comma": ('<tool_call>{"name": "weather", "arguments": {"city": "Paris",}}</tool_call>', "a trailing comma"),
+    "fence": (f"<tool_call>\n```json\n{CALL[11:-12]}\n```\n</tool_call>", "a Markdown fence around the JSON"),
+    "brackets": ('<tool_call>{"name": "weather", "arguments": {"city": "Paris"}</tool_call>', "missing brackets"),
+    "closer": (CALL.removesuffix("</tool_call>"), "the closing tag is missing"),
+    "quotes": ("<tool_call>{'name': 'weather', 'arguments': {'city': 'Paris'}}</tool_call>", "are not JSON's"),
+}
+
+
+@pytest.mark.parametrize("case", REPAIRED)
+async def test_a_call_that_was_repaired(case: str) -> None:
+    text, words = REPAIRED[case]
+    _, view = await seen(Say(text), WEATHER)
+    assert lane(view) == [("call", text)]
+    assert calls(view) == [PARIS]
+    assert [kind for kind, _ in said(view)] == ["repaired"]
+    assert words in said(view)[0][1]
+    assert view["verdicts"][0]["call"] == 1
+    assert view["calls"][0]["verdicts"] == [0]
+    assert raw(view)["spans"][0]["verdict"] == 0
+
+
+async def test_several_repairs_of_one_call() -> None:
+    text = "<tool_call>{'name': 'weather', 'arguments': {'city': 'Paris',}}</tool_call>"
+    _, view = await seen(Say(text), WEATHER)
+    assert kinds(view) == ["repaired", "repaired"]
+    assert view["calls"][0]["verdicts"] == [0, 1]
+
+
+async def test_arguments_that_were_coerced() -> None:
+    text = call("add", {"a": "1", "b": "x"})
+    got, view = await seen(Say(text), ADD)
+    assert calls(view) == [("add", {"a": 1, "b": ["x"]})]
+    assert said(view) == [
+        ("coerced", "Types mended: a number in quotes"),
+        ("coerced", "Types mended: one value where a list is wanted"),
+    ]
+    assert view["calls"][0]["verdicts"] == [0, 1]
+    assert orjson.dumps(view["calls"][0]["arguments"])[1:-1] in got.body
+    assert told(view) == [1]
+
+
+RECOGNISED = {
+    "fenced": ('I do it.\n```json\n{"name": "weather", "arguments": {"city": "Paris"}}\n```', "a fenced call"),
+    "bare": ('{"name": "weather", "arguments": {"city": "Paris"}}', "a call without markers"),
+    "llama": ('<|python_tag|>{"name": "weather", "parameters": {"city": "Paris"}}', "the form of llama"),
+    "mistral": ('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]', "the form of mistral"),
+}
+
+
+@pytest.mark.parametrize("case", RECOGNISED)
+async def test_a_call_in_a_form_that_nobody_taught(case: str) -> None:
+    text, words = RECOGNISED[case]
+    _, view = await seen(Say(text), WEATHER, **TAUGHT)
+    assert calls(view) == [PARIS]
+    recognised = [words for kind, words in said(view) if kind == "recognised"]
+    assert len(recognised) == 1
+    assert words in recognised[0]
+    (span,) = [(kind, text) for kind, text in lane(view) if kind == "call"]
+    assert '"Paris"' in span[1]
+    assert not any("Paris" in text for kind, text in lane(view) if kind != "call")
+
+
+async def test_a_name_that_is_not_on_offer_and_the_closest() -> None:
+    text = call("wether", {"city": "Paris"})
+    _, view = await seen(Say(f"So: {text} Well."), WEATHER, **NEVER_AGAIN)
+    assert lane(view) == [("text", "So: "), ("refused", text), ("text", " Well.")]
+    ((kind, words),) = said(view)
+    assert kind == "refused"
+    assert '"wether"' in words and "not on offer" in words and 'The closest is "weather".' in words, words
+    assert raw(view)["spans"][1]["verdict"] == 0
+    assert view["calls"] == []
+
+
+async def test_what_cannot_be_read_is_text() -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
+    _, view = await seen(Say(f"A {text} B"), WEATHER, **NEVER_AGAIN)
+    assert lane(view) == [("text", "A "), ("refused", text), ("text", " B")]
+    ((kind, words),) = said(view)
+    assert kind == "refused" and "cannot be read" in words
+    assert raw(view)["spans"][1]["verdict"] == 0
+
+
+async def test_what_stands_between_the_tags_and_is_no_call_at_all() -> None:
+    text = "So <tool_call>is that</tool_call> a tag."
+    _, view = await seen(Say(text), WEATHER)
+    assert lane(view) == [("text", text)]
+    assert view["verdicts"] == []
+
+
+async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
+    text = '```json\n{"name": "weather", "arguments": {"town": "Paris"}}\n```'
+    _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
+    assert view["calls"] == []
+    ((kind, words),) = said(view)
+    assert kind == "refused"
+    assert "".join(text for _, text in lane(view)) == text
+    assert "refused" in [kind for kind, _ in lane(view)]
+
+
+async def test_a_name_in_a_form_that_nobody_taught() -> None:
+    """It is passed over in silence by the gateway; who looks is told."""
+    text = '```json\n{"name": "wether", "arguments": {"city": "Paris"}}\n```'
+    _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
+    assert any('The closest is "weather"' in words for kind, words in said(view) if kind == "refused"), said(view)
+
+
+async def test_a_second_call_where_one_is_allowed() -> None:
+    rome = CALL.replace("Paris", "Rome")
+    _, view = await seen(Say(f"{CALL}{rome}"), WEATHER, body={"parallel_tool_calls": False})
+    assert calls(view) == [PARIS]
+    assert lane(view) == [("call", CALL), ("dropped", rome)]
+    assert [kind for kind, words in said(view)] == ["dropped"]
+    assert "parallel_tool_calls" in said(view)[0][1]
+
+
+async def test_a_call_that_repeats_another() -> None:
+    _, view = await seen(Say(f"{CALL}{CALL}"), WEATHER, defaults={"calls": {"dedupe_calls": True}})
+    assert calls(view) == [PARIS]
+    assert lane(view) == [("call", CALL), ("dropped", CALL)]
+    assert "dedupe_calls" in said(view)[0][1]
+
+
+async def test_an_answer_that_is_cut_inside_a_call() -> None:
+    begun = '<tool_call>{"name": "weather", "arguments": {"ci'
+    _, view = await seen(Say(f"I look. {begun}", finish="length"), WEATHER)
+    assert lane(view)[0] == ("text", "I look.")
+    assert lane(view)[-1][0] == "dropped"
+    assert lane(view)[-1][1].endswith('{"name": "weather", "arguments": {"ci')
+    assert view["calls"] == []
+    assert kinds(view) == ["cut", "cut"]
+    assert {"Dropped: the answer was cut by length inside this call", "The answer was cut by its limit of length"} == {
+        words for _, words in said(view)
+    }
+
+
+async def test_a_strict_failure() -> None:
+    strict = function("weather", strict=True, city="string")
+    text = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
+    got, view = await seen(Say(f"Hm. {text}"), strict)
+    assert b"malformed_tool_arguments" in got.body
+    assert view["code"] == "malformed_tool_arguments"
+    assert "failed" in kinds(view)
+    assert lane(view)[0] == ("text", "Hm.")
+    assert lane(view)[-1] == ("refused", text)
+    assert any("error" in event["brief"] for event in view["client"]["events"])
+
+
+async def test_thoughts_in_tags_and_what_stands_in_them() -> None:
+    text = f"<think>I could {CALL}</think>\n\nNo."
+    _, view = await seen(Say(text), WEATHER)
+    assert view["calls"] == []
+    assert lane(view) == [
+        ("markup", "<think>"),
+        ("reasoning", f"I could {CALL}"),
+        ("markup", "</think>\n\n"),
+        ("text", "No."),
+    ]
+
+
+async def test_thoughts_that_the_server_sets_apart() -> None:
+    deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "Paris"}, {"reasoning_content": "?"}, CALL]
+    _, view = await seen(streamed(*deltas), WEATHER)
+    assert lane(view) == [("reasoning", "Paris?"), ("call", CALL)]
+    assert calls(view) == [PARIS]
+
+
+async def test_thoughts_that_nothing_opened() -> None:
+    """The gateway notices it at the end of the thought."""
+    got, view = await seen(Say("I wonder.</think>Yes. ", CALL), WEATHER, body={"stream": False})
+    assert got.json()["choices"][0]["message"]["reasoning_content"] == "I wonder."
+    assert lane(view) == [
+        ("reasoning", "I wonder."),
+        ("markup", "</think>"),
+        ("text", "Yes."),
+        ("markup", " "),
+        ("call", CALL),
+    ]
+
+
+async def test_tags_that_nobody_looks_for() -> None:
+    """Without tools an answer passes as it is."""
+    text = f"<think>Hm.</think>{CALL}"
+    got, view = await seen(Say(text), body={"stream": False})
+    assert got.json()["choices"][0]["message"]["content"] == text
+    assert lane(view) == [("text", text)]
+    got, view = await seen(Say(text), path=RESPONSES, body={"stream": False})
+    assert [item["type"] for item in got.json()["output"]] == ["reasoning", "message"]
+    assert [kind for kind, _ in lane(view)] == ["markup", "reasoning", "markup", "text"]
+
+
+async def test_native_calls_of_the_server() -> None:
+    begun = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+    rest = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in ('{"city":', '"Paris"}')]
+    answer = streamed({"content": "I look."}, {"tool_calls": [begun]}, *rest, finish="tool_calls")
+    _, view = await seen(answer, WEATHER, defaults={"mode": "native"})
+    assert view["verdicts"] == []
+    assert lane(view) == [("text", "I look."), ("call", '{"city":"Paris"}')]
+    assert calls(view) == [PARIS]
+    assert told(view) == [1]
+    assert view["rounds"][0]["prompt"]["tools"] == ["weather"]
+
+
+async def test_what_was_done_to_native_calls() -> None:
+    given = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": "1", "b": ["x"],}'}}
+    answer = whole({"content": None, "tool_calls": [given]}, finish="tool_calls")
+    got, view = await seen(answer, ADD, defaults={"mode": "native"}, body={"stream": False})
+    (made,) = got.json()["choices"][0]["message"]["tool_calls"]
+    assert view["calls"][0]["arguments"] == made["function"]["arguments"]
+    assert said(view) == [
+        ("repaired", "Repaired: a trailing comma"),
+        ("coerced", "Types mended: a number in quotes"),
+    ]
+    assert told(view) == [1]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_every_client_api(path: str, stream: bool) -> None:
+    text = f"<think>Hm.</think>I look. {CALL}"
+    got, view = await seen(Say(text, usage=(3, 4)), WEATHER, path=path, body={"stream": stream})
+    assert got.status == 200
+    assert view["head"]["api"] == {CHAT: "chat", RESPONSES: "responses", MESSAGES: "messages"}[path]
+    assert [piece for piece in lane(view) if piece[0] != "markup"] == [
+        ("reasoning", "Hm."),
+        ("text", "I look."),
+        ("call", CALL),
+    ]
+    assert view["client"]["streamed"] is stream
+    assert view["client"]["bytes"] == len(got.body)
+    assert told(view) == [1]
+    briefs = ", ".join(event["brief"] for event in view["client"]["events"])
+    for words in ("call weather", "I look.", "finish: "):
+        assert words in briefs, briefs
+    facts = {label: value for label, value in view["facts"]}
+    assert (facts["tokens of the prompt"], facts["tokens of the answer"]) == (3, 4)
+    sent = orjson.loads(view["request"]["text"])
+    assert sent["model"] == "m"
+    events = [event["data"] for event in view["client"]["events"]]
+    if stream:
+        frames = [line[5:].strip().decode() for line in got.body.split(b"\n") if line.startswith(b"data:")]
+        assert events == frames
+    else:
+        assert events == [got.body.decode()]
+
+
+async def test_an_answer_of_the_server_that_is_whole() -> None:
+    message = {"reasoning_content": "Hm.", "content": f"I look. {CALL}"}
+    _, view = await seen(whole(message), WEATHER, body={"stream": False})
+    assert lane(view) == [("reasoning", "Hm."), ("text", "I look."), ("markup", " "), ("call", CALL)]
+    assert raw(view)["streamed"] is False
+
+
+async def test_several_answers_show_the_first() -> None:
+    got, view = await seen(whole({"content": "one"}, {"content": "two"}), body={"n": 2, "stream": False})
+    assert [choice["message"]["content"] for choice in got.json()["choices"]] == ["one", "two"]
+    assert lane(view) == [("text", "one")]
+
+
+async def test_several_streamed_answers_show_the_first() -> None:
+    frames = [
+        frame({**chunk({}), "choices": [{"index": index, "delta": {"content": text}, "finish_reason": None}]})
+        for index, text in ((0, "o"), (1, "tw"), (0, "ne"), (1, "o"))
+    ]
+    ends = [
+        frame({**chunk({}), "choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]}) for index in (0, 1)
+    ]
+    answer = Answer([*frames, *ends, frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
+    _, view = await seen(answer, body={"n": 2})
+    assert lane(view) == [("text", "one")]
+
+
+async def test_offsets_count_as_javascript_does() -> None:
+    text = f"\U0001f680\U0001f680 ü {CALL} \U0001f680"
+    _, view = await seen(Say(text), WEATHER)
+    assert lane(view) == [
+        ("text", "\U0001f680\U0001f680 ü"),
+        ("markup", " "),
+        ("call", CALL),
+        ("text", " \U0001f680"),
+    ]
+    assert raw(view)["spans"][0]["to"] == 6
+    assert raw(view)["steps"][-1]["upto"] == len(text) + 3
+
+
+async def test_half_a_character_of_two_units() -> None:
+    """A server may send what is no text. Whoever looks is answered all the same."""
+    payload = orjson.dumps(chunk({"content": "@"})).replace(b"@", rb"a \ud800 b")
+    half = b"data: %b\n\n" % payload
+    answer = Answer([half, frame(chunk({}, "stop"))], headers={"Content-Type": "text/event-stream"})
+    _, view = await seen(answer, WEATHER)
+    covers(raw(view))
+
+
+# --- several rounds -------------------------------------------------------------------------------------------------
+
+
+async def test_a_second_server_after_the_first_failed() -> None:
+    async with Upstream([Refuse(500, "out of order")]) as bad, Upstream([Say(CALL)]) as good:
+        config = {
+            "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
+            "routes": [{"backend": "bad", "fallback": ["good"]}],
+            "inspect": True,
+        }
+        async with inspecting(read_config(config)) as gateway:
+            _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+    assert [(one["number"], one["backend"], one["status"]) for one in view["rounds"]] == [
+        (1, "bad", 500),
+        (2, "good", 200),
+    ]
+    assert [(verdict["kind"], verdict["round"]) for verdict in view["verdicts"]] == [("failed", 1), ("retried", 1)]
+    assert lane(view, 1) == []
+    assert b"out of order" in b"".join(read["data"].encode() for read in view["rounds"][0]["frames"])
+    assert lane(view, 2) == [("call", CALL)]
+    assert view["calls"][0]["round"] == 2
+    assert view["head"]["backend"] == "good"
+
+
+async def test_a_near_miss_and_the_question_after_it() -> None:
+    miss = CALL.replace("weather", "wether")
+    async with answering(Say(miss), Say(CALL)) as (gateway, upstream):
+        got, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+    assert b"Paris" in got.body
+    assert len(upstream.posts) == 2
+    assert [one["number"] for one in view["rounds"]] == [1, 2]
+    assert lane(view, 1) == [("refused", miss)]
+    assert lane(view, 2) == [("call", CALL)]
+    assert [(verdict["kind"], verdict["round"]) for verdict in view["verdicts"]] == [("refused", 1), ("retried", 1)]
+    assert '"wether"' in view["verdicts"][0]["words"]
+    assert told(view) == [1]
+
+
+MODULE = """
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Says it.", "parameters": SCHEMA}}]
+
+
+def handle_tool_call(name, parameters):
+    return "rain in " + parameters["city"]
+"""
+
+
+async def test_tools_that_the_gateway_runs(tmp_path: Path) -> None:
+    (tmp_path / "weather.py").write_text(MODULE)
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0}
+    async with answering(Say(CALL), Say("It rains."), tools=tools) as (gateway, _):
+        _, view = await gateway.ask(asked(stream=True))
+    assert lane(view, 1) == [("call", CALL)]
+    assert lane(view, 2) == [("text", "It rains.")]
+    (run,) = view["tools"]
+    assert (run["name"], run["state"], run["result"]) == ("weather", "TOOL_COMPLETED", "rain in Paris")
+    assert orjson.loads(run["arguments"]) == {"city": "Paris"}
+    assert view["rounds"][0]["at"] <= run["from"] <= run["to"] <= view["rounds"][1]["at"]
+    assert told(view) == []  # the client was not told of it
+    pieces = [
+        (message["role"], span["kind"], span["text"])
+        for message in view["rounds"][1]["prompt"]["messages"]
+        for span in message["spans"]
+    ]
+    assert any("rain in Paris" in text and kind == "history" for _, kind, text in pieces), pieces
+
+
+async def test_errors_of_the_request_have_no_round() -> None:
+    async with answering(Say("x")) as (gateway, _):
+        got, view = await gateway.ask({"model": "m", "messages": "no list"})
+        assert got.status == 400
+        assert (view["status"], view["code"]) == (400, got.json()["error"]["code"])
+        assert view["rounds"] == []
+        assert view["client"]["events"][0]["data"] == got.body.decode()
+        got, view = await gateway.ask(asked(messages=[{"role": "tool", "content": "x", "tool_call_id": "nobody"}]))
+        assert got.status == 400
+        assert view["rounds"] == []
+        assert "nobody" in view["request"]["text"]
+
+
+async def test_a_server_that_breaks_off() -> None:
+    got, view = await seen(Say("half an ", "answer", cut=True), WEATHER)
+    assert view["code"] == "upstream_disconnected"
+    assert lane(view) == [("text", "half an answer")]
+    (failed,) = [verdict for verdict in view["verdicts"] if verdict["kind"] == "failed"]
+    assert "upstream_disconnected" in failed["words"]
+    assert b"half an" in got.body
+
+
+async def test_a_client_that_leaves() -> None:
+    more = asyncio.Event()
+    async with answering(Say("one ", more, "two")) as (gateway, _), asyncio.timeout(GUARD_S):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                gateway.server.make_url(CHAT), json=asked(stream=True), headers={"X-Request-Id": "left"}
+            ) as response,
+        ):
+            await response.content.readuntil(b"one")
+        view = await gateway.ended("left")
+    assert (view["status"], view["code"]) == (499, "client_closed_request")
+    assert "two" not in raw(view)["text"]
+
+
+async def test_an_exchange_that_runs() -> None:
+    """What is not decided yet is open; nothing is said of it that may turn out wrong."""
+    more = asyncio.Event()
+    begun = "Well. <tool_call>{"
+    async with answering(Say(begun, more, CALL[12:])) as (gateway, _), asyncio.timeout(GUARD_S):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                gateway.server.make_url(CHAT), json=asked(CHAT, WEATHER, stream=True), headers={"X-Request-Id": "runs"}
+            ) as response,
+        ):
+            await response.content.readuntil(b"Well.")
+            view = (await gateway.get("exchanges/runs"))[1]
+            assert view["running"] is True
+            assert lane(view)[0] == ("text", "Well.")
+            assert lane(view)[-1][0] == "open"
+            assert lane(view)[-1][1].endswith("<tool_call>{")
+            assert (view["verdicts"], view["calls"]) == ([], [])
+            step = raw(view)["steps"][-1]
+            assert step["held"] > 0 and step["state"] not in ("done", "text")
+            more.set()
+            await response.read()
+        view = await gateway.ended("runs")
+    assert lane(view) == [("text", "Well."), ("markup", " "), ("call", CALL)]
+
+
+async def test_a_running_thought() -> None:
+    more = asyncio.Event()
+    async with answering(Say("<think>I wonder", more, " no</think>Yes.")) as (gateway, _), asyncio.timeout(GUARD_S):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                gateway.server.make_url(CHAT), json=asked(CHAT, WEATHER, stream=True), headers={"X-Request-Id": "runs"}
+            ) as response,
+        ):
+            await response.content.readuntil(b"wonder")
+            view = (await gateway.get("exchanges/runs"))[1]
+            assert lane(view) == [("markup", "<think>"), ("reasoning", "I wonder")]
+            assert raw(view)["steps"][-1]["state"] == "reasoning"
+            more.set()
+            await response.read()
+
+
+async def test_a_capture_that_had_no_room() -> None:
+    """The begin is there, nothing is made up for the rest, and it is said how much is missing."""
+    text = "word " * 2000
+    async with answering(Say("Well.", text, CALL), capture={"exchange_bytes": 4000}) as (gateway, _):
+        got, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+    assert view["left_out_bytes"] > len(text)
+    assert view["verdicts"] == [], "what was not recorded was not cut"
+    assert got.body.count(b"Paris") == 1
+
+
+@pytest.mark.parametrize("reply", ["hello", {"text": f"So. {CALL}", "chunk": 5}, {"reasoning": "Hm.", "text": "Yes."}])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_backend_without_bytes(reply: Any, stream: bool) -> None:
+    config = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": [reply]}}}
+    async with inspecting(read_config(config)) as gateway:
+        _, view = await gateway.ask(asked(CHAT, WEATHER, stream=stream))
+    text = reply if isinstance(reply, str) else reply["text"]
+    assert raw(view)["text"].endswith(text)
+    assert lane(view)[-1][0] == ("call" if "Paris" in text else "text")
+    assert view["rounds"][0]["prompt"]["messages"][-1]["spans"][-1] == {"text": "hi", "kind": "client", "tools": []}
+    assert view["rounds"][0]["backend"] == "mock"
+    if not isinstance(reply, str) and "reasoning" in reply:
+        assert lane(view)[0] == ("reasoning", "Hm.")
