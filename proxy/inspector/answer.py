@@ -8,26 +8,31 @@ Places are characters of the text, times are seconds since the exchange began.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from ..call_policy.assembly import assemble
 from ..call_policy.ids import CallIds
 from ..call_policy.policy import CallPolicy
 from ..capture.files import Entry
-from ..events import BlockKind, Delta, Event, Fault, Finish, Open, text_block
+from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
 from ..folding import unfold
 from ..model import ModelReply
 from ..pipeline.scanners import ScannerFactory
-from ..scan._grammar import Block, BlockSyntax, Decision, Why
-from ..scanner import build_scanner
+from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why
+from ..scanner import build_scanner, reasoning_tags
 from .arguments import settled
 from .asked import Asked
 from .verdicts import Notes, Verdict, verdicts_of
 
 CHOICE: Final = 0
 """The answer that is shown, where a server gave several."""
+
+_PIECES: Final = re.compile(r"[\w ,.;:]+|[^\w ,.;:]")
+"""In what the scanner is given a text: what it decides is about the end of what it has, then."""
 
 
 @dataclass(slots=True)
@@ -176,6 +181,7 @@ class _Reading:
             factory.grammar, _NotingPolicy(asked, self), asked.options, asked.limits, incremental=False
         )
         self._asked = asked
+        self._tags = reasoning_tags(factory.grammar, asked.options.reasoning)
         self._next = first_call
         self._answer = Answer()
         self._pieces: list[str] = []
@@ -222,8 +228,9 @@ class _Reading:
     def _more(self, block: int, text: str) -> None:
         kind = self._kinds[block]
         if kind is BlockKind.TEXT:
-            self._add(text)
-            self._said(self._scanner.feed(text))
+            for piece in _PIECES.findall(text):
+                self._add(piece)
+                self._said(self._scanner.feed(piece))
             return
         self._settle("markup", self._place)  # a server that sets thoughts or calls apart has ended its text
         self._add(text)
@@ -254,7 +261,7 @@ class _Reading:
         kind = "call" if of_calls else "dropped" if decision.drop else "refused"
         text = "".join(self._open)
         after = max((one.end for one in self._judged), default=self._settled) - self._settled
-        at = text.find(body, after)
+        at = text.rfind(body, after)
         begin, end = (after, len(text)) if at < 0 else (at, at + len(body))
         opener, closer = syntax.opener, syntax.closer
         if opener and text[:begin].endswith(opener):
@@ -262,7 +269,7 @@ class _Reading:
         if closer and text.startswith(closer, end):
             end += len(closer)
         self._judged.append(_Judged(self._settled + begin, self._settled + end, kind, verdicts, of_calls))
-        self._answer.verdicts += verdicts
+        self._answer.verdicts += [*verdicts, *chain.from_iterable(of_calls)]
 
     # --- what the scanner gives out -------------------------------------------------------------------------------
 
@@ -274,6 +281,10 @@ class _Reading:
                     self._begin_call(self._made[event.block], event.extra.get("source") or "")
                 case Open():
                     self._found[event.block] = event.kind
+                    if event.kind is BlockKind.REASONING:
+                        self._skip(opener for opener, _ in self._tags)
+                case Close() if self._found.get(event.block) is BlockKind.REASONING:
+                    self._skip(closer for _, closer in self._tags)
                 case Delta() if event.block in self._made:
                     self._made[event.block].arguments += event.text
                 case Delta():
@@ -310,7 +321,6 @@ class _Reading:
         block = self._judged[0]
         if block.given < len(block.of_calls):
             call.verdicts = block.of_calls[block.given]
-            self._answer.verdicts += call.verdicts
             for verdict in call.verdicts:
                 verdict.calls.append(call.n)
         block.given += 1
@@ -326,8 +336,11 @@ class _Reading:
 
     def _let_go(self, text: str, kind: str) -> None:
         """`text` came out as text or as a thought. What stands before it vanished, unless it was put in the place of
-        what the model wrote."""
-        at = "".join(self._open).find(text)
+        what the model wrote. A line end before it may have stood on the other side of a call."""
+        at = self._where(text)
+        if at < 0:
+            text = text.lstrip(SPACE)
+            at = self._where(text)
         if at < 0:
             self._pass_judged(self._place)
             return
@@ -340,6 +353,28 @@ class _Reading:
             self._settle(kind, block.begin)
             self._settle("refused", block.end, None, block.verdicts)
         self._settle(kind, end)
+
+    def _where(self, text: str) -> int:
+        """Where `text` stands in what is open: not in a block of which something else came."""
+        rest = "".join(self._open)
+        at = rest.find(text)
+        for block in self._judged:
+            begin, end = block.begin - self._settled, block.end - self._settled
+            if at < 0 or at + len(text) <= begin:
+                break
+            if block.of_calls:
+                return -1  # it comes out before the text behind it
+            if block.kind != "refused" and at < end:
+                at = rest.find(text, end)
+        return at
+
+    def _skip(self, tags: Iterable[str]) -> None:
+        """One of these tags came, and is no text."""
+        rest = "".join(self._open)
+        places = [(at, tag) for tag in tags if (at := rest.find(tag)) >= 0]
+        if places:
+            at, tag = min(places)
+            self._settle("markup", self._settled + at + len(tag))
 
     def _pass_judged(self, upto: int, *, whole: bool = True) -> None:
         """Blocks up to there left no trace in the answer."""

@@ -56,7 +56,7 @@ class Ring:
         self._most = most
         self._bytes = 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # oldest change first
-        self._gone: OrderedDict[str, tuple[int, int]] = OrderedDict()  # when it came and when it went, as versions
+        self._gone: OrderedDict[str, _Gone] = OrderedDict()  # oldest first
         self._version = 0
         self._changed = asyncio.Event()
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
@@ -68,8 +68,12 @@ class Ring:
     def ended(self, capture: Capture) -> None:
         """See `Keeper`."""
         known = self._kept.get(_name(capture))
-        self._put(known if known is not None and known.capture is capture else _Kept(capture, self._version + 1))
         self._count(capture)
+        if known is not None and known.capture is not capture:
+            if known.capture.began > capture.began:
+                return
+            known = None
+        self._put(known or _Kept(capture, self._version + 1))
         while self._bytes > self._most:
             oldest = next((kept for kept in self._kept.values() if not kept.capture.running), None)
             if oldest is None or oldest.capture is capture:
@@ -84,12 +88,13 @@ class Ring:
     def changes(self, since: int, owner: str | None) -> Changes:
         """What has changed since version `since`; all for 0."""
         fresh = [kept for kept in self._kept.values() if kept.version > since and _may_see(kept.capture, owner)]
-        went = [(name, came) for name, (came, gone) in self._gone.items() if gone > since] if since else []
+        went = [gone for gone in self._gone.values() if since and gone.version > since]
+        mine = [gone for gone in went if owner is None or gone.owner == owner]
         return Changes(
             self._version,
             tuple(row_of(kept.capture, self.worker) for kept in fresh),
-            tuple(name for name, came in went if came <= since),
-            sum(came > since for _, came in went),
+            tuple(gone.name for gone in mine if gone.came <= since),
+            sum(gone.came > since for gone in mine),
         )
 
     async def changed(self, since: int, wait_s: float) -> None:
@@ -118,6 +123,7 @@ class Ring:
         self._bytes += kept.bytes
         self._kept[name] = kept
         self._kept.move_to_end(name)
+        self._gone.pop(name, None)
         self._changed.set()
 
     def _drop(self, kept: _Kept) -> None:
@@ -125,7 +131,7 @@ class Ring:
         name = _name(kept.capture)
         del self._kept[name]
         self._bytes -= kept.bytes
-        self._gone[name] = kept.came, self._version
+        self._gone[name] = _Gone(name, kept.capture.owner, kept.came, self._version)
         while len(self._gone) > self._most // LEAST_BYTES:
             self._gone.popitem(last=False)
 
@@ -146,6 +152,16 @@ class Ring:
         oldest = int(time.time()) // 60 - MINUTES
         for place in [place for place in self._counts if place[0] <= oldest]:
             del self._counts[place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """An exchange that is not kept any more: whose it was, and the versions in which it came and went."""
+
+    name: str
+    owner: str
+    came: int
+    version: int
 
 
 class _Kept:
