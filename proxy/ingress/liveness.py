@@ -131,6 +131,8 @@ class LivenessMonitors:
 
     draining = False
     """The gateway is about to stop: connections end with their current answer."""
+    replaced = False
+    """Another application answers what comes from now on."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s

@@ -2,9 +2,10 @@
 
 Rules of this module:
 
-1. For a viewer there is at most one state of each exchange waiting: the latest. One who reads slowly gets fewer of
-   them, and nothing of a request ever waits for him.
-2. A feed ends after `LONGEST_S`, when the application has been replaced or is about to end; the page asks again.
+1. For a viewer there is at most one answer of each worker waiting. While he does not read no worker is asked for more,
+   so one who reads slowly gets fewer states of the same exchanges, and nothing of a request ever waits for him.
+2. A feed ends after `LONGEST_S`, when a worker is lost, when the application has been replaced or is about to end; the
+   page asks again.
 """
 
 from __future__ import annotations
@@ -38,67 +39,82 @@ class Feed:
         self._sources = sources
         self._owner = owner
         self._followed: dict[str, asyncio.Task[None]] = {}
+        self._answering: set[str] = set()
+        self._lost = False
         self._rows: dict[str, Row] = {}
         self._gone: set[str] = set()
         self._skipped = 0
-        self._news = asyncio.Event()
+        self._waits = False  # something does, for the viewer
+        self._wake = asyncio.Event()
+        self._taken = asyncio.Event()
 
     async def events(self, ends: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-        """The events, until `ends` says so."""
+        """The events, until `ends` says so, or a worker is lost: whoever asks again is told what there is then."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LONGEST_S
+        told: dict[str, int] = {}
         try:
-            while loop.time() < until and not ends():
-                if self._look():
-                    yield _event("workers", {"answering": len(self._followed), "of": len(self._followed)})
+            while loop.time() < until and not ends() and not self._lost:
+                self._look()
+                workers = {"answering": len(self._answering), "of": len(self._followed)}
+                if workers != told:
+                    yield _event("workers", workers)
+                    told = workers
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LIFE_S):
-                        await self._news.wait()
-                news = self._take()
-                yield b": here\n\n" if news is None else _event("rows", news)
+                        await self._wake.wait()
+                self._wake.clear()
+                yield _event("rows", self._take()) if self._waits else b": here\n\n"
                 await asyncio.sleep(PAUSE_S)
         finally:
             for task in self._followed.values():
                 task.cancel()
             await asyncio.gather(*self._followed.values(), return_exceptions=True)
 
-    def _look(self) -> bool:
-        """Follow workers that have come; whether they are others than before."""
-        before = set(self._followed)
-        self._followed = {name: task for name, task in self._followed.items() if not task.done()}
-        for source in self._sources.all():
-            if source.name not in self._followed:
-                self._followed[source.name] = asyncio.create_task(self._follow(source))
-        return set(self._followed) != before
+    def _look(self) -> None:
+        """Follow workers that have come, and try those again that did not answer."""
+        sources = {source.name: source for source in self._sources.all()}
+        self._followed = {name: task for name, task in self._followed.items() if name in sources and not task.done()}
+        for name, source in sources.items():
+            if name not in self._followed:
+                self._followed[name] = asyncio.create_task(self._follow(source))
 
     async def _follow(self, source: Source) -> None:
-        since, wait_s = 0, 0.0
+        since, wait_s, first = 0, 0.0, True
         while True:
             try:
                 changes = await source.changes(since, self._owner, wait_s)
+                if changes.version < since:
+                    raise SourceGone(source.name)  # another one has taken its place
             except SourceGone:
+                self._lost = self._lost or source.name in self._answering
+                self._wake.set()
                 return
-            self._add(changes)
-            since, wait_s = changes.version, WAIT_S
+            self._answering.add(source.name)
+            self._add(changes, first=first)
+            since, wait_s, first = changes.version, WAIT_S, False
+            while self._waits:  # the next one is asked for what is new then
+                await self._taken.wait()
             await asyncio.sleep(PAUSE_S)
 
-    def _add(self, changes: Changes) -> None:
+    def _add(self, changes: Changes, *, first: bool) -> None:
         rows = changes.rows[-MOST_ROWS:]
         self._skipped += changes.skipped + len(changes.rows) - len(rows)
         for row in rows:
             self._rows[row["id"]] = row
+            self._gone.discard(row["id"])
         for name in changes.gone:
             self._rows.pop(name, None)
             self._gone.add(name)
-        if rows or changes.gone or changes.skipped:
-            self._news.set()
+        if first or rows or changes.gone or changes.skipped:
+            self._waits = True
+            self._wake.set()
 
-    def _take(self) -> dict[str, Any] | None:
-        if not self._news.is_set():
-            return None
-        self._news.clear()
+    def _take(self) -> dict[str, Any]:
         news = {"rows": list(self._rows.values()), "gone": sorted(self._gone), "skipped": self._skipped}
-        self._rows, self._gone, self._skipped = {}, set(), 0
+        self._rows, self._gone, self._skipped, self._waits = {}, set(), 0, False
+        self._taken.set()
+        self._taken.clear()
         return news
 
 

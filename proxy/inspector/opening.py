@@ -144,6 +144,8 @@ class Inspector:
             raise ClientFault("A model is needed.", code="missing_required_parameter", param="model")
         route = self._router.find(model)
         _require(request.get(API_KEY), route, model)
+        if route.options.requests.unknown_model == "error":
+            route.require(model)
         received = side.read_request(body, orjson.dumps(body))
         exchange = Exchange("check", side, route, received, received, body, AccessRecord())
         await self._validation.on_request(exchange, received)

@@ -23,6 +23,9 @@ from ..record import AccessRecord
 LEAST_BYTES: Final = 4096
 """What an exchange counts at least: its head, its row and what Python needs for them."""
 
+MOST_GONE: Final = 10_000
+"""So many that went are remembered for those who look. Who is further behind is told when he asks for all again."""
+
 MINUTES: Final = 60
 """Of the overview."""
 
@@ -132,7 +135,7 @@ class Ring:
         del self._kept[name]
         self._bytes -= kept.bytes
         self._gone[name] = _Gone(name, kept.capture.owner, kept.came, self._version)
-        while len(self._gone) > self._most // LEAST_BYTES:
+        while len(self._gone) > MOST_GONE:
             self._gone.popitem(last=False)
 
     def _count(self, capture: Capture) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib import resources
@@ -60,6 +61,10 @@ _KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"
 UPLOAD_BYTES: Final = 64 * 1024 * 1024
 """Largest capture that is opened."""
 
+_UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
+"""What may not stand in the name of a file, nor in a header."""
+
+Read = Callable[[Captured, Registries], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -119,12 +124,11 @@ class Pages:
 
     def guard(self, request: web.Request) -> None:
         """Raises `GatewayError` `origin_not_allowed` for whoever is not the page (rule 2)."""
-        host = urlsplit(f"//{request.host}").hostname or ""
         origin = request.headers.get("Origin")
         foreign = request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
-        if origin is not None and urlsplit(origin).netloc != request.host:
+        if origin is not None and origin.partition("://")[2] != request.host:
             foreign = True
-        if foreign or (not self._keyed and not is_loopback(host)):
+        if foreign or (not self._keyed and not is_loopback(_name(request.host))):
             raise GatewayError(
                 "Only the inspector's own page may read this.",
                 code="origin_not_allowed",
@@ -169,33 +173,39 @@ class Pages:
         response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         monitors = request.app.get(LIVENESS)
-        feed = Feed(self._sources, _owner(request))
-        async with aclosing(feed.events(lambda: monitors is not None and monitors.draining)) as events:
+
+        def ends() -> bool:
+            return monitors is not None and (monitors.draining or monitors.replaced)
+
+        async with aclosing(Feed(self._sources, _owner(request)).events(ends)) as events:
             async for event in events:
                 await response.write(event)
         await response.write_eof()
         return response
 
     async def _view(self, request: web.Request) -> web.Response:
-        captured = await self._captured(request)
-        return _json(await asyncio.to_thread(view, captured, self._plugins))
+        return await self._read(request, view)
 
     async def _formats(self, request: web.Request) -> web.Response:
-        captured = await self._captured(request)
-        return _json(await asyncio.to_thread(read_in_all_formats, captured, self._plugins))
+        return await self._read(request, read_in_all_formats)
+
+    async def _read(self, request: web.Request, read: Read) -> web.Response:
+        """What `read` makes of a capture. One that was sent may be anything."""
+        content = await self._content(request)
+        try:
+            return _json(await asyncio.to_thread(lambda: read(read_capture(content), self._plugins)))
+        except RecordingError as error:
+            raise ClientFault(str(error), code="invalid_value") from error
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            if request.method != "POST":
+                raise
+            raise ClientFault("The capture cannot be read.", code="invalid_value") from error
 
     async def _capture(self, request: web.Request) -> web.Response:
         content = await self._content(request)
-        name = request.match_info["id"].replace('"', "")
+        name = _UNNAMED.sub("_", request.match_info["id"])
         named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
         return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
-
-    async def _captured(self, request: web.Request) -> Captured:
-        content = await self._content(request)
-        try:
-            return await asyncio.to_thread(read_capture, content)
-        except RecordingError as error:
-            raise ClientFault(str(error), code="invalid_value") from error
 
     async def _content(self, request: web.Request) -> bytes:
         if request.method == "POST":
@@ -224,6 +234,14 @@ async def _body(request: web.Request) -> bytes:
         if size > UPLOAD_BYTES:
             raise ClientFault(f"A capture may have {UPLOAD_BYTES} bytes.", code="request_too_large")
     return b"".join(pieces)
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` field, which a client may have written in any way."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _owner(request: web.Request) -> str | None:

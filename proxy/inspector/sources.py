@@ -8,7 +8,6 @@ viewer's key; nothing else listens, and a worker without an inspector has no soc
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,9 @@ WAIT_S: Final = 10.0
 
 ANSWER_S: Final = 5.0
 """Beyond this another worker does not answer."""
+
+LAST_S: Final = 0.1
+"""At the end, for questions of others that wait for changes."""
 
 SUFFIX: Final = ".inspect.sock"
 
@@ -85,7 +87,10 @@ class PeerSource:
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
         """See `Source`."""
         query = {"since": str(since), "wait": str(wait_s)}
-        said = orjson.loads(await self._get("/changes", query, owner, wait_s + ANSWER_S) or b"{}")
+        answer = await self._get("/changes", query, owner, wait_s + ANSWER_S)
+        if answer is None:
+            raise SourceGone(self.name)
+        said = orjson.loads(answer)
         return Changes(said["version"], tuple(said["rows"]), tuple(said["gone"]), said["skipped"])
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
@@ -119,12 +124,12 @@ class Sources:
         self._own = OwnSource(ring)
         self._folder = folder
         self._runner: web.AppRunner | None = None
-        self._socket: Path | None = None
+        self._socket = None if folder is None else folder / f"{ring.worker}{SUFFIX}"
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """For `app.cleanup_ctx`: answer the other workers. It goes on when the application is replaced."""
-        if self._folder is not None and self._runner is None:
-            await self._listen(self._folder)
+        if self._socket is not None and self._runner is None:
+            await self._listen(self._socket)
         yield
 
     async def close(self) -> None:
@@ -132,8 +137,6 @@ class Sources:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-        if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
 
     def all(self) -> list[Source]:
         """This worker's, and those of the others that are there."""
@@ -157,16 +160,16 @@ class Sources:
                 found += await source.counts()
         return found
 
-    async def _listen(self, folder: Path) -> None:
-        self._socket = folder / f"{os.getpid()}{SUFFIX}"
+    async def _listen(self, place: Path) -> None:
+        """At a place that stays that of this worker: whoever follows it, or takes over from it, listens there then."""
         app = web.Application()
         app[_RING] = self.ring
         app.router.add_get("/changes", _changes)
         app.router.add_get("/file", _file)
         app.router.add_get("/counts", _counts)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=LAST_S)
         await self._runner.setup()
-        await web.UnixSite(self._runner, str(self._socket)).start()
+        await web.UnixSite(self._runner, str(place)).start()
 
 
 async def _changes(request: web.Request) -> web.Response:

@@ -189,6 +189,9 @@ class Host:
         return [monitors for monitors in found if monitors is not None]
 
     async def _end(self, generation: Generation) -> None:
+        monitors = generation.app.get(LIVENESS)
+        if monitors is not None:
+            monitors.replaced = True
         try:
             await generation.dispatch.idle()
             await generation.close()

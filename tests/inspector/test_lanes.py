@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
-from tests.e2e.conftest import CHAT, USER, function, read_config
+from tests.e2e.conftest import CHAT, function, read_config
 from tests.inspector.inspected import (
     CALL,
     GUARD_S,
@@ -67,8 +67,10 @@ async def test_two_calls_in_one_block() -> None:
     assert calls(view) == [PARIS, ("weather", {"city": "Rome"})]
     found = [(kind, text) for kind, text in lane(view) if kind == "call"]
     assert len(found) == 2
-    assert "Paris" in found[0][1] and "Rome" not in found[0][1]
-    assert "Rome" in found[1][1] and "Paris" not in found[1][1]
+    assert "Paris" in found[0][1]
+    assert "Rome" not in found[0][1]
+    assert "Rome" in found[1][1]
+    assert "Paris" not in found[1][1]
     assert told(view) == [1, 2]
 
 
@@ -165,7 +167,8 @@ async def test_what_cannot_be_read_is_text() -> None:
     _, view = await seen(Say(f"A {text} B"), WEATHER, **NEVER_AGAIN)
     assert lane(view) == [("text", "A "), ("refused", text), ("text", " B")]
     ((kind, words),) = said(view)
-    assert kind == "refused" and "cannot be read" in words
+    assert kind == "refused"
+    assert "cannot be read" in words
     assert raw(view)["spans"][1]["verdict"] == 0
 
 
@@ -180,7 +183,7 @@ async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
     text = '```json\n{"name": "weather", "arguments": {"town": "Paris"}}\n```'
     _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
     assert view["calls"] == []
-    ((kind, words),) = said(view)
+    ((kind, _words),) = said(view)
     assert kind == "refused"
     assert "".join(text for _, text in lane(view)) == text
     assert "refused" in [kind for kind, _ in lane(view)]
@@ -320,7 +323,7 @@ async def test_every_client_api(path: str, stream: bool) -> None:
     briefs = ", ".join(event["brief"] for event in view["client"]["events"])
     for words in ("call weather", "I look.", "finish: "):
         assert words in briefs, briefs
-    facts = {label: value for label, value in view["facts"]}
+    facts = dict(view["facts"])
     assert (facts["tokens of the prompt"], facts["tokens of the answer"]) == (3, 4)
     sent = orjson.loads(view["request"]["text"])
     assert sent["model"] == "m"
@@ -504,7 +507,8 @@ async def test_an_exchange_that_runs() -> None:
             assert lane(view)[-1][1].endswith("<tool_call>{")
             assert (view["verdicts"], view["calls"]) == ([], [])
             step = raw(view)["steps"][-1]
-            assert step["held"] > 0 and step["state"] not in ("done", "text")
+            assert step["held"] > 0
+            assert step["state"] not in ("done", "text")
             more.set()
             await response.read()
         view = await gateway.ended("runs")

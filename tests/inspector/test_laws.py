@@ -128,7 +128,7 @@ class TestBothTwins:
         second = view(capture(other), PLUGINS)
         covers(second["rounds"][0]["raw"])
         assert shown(first) == shown(second)
-        assert all("open" != span["kind"] for span in first["rounds"][0]["raw"]["spans"])
+        assert all(span["kind"] != "open" for span in first["rounds"][0]["raw"]["spans"])
 
     @settings(max_examples=40)
     @given(answers())
