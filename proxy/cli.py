@@ -226,15 +226,15 @@ def inspect(file: BinaryIO, port: int) -> None:
     Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
     """
     from .capture.files import is_capture, read_capture
-    from .inspector.offline import show
+    from .inspector.offline import offline, show
 
     content = file.read()
     with _reported():
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
-        captured = read_capture(content)
+        app = offline(read_capture(content), content)
     try:
-        show(captured, content, host="127.0.0.1", port=port, announce=click.echo)
+        show(app, host="127.0.0.1", port=port, announce=click.echo)
     except OSError as error:
         raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from ..capture.files import Captured
+from ..capture.recording import RecordingError
 from ..errors import ClientFault
 from ..ingress.auth import Keys
 from ..pipeline.delivery import boundary
@@ -17,7 +18,7 @@ from .asked import so_far
 from .ring import Changes, Ring, Row, client_of
 from .routes import PLACE, Pages
 from .sources import Counts, Source, Sources
-from .view import began
+from .view import UNREADABLE, began, view
 
 
 class FileSource:
@@ -71,8 +72,13 @@ def _row(captured: Captured, size: int) -> Row:
 
 
 def offline(captured: Captured, content: bytes) -> web.Application:
-    """The application that shows it."""
+    """The application that shows it. Raises `RecordingError` if there is no sense in it."""
     plugins = registries()
+    try:
+        view(captured, plugins)
+        sources = _File(FileSource(captured, content))
+    except UNREADABLE as error:
+        raise RecordingError(f"the capture cannot be read: {error}") from error
 
     async def nothing(request: web.Request) -> dict[str, Any]:
         raise ClientFault("There is no gateway here, only a file.", code="not_found")
@@ -82,16 +88,15 @@ def offline(captured: Captured, content: bytes) -> web.Application:
         return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
 
     app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
-    sources = _File(FileSource(captured, content))
     Pages(sources, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
     return app
 
 
-def show(captured: Captured, content: bytes, *, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve it until a signal comes. `announce` is told the address."""
+def show(app: web.Application, *, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve an application until a signal comes. `announce` is told the address of its page."""
 
     async def run() -> None:
-        runner = web.AppRunner(offline(captured, content), access_log=None)
+        runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
             site = web.TCPSite(runner, host, port)

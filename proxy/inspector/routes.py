@@ -35,7 +35,7 @@ from ..registry import Registries
 from .feed import Feed
 from .formats import read_in_all_formats
 from .sources import Sources
-from .view import view
+from .view import UNREADABLE, view
 
 PLACE: Final = "/inspect"
 
@@ -196,7 +196,7 @@ class Pages:
             return _json(await asyncio.to_thread(lambda: read(read_capture(content), self._plugins)))
         except RecordingError as error:
             raise ClientFault(str(error), code="invalid_value") from error
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             if request.method != "POST":
                 raise
             raise ClientFault("The capture cannot be read.", code="invalid_value") from error

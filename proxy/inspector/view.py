@@ -37,6 +37,10 @@ _FACTS: Final[Mapping[str, str]] = {
 _ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
 
 
+UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading a capture may raise that no gateway wrote."""
+
+
 def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     """The exchange, as JSON."""
     asked = read_asked(captured, plugins)

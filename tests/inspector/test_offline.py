@@ -1,0 +1,193 @@
+"""`toolwire inspect FILE`: a capture in the page, without a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
+
+from proxy.capture.files import read_capture
+from proxy.cli import main
+from proxy.inspector.offline import offline
+from proxy.testing import Say
+from tests.e2e.processes import ROOT
+from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked, calls
+
+HEAD = {"toolwire_capture": 1}
+
+
+async def captured() -> tuple[bytes, dict[str, Any]]:
+    """A capture, and how the gateway shows it."""
+    async with answering(Say(f"So. {CALL}")) as (gateway, _):
+        _, view = await gateway.ask(asked("/v1/chat/completions", WEATHER, stream=True))
+        return (await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")).body, view
+
+
+async def test_the_page_shows_what_the_gateway_would() -> None:
+    content, view = await captured()
+    server = TestServer(offline(read_capture(content), content))
+    await server.start_server()
+    try:
+        page = Inspected(server)
+        assert (await page.fetch("GET", "/inspect")).status == 200
+        _, setup = await page.get("setup")
+        assert (setup["live"], setup["keys"], setup["file"]) == (False, False, "r1")
+        assert (setup["routes"], setup["apis"]) == ([], [])
+        assert (await page.get("exchanges/r1")) == (200, view)
+        assert (await page.get("exchanges/r1/formats"))[0] == 200
+        assert (await page.fetch("GET", "/inspect/api/exchanges/r1/capture")).body == content
+        assert (await page.get("exchanges/other"))[0] == 404
+        for method, place in (("GET", "overview"), ("POST", "check")):
+            got = await page.fetch(method, f"/inspect/api/{place}", data=b"{}" if method == "POST" else None)
+            assert (got.status, got.json()["error"]["code"]) == (404, "not_found")
+        got = await page.fetch("GET", "/inspect/api/setup", headers={"Host": "evil.example"})
+        assert got.status == 403
+        assert (await page.fetch("POST", "/inspect/api/view", data=content)).json() == view
+    finally:
+        await server.close()
+
+
+async def test_its_list_has_the_one() -> None:
+    content, _ = await captured()
+    server = TestServer(offline(read_capture(content), content))
+    await server.start_server()
+    try:
+        async with aiohttp.ClientSession() as session, session.get(server.make_url("/inspect/api/feed")) as response:
+            while not (line := await response.content.readline()).startswith(b'data: {"rows"'):
+                pass
+        (row,) = orjson.loads(line[6:])["rows"]
+        assert (row["id"], row["running"], row["status"], row["calls"]) == ("r1", False, 200, 1)
+        assert row["at"] > 1_700_000_000
+    finally:
+        await server.close()
+
+
+HOSTILE: list[Mapping[str, Any]] = [
+    {"request_id": 'a"\r\nX-Evil: 1'},
+    {"request_id": "<script>"},
+    {"request_id": "ü\U0001f680"},
+    {"request_id": 5},
+    {"request_id": None},
+    {"time": "yesterday"},
+    {"time": 5},
+    {},
+]
+SENSELESS: list[Mapping[str, Any]] = [
+    {"headers": {"user-agent": 7}},
+    {"headers": [1]},
+    {"config": 3},
+    {"backend": "x"},
+]
+
+
+@pytest.mark.parametrize("more", HOSTILE, ids=repr)
+async def test_a_file_may_say_anything(more: Mapping[str, Any]) -> None:
+    """It is shown, and no header has what it says."""
+    content = orjson.dumps({**HEAD, **more}) + b"\n"
+    server = TestServer(offline(read_capture(content), content))
+    await server.start_server()
+    try:
+        page = Inspected(server)
+        _, setup = await page.get("setup")
+        ident = quote(setup["file"], safe="")
+        assert (await page.get(f"exchanges/{ident}"))[0] == 200
+        got = await page.fetch("GET", f"/inspect/api/exchanges/{ident}/capture")
+        assert got.status == 200
+        assert "X-Evil" not in got.headers
+        assert re.fullmatch(r'attachment; filename="[\w.-]+"', got.headers["Content-Disposition"], re.ASCII)
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize("more", SENSELESS, ids=repr)
+def test_a_file_without_sense(tmp_path: Path, more: Mapping[str, Any]) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(orjson.dumps({**HEAD, **more}) + b"\n")
+    done = CliRunner().invoke(main, ["inspect", str(file)])
+    assert (done.exit_code, done.exception is None or isinstance(done.exception, SystemExit)) == (1, True)
+    assert done.output.startswith("Error: the capture cannot be read")
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "nothing")])
+    assert done.exit_code == 2
+    assert "No such file" in done.output
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"[1]", b'{"toolwire_capture":99}\n', b'{"toolwire_capture":1}\n{'])
+def test_no_capture(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(content)
+    done = CliRunner().invoke(main, ["inspect", str(file)])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: ")
+    assert "Traceback" not in done.output
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(orjson.dumps(HEAD) + b"\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(main, ["inspect", str(file), "--port", str(port)])
+    assert done.exit_code == 1
+    assert f"cannot listen on port {port}" in done.output
+
+
+@contextmanager
+def inspecting(*arguments: str, given: bytes | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The command, and the address that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proxy", "inspect", *arguments],
+        stdin=None if given is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    try:
+        if given is not None:
+            assert process.stdin is not None
+            process.stdin.write(given)
+            process.stdin.close()
+            process.stdin = None
+        assert process.stdout is not None
+        yield process, process.stdout.readline().decode().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "standard input"])
+def test_the_command(tmp_path: Path, piped: bool) -> None:
+    content, view = asyncio.run(captured())
+    (tmp_path / "x").write_bytes(content)
+    with inspecting("-" if piped else str(tmp_path / "x"), given=content if piped else None) as (process, url):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/inspect", url), url
+        with urllib.request.urlopen(f"{url}/api/exchanges/r1", timeout=30) as answer:
+            seen = orjson.loads(answer.read())
+        assert seen == view
+        assert calls(seen) == [("weather", {"city": "Paris"})]
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert b"<html" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/api/exchanges/other", timeout=30)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

@@ -1,0 +1,466 @@
+"""`/inspect` over real sockets: who may read what, and what hostile requests and files get."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.capture.files import read_capture
+from proxy.inspector import routes
+from proxy.inspector.routes import PLACE, POLICY
+from proxy.testing import Say, Upstream
+from tests.e2e.conftest import CHAT, post, read_config
+from tests.e2e.edge import HANGS_S, running
+from tests.inspector.inspected import (
+    CALL,
+    GUARD_S,
+    MESSAGES,
+    RESPONSES,
+    WEATHER,
+    Inspected,
+    answering,
+    asked,
+    calls,
+    inspecting,
+    lane,
+)
+
+HELLO: dict[str, Any] = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
+HERS, HIS, ADMINS = "tw-her-key-0123456789abcdef", "tw-his-key-0123456789abcdef", "tw-admins-key-0123456789abc"
+KEYED: dict[str, Any] = {
+    **HELLO,
+    "auth": {
+        "keys": [
+            {"key": HERS, "name": "her"},
+            {"key": HIS, "name": "him", "routes": ["other"]},
+            {"key": ADMINS, "name": "admin", "admin": True},
+        ]
+    },
+    "routes": [{"model": "m", "backend": "mock"}, {"model": "other", "backend": "mock"}],
+}
+DATA = [
+    ("GET", "setup"),
+    ("GET", "feed"),
+    ("GET", "exchanges/r"),
+    ("GET", "exchanges/r/capture"),
+    ("GET", "exchanges/r/formats"),
+    ("POST", "view"),
+    ("POST", "formats"),
+    ("GET", "overview"),
+    ("POST", "check"),
+]
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_page_and_its_files_need_no_key() -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        page = await gateway.fetch("GET", PLACE)
+        assert page.status == 200
+        assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+        names = [name for name in routes.assets() if name != "index.html"]
+        assert names
+        for name in names:
+            got = await gateway.fetch("GET", f"{PLACE}/{name}")
+            assert got.status == 200, name
+            assert got.headers["Content-Security-Policy"] == POLICY
+            assert got.body == routes.assets()[name]
+        assert page.headers["Content-Security-Policy"] == POLICY
+        assert (await gateway.fetch("GET", f"{PLACE}/nothing.js")).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/inspect/..%2fopening.py", "/inspect/%2e%2e/app.py", "/inspect/index.html", "/inspect/x.py", "/inspect/A.js"],
+)
+async def test_nothing_else_is_a_file_of_the_page(path: str) -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        assert (await gateway.fetch("GET", path)).status == 404
+
+
+def test_the_policy_lets_nothing_run_but_the_pages_own_files() -> None:
+    rules = dict(rule.strip().split(" ", 1) for rule in POLICY.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert rules["frame-ancestors"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert "unsafe" not in POLICY
+
+
+async def test_data_says_what_a_browser_may_do_with_it() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        await gateway.ask(asked())
+        for place in ("setup", "exchanges/r1", "exchanges/r1/capture", "exchanges/r1/formats", "overview"):
+            got = await gateway.fetch("GET", f"/inspect/api/{place}")
+            assert got.status == 200, place
+            assert got.headers["Content-Security-Policy"] == POLICY, place
+            assert got.headers["X-Content-Type-Options"] == "nosniff"
+            assert got.headers["Cache-Control"] == "no-store"
+            assert "Access-Control-Allow-Origin" not in got.headers
+
+
+# --- who may read ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "place"), DATA)
+async def test_data_needs_a_key(method: str, place: str) -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        for headers in ({}, bearer("wrong")):
+            got = await gateway.fetch(method, f"/inspect/api/{place}", headers=headers)
+            assert got.status == 401
+            assert got.json()["error"]["code"] == "invalid_api_key"
+
+
+async def test_a_key_sees_its_own_and_an_admin_sees_all() -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        await post(gateway.server, asked(text="hers"), headers={"X-Request-Id": "hers", **bearer(HERS)})
+        await post(gateway.server, {**asked(), "model": "other"}, headers={"X-Request-Id": "his", **bearer(HIS)})
+        for ident, key, status in (
+            ("hers", HERS, 200),
+            ("hers", HIS, 404),
+            ("his", HERS, 404),
+            ("hers", ADMINS, 200),
+            ("his", ADMINS, 200),
+        ):
+            for what in ("", "/capture", "/formats"):
+                got = await gateway.fetch("GET", f"/inspect/api/exchanges/{ident}{what}", headers=bearer(key))
+                assert got.status == status, (ident, key, what)
+        assert (await gateway.ended("his", **bearer(ADMINS)))["status"] == 200
+        assert (await gateway.ended("hers", **bearer(ADMINS)))["status"] == 200
+        counted = {}
+        for key in (HERS, HIS, ADMINS):
+            _, overview = await gateway.get("overview", **bearer(key))
+            counted[key] = {route["model"]: sum(route["requests"]) for route in overview["routes"]}
+        assert counted == {HERS: {"m": 1, "other": 1}, HIS: {"other": 1}, ADMINS: {"m": 1, "other": 1}}
+
+
+FOREIGN: list[Mapping[str, str]] = [
+    {"Host": "evil.example"},
+    {"Host": "evil.example:80"},
+    {"Host": "127.0.0.1.evil.example"},
+    {"Host": "["},
+    {"Host": "[::1"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://["},
+    {"Origin": ""},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=lambda headers: "-".join(*headers.items()))
+async def test_another_web_page_may_not_read(headers: Mapping[str, str]) -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        for method, place in DATA:
+            got = await gateway.fetch(method, f"/inspect/api/{place}", headers=headers)
+            if got.status == 400 and "Host" in headers:
+                continue  # the server has refused it before
+            assert got.status == 403, place
+            assert got.json()["error"]["code"] == "origin_not_allowed"
+            assert "Access-Control-Allow-Origin" not in got.headers
+        body = orjson.dumps(asked())
+        got = await gateway.fetch(
+            "POST", f"/inspect/try/hermes{CHAT}", headers={**headers, "Content-Type": "application/json"}, data=body
+        )
+        assert got.status in (400, 403)
+
+
+async def test_the_page_itself_may_read() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        for headers in (
+            {"Origin": gateway.url, "Sec-Fetch-Site": "same-origin"},
+            {"Sec-Fetch-Site": "none"},
+            {"Host": "localhost"},
+            {"Host": "[::1]:80"},
+        ):
+            assert (await gateway.fetch("GET", "/inspect/api/setup", headers=headers)).status == 200, headers
+
+
+async def test_with_keys_the_gateway_may_have_any_name() -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        headers = {"Host": "toolwire.example", "Origin": "http://toolwire.example", **bearer(HERS)}
+        assert (await gateway.fetch("GET", "/inspect/api/setup", headers=headers)).status == 200
+        headers["Origin"] = "http://evil.example"
+        assert (await gateway.fetch("GET", "/inspect/api/setup", headers=headers)).status == 403
+
+
+async def test_origins_that_may_use_the_apis_may_not_read() -> None:
+    async with inspecting(read_config({**HELLO, "cors": {"origins": ["http://app.example"]}})) as gateway:
+        got = await gateway.fetch("GET", "/inspect/api/setup", headers={"Origin": "http://app.example"})
+        assert got.status == 403
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_the_gateway_has() -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        status, setup = await gateway.get("setup", **bearer(HERS))
+    assert status == 200
+    assert (setup["keys"], setup["live"], setup["file"]) == (True, True, None)
+    assert [route["model"] for route in setup["routes"]] == ["m", "other"]
+    assert setup["routes"][0]["backend"] == ["mock"]
+    assert {"hermes", "sentinel", "mistral"} <= set(setup["formats"])
+    assert {"name": "chat", "path": CHAT} in setup["apis"]
+    assert HERS not in json.dumps(setup)
+
+
+async def test_the_overview_counts_by_minute() -> None:
+    async with answering(Say(CALL), Say("x", cut=True)) as (gateway, _):
+        await gateway.ask(asked(CHAT, WEATHER))
+        await gateway.ask(asked(CHAT, WEATHER))
+        _, overview = await gateway.get("overview")
+    assert len(overview["minutes"]) == 60
+    assert overview["minutes"] == list(range(overview["minutes"][0], overview["minutes"][0] + 60))
+    (route,) = overview["routes"]
+    assert route["model"] == "*"
+    assert [sum(route[what]) for what in ("requests", "calls", "failed")] == [2, 1, 1]
+    assert [len(route[what]) for what in route if what != "model"] == [60] * 5
+    assert [(one["name"], one["kind"]) for one in overview["backends"]] == [("up", "openai_chat")]
+
+
+async def test_readings_of_every_format() -> None:
+    text = f"So. {CALL}"
+    async with answering(Say(text)) as (gateway, _):
+        _, seen = await gateway.ask(asked(CHAT, WEATHER))
+        _, readings = await gateway.get("exchanges/r1/formats")
+        capture = await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")
+        sent = await gateway.fetch("POST", "/inspect/api/formats", data=capture.body)
+    assert readings == sent.json()
+    assert readings["text"] == text
+    by_name = {one["format"]: one for one in readings["formats"]}
+    assert [name for name, one in by_name.items() if one["chosen"]] == [seen["head"]["format"]]
+    assert readings["formats"][0]["chosen"], "that of the exchange is the first"
+    assert by_name["mistral"]["calls"] == []
+    assert by_name["mistral"]["text"] == text
+    assert [one["name"] for one in by_name[seen["head"]["format"]]["calls"]] == ["weather"]
+
+
+async def test_a_download_can_be_opened_again() -> None:
+    async with answering(Say(f"So. {CALL}")) as (gateway, _):
+        _, seen = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+        got = await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")
+        assert got.headers["Content-Disposition"] == 'attachment; filename="r1.capture.jsonl"'
+        assert read_capture(got.body).head["request_id"] == "r1"
+        again = await gateway.fetch("POST", "/inspect/api/view", data=got.body)
+    assert again.json() == seen
+
+
+HEAD = b'{"toolwire_capture":1'
+BROKEN = {
+    "nothing": b"",
+    "no capture": b'{"a": 1}',
+    "text": b"hello",
+    "another version": b'{"toolwire_capture":99}\n',
+    "no JSON": HEAD + b"}\n{",
+    "no line": HEAD + b"}\n[1]\n",
+    "no kind": HEAD + b'}\n{"at":1}\n',
+    "a time in words": HEAD + b'}\n{"kind":"request","at":"now"}\n{"kind":"end","at":1}\n',
+    "a call in words": HEAD + b'}\n{"kind":"sent","at":1,"call":"x"}\n{"kind":"sent","at":1,"call":2}\n',
+    "data in numbers": HEAD + b'}\n{"kind":"request","at":1,"data":5}\n',
+    "headers in a list": HEAD + b',"headers":[1]}\n',
+    "backend in words": HEAD + b',"backend":"x"}\n',
+    "settings in words": HEAD + b',"config":7}\n',
+    "a tool without a name": HEAD + b'}\n{"kind":"tool","at":1}\n',
+    "half a character": HEAD + b'}\n{"kind":"request","at":1,"data":"\\ud800"}\n',
+    "very deep": HEAD + b"}\n" + b'{"kind":' * 100_000,
+    "bad base64": HEAD + b'}\n{"kind":"request","at":1,"base64":"x"}\n',
+    "bytes": HEAD + b"}\n\xff\xfe",
+    "a status in words": HEAD + b'}\n{"kind":"answered","at":1,"call":1,"status":"x","headers":{}}\n',
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_a_file_that_is_no_capture(case: str) -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        got = await gateway.fetch("POST", "/inspect/api/view", data=BROKEN[case])
+        assert got.status == 400, got.body
+        assert got.json()["error"]["code"] == "invalid_value"
+        got = await gateway.fetch("POST", "/inspect/api/formats", data=BROKEN[case])
+        assert got.status in (200, 400), "it needs less"
+
+
+async def test_an_empty_capture_is_one() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        got = await gateway.fetch("POST", "/inspect/api/view", data=HEAD + b"}\n")
+        assert got.status == 200
+        assert (got.json()["rounds"], got.json()["running"]) == ([], False)
+        got = await gateway.fetch("POST", "/inspect/api/formats", data=HEAD + b"}\n")
+        assert got.json()["text"] == ""
+
+
+async def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "UPLOAD_BYTES", 1000)
+    async with running(read_config(HELLO)) as gateway, asyncio.timeout(HANGS_S):
+        body = HEAD + b"}\n" + b" " * 2000
+        head = f"POST /inspect/api/view HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**9}\r\n\r\n".encode()
+        async with gateway.connection() as (reader, writer):
+            writer.write(head + body)  # and nothing of the rest
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"request_too_large" in await reader.read()
+
+
+IDENTS = {
+    "dots": "..%2F..%2Fetc%2Fpasswd",
+    "line end": "a%0d%0aX-Evil:%201",
+    "quotes": "a%22;%20filename=evil.html",
+    "markup": "%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+    "no text": "%ff%fe",
+    "zero": "%00",
+    "long": "x" * 5000,
+    "star": "*",
+}
+
+
+@pytest.mark.parametrize("ident", IDENTS.values(), ids=IDENTS)
+async def test_ids_with_odd_characters(ident: str) -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        await gateway.ask(asked())
+        for what in ("", "/capture", "/formats"):
+            got = await gateway.fetch("GET", f"/inspect/api/exchanges/{ident}{what}")
+            assert got.status in (400, 404), got.body
+            assert "X-Evil" not in got.headers
+            assert got.headers["Content-Type"].startswith("application/json")
+
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\r\nX-Evil: 1\r\n\u2028'\"--></style>"
+
+
+async def test_hostile_text_is_data() -> None:
+    async with answering(Say(f"{HOSTILE} {CALL}")) as (gateway, _):
+        body = {**asked(CHAT, WEATHER, text=HOSTILE), "model": HOSTILE}
+        _, seen = await gateway.ask(body, **{"User-Agent": "<b>x</b>"})
+        assert lane(seen)[0] == ("text", HOSTILE.rstrip())
+        assert seen["head"]["model"] == HOSTILE
+        for place in ("", "/capture", "/formats"):
+            got = await gateway.fetch("GET", f"/inspect/api/exchanges/r1{place}")
+            assert "X-Evil" not in got.headers
+            assert "script" not in str(dict(got.headers)).replace("script-src", "").replace("for 'script'", "")
+            assert got.headers["Content-Type"].split(";")[0] in ("application/json", "application/jsonl")
+        assert b"alert(1)" not in (await gateway.fetch("GET", PLACE)).body
+
+
+async def test_methods_that_nobody_has() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        for method, path in (
+            ("POST", "/inspect"),
+            ("DELETE", "/inspect/api/exchanges/r"),
+            ("GET", "/inspect/api/view"),
+        ):
+            assert (await gateway.fetch(method, path)).status == 405
+
+
+async def test_a_compressed_file_is_no_capture() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        data = gzip.compress(HEAD + b"}\n")
+        got = await gateway.fetch("POST", "/inspect/api/view", data=data, headers={"Content-Encoding": "gzip"})
+        assert got.status == 400
+
+
+# --- the playground -------------------------------------------------------------------------------------------------
+
+PIPED = '[TOOL_CALLS]weather{"city": "Paris"}'
+
+
+async def tried(gateway: Inspected, path: str, body: Any, **headers: str) -> Any:
+    data = orjson.dumps(body)
+    return await gateway.fetch("POST", path, data=data, headers={"Content-Type": "application/json", **headers})
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_another_format_than_the_routes(path: str) -> None:
+    async with answering(Say(CALL), defaults={"format": "mistral", "calls": {"recognise": "taught"}}) as (gateway, up):
+        got = await tried(gateway, path, asked(path, WEATHER, stream=True), **{"X-Request-Id": "own"})
+        assert got.status == 200
+        view = await gateway.ended("own")
+        assert (calls(view), view["head"]["format"]) == ([], "mistral")
+        headers = {"X-Request-Id": "tried"}
+        got = await tried(gateway, f"/inspect/try/hermes{path}", asked(path, WEATHER, stream=True), **headers)
+        assert got.status == 200
+        assert got.headers["X-Request-Id"] == "tried"
+        view = await gateway.ended("tried")
+        assert calls(view) == [("weather", {"city": "Paris"})]
+        assert view["head"]["format"] == "hermes"
+        assert "<tool_call>" in json.dumps(up.posts[1].json)
+        assert "<tool_call>" not in json.dumps(up.posts[0].json)
+        await tried(gateway, path, asked(path, WEATHER, stream=True), **{"X-Request-Id": "after"})
+        assert (await gateway.ended("after"))["head"]["format"] == "mistral"
+
+
+async def test_a_format_that_nobody_has() -> None:
+    async with inspecting(read_config(HELLO)) as gateway:
+        for name in ("nothing", "%3Cscript%3E", "..%2F"):
+            got = await tried(gateway, f"/inspect/try/{name}{CHAT}", asked())
+            assert (got.status, got.json()["error"]["code"]) == (404, "not_found"), name
+        assert (await tried(gateway, "/inspect/try/hermes/v1/models", asked())).status == 404
+
+
+async def test_the_playground_asks_for_keys_and_what_they_may() -> None:
+    async with inspecting(read_config(KEYED)) as gateway:
+        path = f"/inspect/try/hermes{CHAT}"
+        assert (await tried(gateway, path, asked())).status == 401
+        got = await tried(gateway, path, asked(), **bearer(HIS))
+        assert (got.status, got.json()["error"]["code"]) == (403, "model_not_allowed")
+        assert (await tried(gateway, path, asked(), **bearer(HERS))).status == 200
+
+
+async def test_a_request_is_only_checked() -> None:
+    async with Upstream([Say("x")]) as upstream:
+        config = {
+            "inspect": True,
+            "backends": {"up": {"url": upstream.url}},
+            "routes": [{"model": "m", "backend": "up"}],
+        }
+        async with inspecting(read_config(config)) as gateway:
+
+            async def checked(api: str, body: Any) -> Any:
+                return (await tried(gateway, "/inspect/api/check", {"api": api, "body": body})).json()
+
+            for name, path in (("chat", CHAT), ("responses", RESPONSES), ("messages", MESSAGES)):
+                assert await checked(name, asked(path, WEATHER)) == {"ok": True, "error": None}
+            bad = asked()
+            bad["messages"] = [{"role": "tool", "content": "x", "tool_call_id": "nobody"}]
+            said = await checked("chat", bad)
+            really = (await post(gateway.server, bad)).json()["error"]
+            assert not said["ok"]
+            assert {name: said["error"][name] for name in ("message", "param", "code")} == {
+                name: really[name] for name in ("message", "param", "code")
+            }
+            assert (await checked("chat", {"messages": []}))["error"]["code"] == "missing_required_parameter"
+            assert (await checked("chat", {**asked(), "model": "no"}))["error"]["code"] == "model_not_found"
+            for wrong in (
+                [1],
+                {"api": "chat"},
+                {"api": "no", "body": {}},
+                {"api": ["chat"], "body": {}},
+                {"api": "chat", "body": []},
+            ):
+                assert (await tried(gateway, "/inspect/api/check", wrong)).status == 400
+            got = await gateway.fetch("POST", "/inspect/api/check", data=b"{")
+            assert got.status == 400
+        assert upstream.posts == []
+
+
+async def test_a_check_asks_for_what_a_key_may() -> None:
+    async with inspecting(read_config(KEYED)) as gateway, asyncio.timeout(GUARD_S):
+        got = await tried(gateway, "/inspect/api/check", {"api": "chat", "body": asked()}, **bearer(HIS))
+        assert got.json()["error"]["code"] == "model_not_allowed"
+
+
+async def test_a_check_that_is_too_large() -> None:
+    async with inspecting(read_config({**HELLO, "limits": {"body_bytes": 1000}})) as gateway:
+        got = await tried(gateway, "/inspect/api/check", {"api": "chat", "body": asked(text="x" * 5000)})
+        assert got.status == 413
