@@ -6,8 +6,8 @@ Rules of this module:
    path is the same.
 2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like
    one. Of headers only harmless ones are kept. What was said is kept: that is what a capture is for.
-3. Memory is bounded by `capture.exchange_bytes` for one exchange and `MEMORY_BYTES` for all that run; what is beyond is
-   left out, and the capture says so.
+3. Memory is bounded by `capture.exchange_bytes` and `MOST_ENTRIES` for one exchange and `MEMORY_BYTES` for all that
+   run; what is beyond is left out, and the capture says so.
 4. Where exchanges are kept says a `Keeper`: each as one file, written by a thread, in a folder that the workers share
    (`CaptureFolder`), or the last ones in memory (`proxy.inspector.ring`). A key sees what it has asked itself; one with
    `admin` sees all.
@@ -53,6 +53,9 @@ MEMORY_BYTES: Final = 64 * 1024 * 1024
 
 ENTRY_BYTES: Final = 320
 """What Python needs for an entry besides its data."""
+
+MOST_ENTRIES: Final = 65_536
+"""Of one exchange: a server that writes byte by byte fills the memory with entries."""
 
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
@@ -210,14 +213,15 @@ class Capture:
             "scanner": IMPLEMENTATION,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": request_id,
-            "path": request.path,
-            "headers": harmless(request.headers),
+            "path": self._covered(request.path),
+            "headers": self._covered(harmless(request.headers)),
         }
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self.owner, self.record = read.owner, record
-        self.head |= {"endpoint": read.endpoint, "route": read.route.model, "model": read.request.model}
+        self.head |= {"endpoint": read.endpoint, "route": read.route.model}
+        self.head["model"] = self._covered(read.request.model)
         self.head["config"] = self._captures.settings_of(read.route, read.options)
         origin = read.request.origin
         if origin is not None:
@@ -256,7 +260,7 @@ class Capture:
         """All that is recorded by now, in the form of a file, with secrets covered."""
         head = {**self.head, "left_out_bytes": self._left_out} if self._left_out else self.head
         if self.running and self.record is not None:
-            head = {**head, "so_far": self.record.fields}
+            head = {**head, "so_far": self._covered(self.record.fields)}
         captures = self._captures
         return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secret, captures.private))
 
@@ -265,7 +269,8 @@ class Capture:
         captures, size = self._captures, len(data)
         if self._ended is not None:
             return
-        if size and (self.bytes + size > captures.exchange_bytes or captures.held_bytes + size > MEMORY_BYTES):
+        full = self.bytes + size > captures.exchange_bytes or captures.held_bytes + size > MEMORY_BYTES
+        if size and (full or len(self._entries) >= MOST_ENTRIES):
             self._left_out += size
             return
         self.bytes += size
@@ -281,6 +286,10 @@ class Capture:
     def seconds(self) -> float:
         """Since it began; of one that has ended, how long it took."""
         return (time.monotonic() if self._ended is None else self._ended) - self._started
+
+    def _covered(self, value: Any) -> Any:
+        """A value of JSON without secrets."""
+        return self._captures.redaction.value(value, self._secret)
 
     def _output(self, data: bytes) -> None:
         self.add("output", data=data)

@@ -18,6 +18,7 @@ from ..call_policy.assembly import assemble
 from ..call_policy.ids import CallIds
 from ..call_policy.policy import CallPolicy
 from ..capture.files import Entry
+from ..capture.redaction import Redaction
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
 from ..folding import unfold
 from ..model import ModelReply
@@ -30,6 +31,9 @@ from .verdicts import Notes, Verdict, verdicts_of
 
 CHOICE: Final = 0
 """The answer that is shown, where a server gave several."""
+
+COVER: Final = Redaction().text
+"""What looks like a key has stars: in the capture each read has, but not what a model wrote piece by piece."""
 
 _PIECES: Final = re.compile(r"[\w ,.;:]+|[^\w ,.;:]")
 """In what the scanner is given a text: what it decides is about the end of what it has, then."""
@@ -201,7 +205,7 @@ class _Reading:
         self._settle("open", self._place)
         if self._ended:
             self._finish_calls()
-        answer.text = "".join(self._pieces)
+        answer.text = COVER("".join(self._pieces))
         answer.spans = _joined(answer.spans)
         return answer
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..capture.files import Captured
 from ..formats.base import ToolFormat
 from ..registry import Registries
-from .answer import Answer, read_text
+from .answer import COVER, Answer, read_text
 from .asked import Asked, read_asked
 from .rounds import rounds_of
 
@@ -31,7 +31,7 @@ def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
     options = replace(asked.options, calls=replace(asked.options.calls, recognise="taught"))
     answer = read_text(text, replace(asked, options=options, offer=replace(asked.offer, format=format_)))
     return {
-        "calls": [{"name": call.name, "arguments": call.arguments} for call in answer.calls],
+        "calls": [{"name": call.name, "arguments": COVER(call.arguments)} for call in answer.calls],
         "verdicts": [verdict.words for verdict in answer.verdicts],
         "text": _of_kind(answer, "text", "refused"),
         "reasoning": _of_kind(answer, "reasoning"),

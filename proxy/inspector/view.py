@@ -16,7 +16,7 @@ import orjson
 from ..capture.files import Captured, Entry
 from ..protocols.base import ServerSide
 from ..registry import Registries
-from .answer import Answer, MadeCall
+from .answer import COVER, Answer, MadeCall
 from .asked import read_asked, so_far
 from .output import SentCall, read_output
 from .prompt import Prompt, read_prompt
@@ -157,7 +157,7 @@ def _call(number: int, call: MadeCall, verdicts: Sequence[Verdict]) -> dict[str,
         "n": call.n,
         "round": number,
         "name": call.name,
-        "arguments": call.arguments,
+        "arguments": COVER(call.arguments),
         "verdicts": [verdicts.index(verdict) for verdict in call.verdicts],
     }
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from proxy.capture import recorder
+from proxy.capture.files import read_capture
 from proxy.capture.recorder import ENTRY_BYTES, Capture, Captures
 from proxy.inspector import ring as ring_module
 from proxy.inspector.ring import COUNTED, LEAST_BYTES, MINUTES, Ring
@@ -76,6 +78,19 @@ def test_what_python_needs_for_entries_counts() -> None:
     assert capture.size >= 1000 * ENTRY_BYTES
     many.one("next")
     assert many.ids == ["next"]
+
+
+def test_a_server_that_writes_byte_by_byte_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "MOST_ENTRIES", 100)
+    many = Exchanges()
+    capture = many.begin("bytes")
+    for _ in range(1000):
+        capture.add("received", 1, b"x")
+    many.end(capture)
+    captured = read_capture(capture.file())
+    assert captured.bytes_of("received") == b"x" * 100
+    assert captured.head["left_out_bytes"] == 900
+    assert captured.end, "how it ended is said all the same"
 
 
 def test_an_exchange_larger_than_all_makes_room_for_itself() -> None:
