@@ -101,8 +101,9 @@ class Ring:
         )
 
     async def changed(self, since: int, wait_s: float) -> None:
-        """Wait until something changes after version `since`, but no longer than `wait_s`."""
-        if self._version > since:
+        """Wait until something changes after version `since`, but no longer than `wait_s`. A version that has not come
+        yet is another worker's, whose place this one has taken: nobody waits for that."""
+        if self._version != since:
             return
         self._changed.clear()
         try:

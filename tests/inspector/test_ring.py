@@ -222,6 +222,7 @@ async def test_waiting_for_a_change() -> None:
     await asyncio.gather(*waiting)
     await many.ring.changed(version, 3600)  # there is something already
     await many.ring.changed(many.ring.changes(0, None).version, 0)  # for no time
+    await asyncio.wait_for(many.ring.changed(1000, 3600), 60)  # of a worker that was here before
 
 
 class Clock:
