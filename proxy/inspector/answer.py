@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -23,14 +23,17 @@ from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_b
 from ..folding import unfold
 from ..model import ModelReply
 from ..pipeline.scanners import ScannerFactory
-from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why
+from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why, without_calls
 from ..scanner import build_scanner, reasoning_tags
 from .arguments import settled
 from .asked import Asked
-from .verdicts import Notes, Verdict, verdicts_of
+from .verdicts import SECOND_CALL, Notes, Verdict, verdicts_of
 
 CHOICE: Final = 0
 """The answer that is shown, where a server gave several."""
+
+_BEHIND: Final = 1 << 32
+"""The number of the first block behind a call of the server's own."""
 
 COVER: Final = Redaction().text
 """What looks like a key has stars: in the capture each read has, but not what a model wrote piece by piece."""
@@ -180,12 +183,11 @@ class _Reading:
     """Puts the pieces of one answer together."""
 
     def __init__(self, asked: Asked, first_call: int) -> None:
-        factory = ScannerFactory(asked.offer, asked.options, asked.limits)
-        self._scanner = build_scanner(
-            factory.grammar, _NotingPolicy(asked, self), asked.options, asked.limits, incremental=False
-        )
+        self._grammar = ScannerFactory(asked.offer, asked.options, asked.limits).grammar
+        self._policy = _NotingPolicy(asked, self)
+        self._scanner = build_scanner(self._grammar, self._policy, asked.options, asked.limits)
         self._asked = asked
-        self._tags = reasoning_tags(factory.grammar, asked.options.reasoning)
+        self._tags = reasoning_tags(self._grammar, asked.options.reasoning)
         self._next = first_call
         self._answer = Answer()
         self._pieces: list[str] = []
@@ -196,6 +198,7 @@ class _Reading:
         self._found: dict[int, BlockKind] = {}  # of the scanner's blocks
         self._made: dict[int, MadeCall] = {}  # by the scanner's block
         self._own: dict[int, MadeCall] = {}  # by the server's block
+        self._unwanted: dict[int, Verdict] = {}  # as well
         self._judged: list[_Judged] = []  # and not settled
         self._ended = False
 
@@ -217,7 +220,8 @@ class _Reading:
                 case Open(kind=kind, choice=choice) if choice == CHOICE:
                     self._kinds[event.block] = kind
                     if kind is BlockKind.TOOL_CALL:
-                        self._own[event.block] = self._call(event.name or "")
+                        self._end_text()
+                        self._begin_own(event)
                 case Delta() if event.block in self._kinds:
                     came = True
                     self._more(event.block, event.text)
@@ -238,11 +242,34 @@ class _Reading:
             return
         self._settle("markup", self._place)  # a server that sets thoughts or calls apart has ended its text
         self._add(text)
-        if kind is BlockKind.TOOL_CALL:
+        if block in self._unwanted:
+            self._settle("dropped", self._place, None, (self._unwanted[block],))
+        elif kind is BlockKind.TOOL_CALL:
             self._own[block].arguments += text
             self._settle("call", self._place, self._own[block].n)
         else:
             self._settle("reasoning" if kind is BlockKind.REASONING else "text", self._place)
+
+    def _end_text(self) -> None:
+        """A server that does tools has made a call: what comes behind it is searched only for thoughts."""
+        if self._own or self._asked.format:
+            return
+        asked, inside = self._asked, self._scanner.state == "reasoning"
+        self._policy.recognises = False
+        self._said(self._scanner.finish())
+        self._pass_judged(self._place)
+        options = replace(asked.options, reasoning=replace(asked.options.reasoning, preopened=inside))
+        self._scanner = build_scanner(
+            without_calls(self._grammar), self._policy, options, asked.limits, first_block=_BEHIND
+        )
+
+    def _begin_own(self, event: Open) -> None:
+        """A call of the server's own began. Where one is allowed, further ones vanish."""
+        if self._answer.calls and not self._asked.offer.parallel:
+            self._unwanted[event.block] = Verdict("dropped", SECOND_CALL)
+            self._answer.verdicts.append(self._unwanted[event.block])
+        else:
+            self._own[event.block] = self._call(event.name or "")
 
     def _add(self, text: str) -> None:
         self._pieces.append(text)

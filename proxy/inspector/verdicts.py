@@ -33,6 +33,7 @@ _COERCIONS: Final[Mapping[str, str]] = {
     "array": "one value where a list is wanted",
     "enum": "an allowed value in another case",
 }
+SECOND_CALL: Final = "Dropped: a second call, and `parallel_tool_calls` is off"
 _FORMS: Final[Mapping[str, str]] = {BARE: "a call without markers", FENCE: "a fenced call"}
 _TRAILING: Final = re.compile(r",\s*[}\]]")
 _UNRECOGNISED: Final[Mapping[str, str]] = {
@@ -163,7 +164,7 @@ def _dropped(said: Sequence[tuple[str, str]]) -> str:
     if "truncated_calls" in names:
         return "Dropped: the answer was cut by length inside this call"
     if "dropped_parallel" in names:
-        return "Dropped: a second call, and `parallel_tool_calls` is off"
+        return SECOND_CALL
     if "deduped" in names:
         return "Dropped: it repeats an earlier call (`calls.dedupe_calls`)"
     return "Dropped: it holds no call"

@@ -286,6 +286,30 @@ async def test_native_calls_of_the_server() -> None:
     assert view["rounds"][0]["prompt"]["tools"] == ["weather"]
 
 
+OWN = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
+
+
+@pytest.mark.parametrize("text", ["I look <", "I look <tool_", "I look\n\n", CALL[:40]])
+async def test_what_stands_before_and_behind_a_native_call(text: str) -> None:
+    """What was held back is text then."""
+    answer = streamed(text, {"tool_calls": [OWN]}, f"after {CALL}", finish="tool_calls")
+    got, view = await seen(answer, WEATHER, defaults={"mode": "native"})
+    deltas = [one["choices"][0]["delta"] for one in got.frames()[:-1]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == f"{text}after {CALL}"
+    assert lane(view) == [("text", text), ("call", '{"city":"Paris"}'), ("text", f"after {CALL}")]
+    assert told(view) == [1]
+
+
+async def test_a_second_native_call_where_one_is_allowed() -> None:
+    other = {**OWN, "index": 1, "id": "c2"}
+    answer = streamed({"tool_calls": [OWN]}, {"tool_calls": [other]}, finish="tool_calls")
+    got, view = await seen(answer, WEATHER, defaults={"mode": "native"}, body={"parallel_tool_calls": False})
+    assert got.body.count(b'"name":"weather"') == 1
+    assert lane(view) == [("call", '{"city":"Paris"}'), ("dropped", '{"city":"Paris"}')]
+    assert len(view["calls"]) == 1
+    assert kinds(view) == ["dropped"]
+
+
 async def test_what_was_done_to_native_calls() -> None:
     given = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": "1", "b": ["x"],}'}}
     answer = whole({"content": None, "tool_calls": [given]}, finish="tool_calls")
