@@ -29,7 +29,11 @@ const responses = {
       const call = answer.calls.find(({ id }) => id === data.item_id) ?? answer.calls.at(-1);
       if (call) call.arguments += data.delta;
     } else if (/^response\.(completed|incomplete|failed)$/.test(data.type)) {
-      Object.assign(answer, { finish: data.response.status, usage: data.response.usage, error: data.response.error ?? null });
+      Object.assign(answer, {
+        finish: data.response.status,
+        usage: data.response.usage,
+        error: data.response.error ?? null,
+      });
     }
   },
 };
@@ -62,8 +66,11 @@ export async function* answers(api, events) {
   }
 }
 
-/** A chat request in the words of another API. */
-export function translated(api, { messages: said, tools = [], model }) {
+/** A chat request in the words of another API: what was said in plain words, and the tools. */
+export function translated(api, { messages, tools = [], model }) {
+  const said = messages
+    .filter(({ role, content }) => role !== "tool" && content)
+    .map(({ role, content }) => ({ role, content }));
   const functions = tools.map((tool) => tool.function);
   if (api === "responses")
     return { model, input: said, tools: functions.map((one) => ({ type: "function", ...one })), stream: true };

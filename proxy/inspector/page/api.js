@@ -25,6 +25,8 @@ function headers(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
 async function renewKey() {
   asking ??= askKey().finally(() => (asking = null));
   const key = await asking;
@@ -84,9 +86,7 @@ export const opened = (file) => ({
 
 /** The address of a client's path, tried with another format if one is named. */
 export const address = (path, format = "") =>
-  format
-    ? new URL(`try/${encodeURIComponent(format)}${path}`, HERE)
-    : new URL(path.replace(/^\//, ""), GATEWAY);
+  format ? new URL(`try/${encodeURIComponent(format)}${path}`, HERE) : new URL(path.replace(/^\//, ""), GATEWAY);
 
 /** A request as a client would send it; `body` is JSON text. */
 export const send = (path, body, { format = "", signal } = {}) =>

@@ -5,13 +5,13 @@
  *
  * data-testid: connection, said (what was announced), theme, help, open-file, file, key-form, key;
  * list: exchanges (table), row, scroller, count, pause, search, filter-api, filter-route, filter-outcome;
- * exchange: outcome, facts, calls, call, verdicts, axis, scrubber, play, where, lanes, raw, events, frames, toggle-NAME,
- * readings, read-again, ask-again, to-playground, copy-curl, copy-python, download;
+ * exchange: outcome, facts, calls, call, verdicts, axis, scrubber, play, where, lanes, raw (data-upto, data-released),
+ * events, frames, toggle-NAME, readings, read-again, ask-again, to-playground, copy-curl, copy-python, download;
  * playground: api, model-N, format-N, tool-choice, add-message, add-tool, add-parameter, tool-name, tools-json, body,
  * compare, check, send, stop, answer-N, answer-call, to-exchange, go-on; overview: charts, servers.
  */
 
-import { feed, kept, opened, setAskKey, setup as getSetup } from "./api.js";
+import { feed, hasKey, kept, opened, setAskKey, setup as getSetup } from "./api.js";
 import { button, h, say } from "./dom.js";
 import { ExchangePage } from "./exchange.js";
 import { ListPage } from "./list.js";
@@ -57,29 +57,61 @@ function tell(words, { quiet = false } = {}) {
 }
 
 function dialog(title, content, props = {}) {
-  const element = h("dialog", { "aria-label": title, ...props, on: { close: () => element.remove() } }, h("h2", null, title), content);
+  const element = h(
+    "dialog",
+    { "aria-label": title, ...props, on: { close: () => element.remove() } },
+    h("h2", null, title),
+    content,
+  );
   document.body.append(element);
   element.showModal();
   return element;
 }
 
 function help() {
-  if (document.querySelector("dialog")) return;
-  const terms = KEYS.map(([key, words]) => h("div", null, h("dt", null, key.split(" ").map((one) => h("kbd", null, one))), h("dd", null, words)));
+  if (document.querySelector("dialog[open]")) return;
+  const terms = KEYS.map(([key, words]) =>
+    h(
+      "div",
+      null,
+      h(
+        "dt",
+        null,
+        key.split(" ").map((one) => h("kbd", null, one)),
+      ),
+      h("dd", null, words),
+    ),
+  );
   const off = h("input", { type: "checkbox", checked: localStorage.getItem("toolwire-keys") !== "off" });
   off.addEventListener("change", () => localStorage.setItem("toolwire-keys", off.checked ? "on" : "off"));
   const letters = h("label", { class: "field tick" }, off, h("span", null, "Single keys do this"));
   const close = h("form", { method: "dialog" }, letters, h("button", { class: "main" }, "Close"));
-  const tip = h("p", null, "Hover or focus a call to see where it came from; double-click an event to go to its moment.");
+  const tip = h(
+    "p",
+    null,
+    "Hover or focus a call to see where it came from; double-click an event to go to its moment.",
+  );
   dialog("Keyboard", h("div", null, h("dl", { class: "keys" }, terms), tip, close), { "data-testid": "help-dialog" });
 }
 
 setAskKey(
   () =>
     new Promise((resolve) => {
-      const key = h("input", { type: "password", autocomplete: "off", required: true, "aria-label": "Key", "data-testid": "key" });
-      const form = h("form", { method: "dialog", "data-testid": "key-form" }, key, h("button", { class: "main" }, "Use this key"));
-      const text = h("p", null, "This gateway asks for a key. It is kept in this tab only.");
+      const key = h("input", {
+        type: "password",
+        autocomplete: "off",
+        required: true,
+        "aria-label": "Key",
+        "data-testid": "key",
+      });
+      const form = h(
+        "form",
+        { method: "dialog", "data-testid": "key-form" },
+        key,
+        h("button", { class: "main" }, "Use this key"),
+      );
+      const words = hasKey() ? "That key was not accepted." : "This gateway asks for a key.";
+      const text = h("p", null, `${words} It is kept in this tab only.`);
       const element = dialog("Key", h("div", null, text, form));
       element.addEventListener("close", () => resolve(key.value || null));
     }),
@@ -168,7 +200,7 @@ function dropping() {
 
 function keys() {
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.isComposing || document.querySelector("dialog")) return;
+    if (event.defaultPrevented || event.isComposing || document.querySelector("dialog[open]")) return;
     const { target } = event;
     const typing = target.matches("input:not([type=checkbox], [type=range]), textarea, select");
     if (typing && event.key === "Escape") return target.blur();
@@ -194,7 +226,8 @@ function connection(state, words = "") {
 function live() {
   const take = (name, data, first) => {
     if (name === "rows") rows.take(data, first);
-    if (name === "workers") say(byId("connection"), data.of > 1 ? `live · ${data.answering} of ${data.of} workers` : "live");
+    if (name === "workers")
+      say(byId("connection"), data.of > 1 ? `live · ${data.answering} of ${data.of} workers` : "live");
   };
   feed(take, connection);
 }

@@ -4,9 +4,13 @@ import { address } from "./api.js";
 import { h } from "./dom.js";
 
 const UNSEEN = /[\u007f-\u00a0\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+/** How the SDK is called, and what it is given by name; the rest goes along in `extra_body`. */
 const OPENAI = {
-  chat: ["client.chat.completions.create", "model messages tools tool_choice parallel_tool_calls stream stream_options temperature top_p max_tokens max_completion_tokens n stop seed response_format reasoning_effort user metadata presence_penalty frequency_penalty logprobs top_logprobs logit_bias store"],
-  responses: ["client.responses.create", "model input instructions tools tool_choice parallel_tool_calls stream temperature top_p max_output_tokens previous_response_id conversation reasoning text metadata store include truncation user background max_tool_calls"],
+  chat: ["client.chat.completions.create", "model messages tools tool_choice temperature max_tokens stream"],
+  responses: [
+    "client.responses.create",
+    "model input instructions tools tool_choice temperature max_output_tokens stream",
+  ],
 };
 
 /** Nothing in a copied text may hide, reorder or command. */
@@ -55,7 +59,8 @@ function openai(api, path, body, key, needed) {
   if (Object.keys(extra).length) lines.push(`    extra_body=${literal(extra)},\n`);
   const base = String(address(path)).replace(/\/(chat\/completions|responses)$/, "");
   const show = body.stream ? "for event in answer:\n    print(event)\n" : "print(answer.model_dump_json(indent=2))\n";
-  return `${needed}from openai import OpenAI\n\nclient = OpenAI(base_url="${base}", api_key=${key})\nanswer = ${create}(\n${lines.join("")})\n${show}`;
+  const client = `${needed}from openai import OpenAI\n\nclient = OpenAI(base_url="${base}", api_key=${key})\n`;
+  return `${client}answer = ${create}(\n${lines.join("")})\n${show}`;
 }
 
 function httpx(path, body, key, needed) {

@@ -52,6 +52,13 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Scrolls a box so that a place (a rectangle) in it can be seen, whatever of the box the window shows. */
+export function keepInView(box, place) {
+  const { top, bottom } = box.getBoundingClientRect();
+  const end = Math.min(bottom, innerHeight);
+  if (place && (place.top < top || place.bottom > end - 20)) box.scrollTop += place.top - (top + end) / 2;
+}
+
 /** One tab stop for a list: the arrow keys go on among its stops. */
 export function roving(list, selector) {
   list.addEventListener("keydown", (event) => {

@@ -1,6 +1,6 @@
 /** The third lane: what the client got, event by event. */
 
-import { button, h, roving } from "./dom.js";
+import { button, h, keepInView, roving } from "./dom.js";
 import { escaped, foreign } from "./marks.js";
 import { hue, number, seconds, short } from "./words.js";
 
@@ -74,12 +74,17 @@ export class EventsLane {
       h("span", { class: "brief foreign", title: short(brief ?? "", 300) }, escaped(short(brief ?? "", 200))),
     );
     const item = h("details", { class: `event ${calls.length ? hue(calls[0]) : ""}` }, summary);
-    item.addEventListener("toggle", () => item.children.length > 1 || item.append(foreign(pretty(data))), { once: true });
+    item.addEventListener("toggle", () => item.children.length > 1 || item.append(foreign(pretty(data))), {
+      once: true,
+    });
     return this.#item(item, at, calls);
   }
 
   #bytes({ at, name, data, calls = [] }) {
-    const wire = `${name ? `event: ${name}\n` : ""}${data.split("\n").map((line) => `data: ${line}\n`).join("")}\n`;
+    const wire = `${name ? `event: ${name}\n` : ""}${data
+      .split("\n")
+      .map((line) => `data: ${line}\n`)
+      .join("")}\n`;
     const line = [h("span", { class: "at" }, seconds(at)), h("code", { class: "foreign" }, escaped(wire))];
     return this.#item(h("div", { class: "bytes" }, line), at, calls);
   }
@@ -99,11 +104,7 @@ export class EventsLane {
   }
 
   follow(gone) {
-    const item = this.list.children[Math.max(0, gone - 1)];
-    if (!item) return;
-    const { top, bottom } = this.element.getBoundingClientRect();
-    const place = item.getBoundingClientRect();
-    if (place.bottom > bottom || place.top < top) this.element.scrollTop += place.top - top - this.element.clientHeight / 2;
+    keepInView(this.element, this.list.children[Math.max(0, gone - 1)]?.getBoundingClientRect());
   }
 
   places(call) {

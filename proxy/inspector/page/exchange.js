@@ -12,6 +12,11 @@ import { clock, hue, number, outcome, short } from "./words.js";
 
 const AGAIN_MS = 600;
 
+function fact(value) {
+  if (typeof value === "number") return number(value);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
 export class ExchangePage {
   title = "Exchange";
   #index = 0;
@@ -107,7 +112,8 @@ export class ExchangePage {
 
   #head(view) {
     const { head } = view;
-    const { kind, words } = outcome({ ...view, calls: view.calls.length });
+    const near = view.verdicts.filter((verdict) => /near|refused/.test(verdict.kind)).length;
+    const { kind, words } = outcome({ ...view, calls: view.calls.length, near_misses: near });
     const where = [head.route && head.route !== head.model ? head.route : null, head.backend].filter(Boolean);
     const key = JSON.stringify([head, kind, words, view.left_out_bytes]);
     if (key !== this.headKey) {
@@ -116,7 +122,12 @@ export class ExchangePage {
         h(
           "div",
           { class: "name" },
-          h("h2", null, h("span", { class: "foreign" }, head.model ?? "?"), where.length ? h("small", { class: "foreign" }, ` → ${where.join(" at ")}`) : null),
+          h(
+            "h2",
+            null,
+            h("span", { class: "foreign" }, head.model ?? "?"),
+            where.length ? h("small", { class: "foreign" }, ` → ${where.join(" at ")}`) : null,
+          ),
           head.format ? h("span", { class: "badge", title: "Format" }, head.format) : null,
           h("span", { class: "outcome", "data-outcome": kind, "data-testid": "outcome" }, words),
         ),
@@ -126,7 +137,7 @@ export class ExchangePage {
     }
     this.facts.replaceChildren(
       ...view.facts.map(([label, value]) =>
-        h("div", null, h("dt", null, label), h("dd", { class: "foreign" }, typeof value === "number" ? number(value) : String(value))),
+        h("div", null, h("dt", null, label), h("dd", { class: "foreign" }, fact(value))),
       ),
     );
   }
@@ -163,11 +174,33 @@ export class ExchangePage {
     return h(
       "div",
       { class: "actions" },
-      live ? button("Ask again", withBody((body) => this.#again(body)), { class: "main", "data-testid": "ask-again" }) : null,
-      live ? button("To the playground", withBody((body) => this.play(head.api, body)), { "data-testid": "to-playground" }) : null,
-      button("Copy as curl", withBody((body) => copy(curl(head.path, body, keys), this.tell)), { "data-testid": "copy-curl" }),
-      button("Copy as Python", withBody((body) => copy(python(head.api, head.path, body, keys), this.tell)), { "data-testid": "copy-python" }),
-      button("Download capture", async () => download(await this.source.capture(), name), { "data-testid": "download" }),
+      live
+        ? button(
+            "Ask again",
+            withBody((body) => this.#again(body)),
+            { class: "main", "data-testid": "ask-again" },
+          )
+        : null,
+      live
+        ? button(
+            "To the playground",
+            withBody((body) => this.play(head.api, body)),
+            { "data-testid": "to-playground" },
+          )
+        : null,
+      button(
+        "Copy as curl",
+        withBody((body) => copy(curl(head.path, body, keys), this.tell)),
+        { "data-testid": "copy-curl" },
+      ),
+      button(
+        "Copy as Python",
+        withBody((body) => copy(python(head.api, head.path, body, keys), this.tell)),
+        { "data-testid": "copy-python" },
+      ),
+      button("Download capture", async () => download(await this.source.capture(), name), {
+        "data-testid": "download",
+      }),
     );
   }
 
@@ -191,26 +224,45 @@ export class ExchangePage {
     const calls = view.calls.map((call) => h("li", null, this.#chip(call)));
     const verdicts = view.verdicts.map((verdict, index) => h("li", null, this.#verdict(verdict, index)));
     this.found.replaceChildren(
-      h("section", { "aria-label": "Calls" }, h("h3", null, `Calls (${calls.length})`), calls.length ? h("ol", { class: "chips", "data-testid": "calls" }, calls) : h("p", { class: "none" }, "none")),
-      h("section", { "aria-label": "What was decided" }, h("h3", null, "What was decided"), verdicts.length ? h("ul", { class: "verdicts", "data-testid": "verdicts" }, verdicts) : h("p", { class: "none" }, "nothing had to be")),
+      h(
+        "section",
+        { "aria-label": "Calls" },
+        h("h3", null, `Calls (${calls.length})`),
+        calls.length ? h("ol", { class: "chips", "data-testid": "calls" }, calls) : h("p", { class: "none" }, "none"),
+      ),
+      h(
+        "section",
+        { "aria-label": "What was decided" },
+        h("h3", null, "What was decided"),
+        verdicts.length
+          ? h("ul", { class: "verdicts", "data-testid": "verdicts" }, verdicts)
+          : h("p", { class: "none" }, "nothing had to be"),
+      ),
     );
   }
 
   #chip(call) {
     const chip = button(
-      [h("i", null, number(call.n)), h("b", { class: "foreign" }, visible(call.name)), h("code", { class: "foreign" }, visible(short(call.arguments ?? "", 140)))],
+      [
+        h("i", null, number(call.n)),
+        h("b", { class: "foreign" }, visible(call.name)),
+        h("code", { class: "foreign" }, visible(short(call.arguments ?? "", 140))),
+      ],
       () => this.#choose(call),
       { class: `chip ${hue(call.n)}`, title: "Shows where it came from", "data-testid": "call" },
     );
-    chip.addEventListener("pointerenter", () => this.#light(call));
-    chip.addEventListener("focus", () => this.#light(call));
+    for (const type of ["pointerenter", "focus"])
+      chip.addEventListener(type, () => this.lanes.light(call, { reveal: true }));
     for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.#light(this.#chosen));
-    for (const index of new Set(call.verdicts)) chip.append(h("em", null, this.view.verdicts[index]?.kind ?? ""));
+    for (const kind of new Set(call.verdicts.map((index) => this.view.verdicts[index]?.kind)))
+      chip.append(h("em", null, kind ?? ""));
     return chip;
   }
 
   #verdict({ kind, words, round, call }, index) {
-    const where = [call ? `call ${call}` : "", this.view.rounds.length > 1 ? `round ${round}` : ""].filter(Boolean).join(", ");
+    const where = [call ? `call ${call}` : "", this.view.rounds.length > 1 ? `round ${round}` : ""]
+      .filter(Boolean)
+      .join(", ");
     return button(
       [h("em", { "data-kind": kind }, kind), " ", ...visible(words), where ? h("small", null, ` ${where}`) : null],
       () => this.#toVerdict(index),
@@ -258,8 +310,20 @@ export class ExchangePage {
   }
 
   #runs({ tools }) {
+    const key = JSON.stringify(tools);
+    if (key === this.runsKey) return;
+    this.runsKey = key;
     this.runs.replaceChildren(
-      ...(tools.length ? [h("section", { class: "runs", "aria-label": "Run by the gateway" }, h("h3", null, "Run by the gateway"), tools.map((tool) => this.#run(tool)))] : []),
+      ...(tools.length
+        ? [
+            h(
+              "section",
+              { class: "runs", "aria-label": "Run by the gateway" },
+              h("h3", null, "Run by the gateway"),
+              tools.map((tool) => this.#run(tool)),
+            ),
+          ]
+        : []),
     );
   }
 
@@ -268,8 +332,15 @@ export class ExchangePage {
     return h(
       "details",
       null,
-      h("summary", null, h("b", { class: "foreign" }, visible(name)), " ", foreign(short(args ?? "", 120), "code"), ` ${state} · ${time}`),
-      foreign(typeof result === "string" ? result : JSON.stringify(result, null, 2) ?? ""),
+      h(
+        "summary",
+        null,
+        h("b", { class: "foreign" }, visible(name)),
+        " ",
+        foreign(short(args ?? "", 120), "code"),
+        ` ${state} · ${time}`,
+      ),
+      foreign(typeof result === "string" ? result : (JSON.stringify(result, null, 2) ?? "")),
     );
   }
 

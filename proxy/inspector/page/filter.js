@@ -18,7 +18,10 @@ export class Filter {
   constructor(changed) {
     const put = (name) => (value) => ((this[name] = value), this.#offerReset(), changed());
     this.apis = choice([["", "any API"]], "", put("api"), { "aria-label": "API", "data-testid": "filter-api" });
-    this.routes = choice([["", "any route"]], "", put("route"), { "aria-label": "Route", "data-testid": "filter-route" });
+    this.routes = choice([["", "any route"]], "", put("route"), {
+      "aria-label": "Route",
+      "data-testid": "filter-route",
+    });
     this.outcomes = choice(OUTCOMES, "", put("outcome"), { "aria-label": "Outcome", "data-testid": "filter-outcome" });
     this.search = h("input", {
       type: "search",

@@ -7,9 +7,17 @@ import { hue, number } from "./words.js";
 const callLine = ({ name, arguments: args }, n) =>
   h("li", { class: hue(n + 1) }, h("b", { class: "foreign" }, visible(name)), foreign(args ?? "", "code"));
 
-function row(reading) {
-  const { format, chosen, calls, verdicts, text, reasoning, error } = reading;
-  const name = h("th", { scope: "row" }, format, chosen ? h("span", { class: "badge" }, "chosen") : null);
+/** One row for all formats that read the same. */
+function row({ names, chosen, calls, verdicts, text, reasoning, error }) {
+  const [first, ...others] = names;
+  const badge = chosen ? h("span", { class: "badge" }, "chosen") : null;
+  const name = h(
+    "th",
+    { scope: "row" },
+    h("b", null, first),
+    badge,
+    others.length ? h("p", null, others.join(", ")) : null,
+  );
   if (error) return h("tr", { class: "bad" }, name, h("td", { colspan: 3 }, foreign(error, "span")));
   const items = (lines, tag = "ul") => (lines.length ? h(tag, null, lines) : h("span", { class: "none" }, "none"));
   return h(
@@ -27,7 +35,19 @@ function row(reading) {
   );
 }
 
-const order = (a, b) => b.chosen - a.chosen || Boolean(a.error) - Boolean(b.error) || b.calls.length - a.calls.length;
+/** Formats that read the same, together: the one chosen first, then those that found most. */
+function grouped(readings) {
+  const groups = new Map();
+  for (const { format, chosen, ...reading } of [...readings].sort((a, b) => b.chosen - a.chosen)) {
+    const key = JSON.stringify(reading);
+    const group = groups.get(key) ?? { calls: [], verdicts: [], ...reading, chosen, names: [] };
+    group.names.push(format);
+    groups.set(key, group);
+  }
+  return [...groups.values()].sort(
+    (a, b) => b.chosen - a.chosen || Boolean(a.error) - Boolean(b.error) || b.calls.length - a.calls.length,
+  );
+}
 
 export class Readings {
   /** `read()` gives the readings. */
@@ -57,7 +77,7 @@ export class Readings {
 
   #show({ text, formats }) {
     const heads = ["Format", "Calls", "Text left", "What was decided"];
-    const caption = `${number(text.length)} characters, as each format reads them`;
+    const caption = `${number(text.length)} characters; formats that read the same are together`;
     this.body.replaceChildren(
       h(
         "div",
@@ -66,8 +86,16 @@ export class Readings {
           "table",
           null,
           h("caption", null, caption),
-          h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
-          h("tbody", null, [...formats].sort(order).map((reading) => row({ calls: [], verdicts: [], ...reading }))),
+          h(
+            "thead",
+            null,
+            h(
+              "tr",
+              null,
+              heads.map((head) => h("th", { scope: "col" }, head)),
+            ),
+          ),
+          h("tbody", null, grouped(formats).map(row)),
         ),
       ),
     );

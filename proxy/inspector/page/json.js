@@ -28,7 +28,14 @@ export function jsonArea(label, changed, { rows = 8, fit = () => null, ...props 
     if (!words) changed(read.value);
     return !words;
   };
-  const area = h("textarea", { rows, spellcheck: "false", "aria-label": label, class: "json", ...props, on: { input: check } });
+  const area = h("textarea", {
+    rows,
+    spellcheck: "false",
+    "aria-label": label,
+    class: "json",
+    ...props,
+    on: { input: check },
+  });
   const element = h("div", { class: "jsonarea" }, area, error);
   element.check = check;
   element.put = (value) => {

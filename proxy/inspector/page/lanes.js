@@ -14,8 +14,17 @@ function legend(kinds, present) {
     { class: "legend" },
     Object.entries(kinds)
       .filter(([kind]) => present.has(kind))
-      .map(([kind, [label]]) => h("span", null, h("span", { class: `span ${kind}` }, label), ` ${number(present.get(kind)) || ""}`)),
+      .map(([kind, [label]]) =>
+        h("span", null, h("span", { class: `span ${kind}` }, label), ` ${number(present.get(kind)) || ""}`),
+      ),
   );
+}
+
+/** Characters of each kind. */
+function sized(pairs) {
+  const sizes = new Map();
+  for (const [kind, size] of pairs) sizes.set(kind, (sizes.get(kind) ?? 0) + size);
+  return sizes;
 }
 
 function frame(title, lane, modes, change) {
@@ -26,8 +35,8 @@ function frame(title, lane, modes, change) {
   lane.element.setAttribute("role", "region");
   lane.element.setAttribute("aria-label", title);
   const element = h(
-    "section",
-    { class: "lane", "aria-label": title },
+    "div",
+    { class: "lane" },
     h("header", null, h("h3", null, title, " ", note), group),
     key,
     lane.element,
@@ -43,14 +52,43 @@ export class Lanes {
     this.events = new EventsLane();
     const turn = (lane) => (mode) => ((lane.mode = mode), this.#refresh());
     this.frames = [
-      frame("Sent to the model", this.prompt, [["messages", "Messages"], ["whole", "Whole"], ["request", "Request"]], turn(this.prompt)),
-      frame("Written by the model", this.raw, [["text", "Text"], ["bytes", "Bytes"]], turn(this.raw)),
-      frame("Got by the client", this.events, [["events", "Events"], ["bytes", "Bytes"]], (mode) => {
-        this.events.turn(mode);
-        this.#refresh();
-      }),
+      frame(
+        "Sent to the model",
+        this.prompt,
+        [
+          ["messages", "Messages"],
+          ["whole", "Whole"],
+          ["request", "Request"],
+        ],
+        turn(this.prompt),
+      ),
+      frame(
+        "Written by the model",
+        this.raw,
+        [
+          ["text", "Text"],
+          ["bytes", "Bytes"],
+        ],
+        turn(this.raw),
+      ),
+      frame(
+        "Got by the client",
+        this.events,
+        [
+          ["events", "Events"],
+          ["bytes", "Bytes"],
+        ],
+        (mode) => {
+          this.events.turn(mode);
+          this.#refresh();
+        },
+      ),
     ];
-    this.element = h("div", { class: "lanes", "data-testid": "lanes" }, this.frames.map(({ element }) => element));
+    this.element = h(
+      "div",
+      { class: "lanes", "data-testid": "lanes" },
+      this.frames.map(({ element }) => element),
+    );
     const point = (event) => {
       const n = event.target.closest?.("[data-calls]")?.dataset.calls.split(" ")[0];
       choose(n ? this.#callOf(Number(n), this.raw.element.contains(event.target)) : null);
@@ -84,14 +122,21 @@ export class Lanes {
   #notes(view, round) {
     const [prompt, raw, events] = this.frames;
     const spans = round?.prompt.messages.flatMap((message) => message.spans) ?? [];
-    const sizes = new Map();
-    for (const { kind, text } of spans) sizes.set(kind, (sizes.get(kind) ?? 0) + text.length);
+    const sizes = sized(spans.map(({ kind, text }) => [kind, text.length]));
     say(prompt.note, round ? plural(round.prompt.messages.length, "message") : "");
-    say(raw.note, round ? `${number(round.raw.text.length)} characters${round.raw.streamed ? "" : " · in one piece"}` : "");
+    say(
+      raw.note,
+      round ? `${number(round.raw.text.length)} characters${round.raw.streamed ? "" : " · in one piece"}` : "",
+    );
     say(events.note, `${plural(view.client.events.length, "event")} · ${bytes(view.client.bytes)}`);
     prompt.key.replaceChildren(legend(PROMPT_KINDS, this.prompt.mode === "request" ? new Map() : sizes));
-    const kinds = new Map(this.raw.mode === "bytes" ? [] : round?.raw.spans.map(({ kind }) => [kind, ""]));
-    const held = this.raw.mode === "bytes" ? [] : [h("span", { class: "held" }, "held back"), h("span", { class: "later" }, "not yet come")];
+    const kinds = sized(
+      this.raw.mode === "bytes" ? [] : (round?.raw.spans ?? []).map(({ kind, from, to }) => [kind, to - from]),
+    );
+    const held =
+      this.raw.mode === "bytes" || !round
+        ? []
+        : [h("span", { class: "held" }, "held back"), h("span", { class: "later" }, "not yet come")];
     raw.key.replaceChildren(legend(RAW_KINDS, kinds));
     raw.key.firstChild.append(...held);
   }
@@ -99,7 +144,7 @@ export class Lanes {
   /** One moment of the exchange. */
   show(moment, { follow = false } = {}) {
     this.moment = moment;
-    if (this.view.rounds.length) this.raw.show(arrived(this.view, moment, this.index), moment.at);
+    if (this.view.rounds.length) this.raw.show(arrived(this.view, moment, this.index), moment.to);
     this.events.show(moment.events);
     if (!follow) return;
     this.raw.follow();
@@ -127,7 +172,9 @@ export class Lanes {
   reveal(index) {
     const verdict = this.view.verdicts[index];
     const place = this.raw.verdict(index);
-    const call = this.view.calls.find((one) => one.verdicts.includes(index) || (one.n === verdict.call && one.round === verdict.round));
+    const call = this.view.calls.find(
+      (one) => one.verdicts.includes(index) || (one.n === verdict.call && one.round === verdict.round),
+    );
     if (call) this.light(call, { reveal: true });
     if (place) bring(this.raw.element, place);
     for (const one of place ? [place] : []) one.classList.add("lit");
@@ -135,8 +182,11 @@ export class Lanes {
   }
 }
 
+/** Scrolls a lane to a place in it, if it cannot be seen. */
 function bring(box, place) {
-  const { top } = box.getBoundingClientRect();
+  const { top, bottom } = box.getBoundingClientRect();
+  const at = place.getBoundingClientRect().top;
+  if (at >= top && at < Math.min(bottom, innerHeight) - 20) return;
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  box.scrollBy({ top: place.getBoundingClientRect().top - top - 48, behavior: calm ? "instant" : "smooth" });
+  box.scrollBy({ top: at - top - 48, behavior: calm ? "instant" : "smooth" });
 }

@@ -131,7 +131,9 @@ export class ListPage {
 
   #say(all) {
     const waiting = this.#paused ? this.rows.arrived - this.#paused.arrived : 0;
-    const parts = [this.#shown.length === all ? plural(all, "exchange") : `${number(this.#shown.length)} of ${number(all)}`];
+    const parts = [
+      this.#shown.length === all ? plural(all, "exchange") : `${number(this.#shown.length)} of ${number(all)}`,
+    ];
     if (this.rows.skipped) parts.push(`${number(this.rows.skipped)} came and went unseen`);
     say(this.count, parts.join(" · "));
     say(this.pause, this.#paused ? `Paused · ${number(waiting)} waiting` : "Pause");
@@ -163,7 +165,7 @@ export class ListPage {
     const end = Math.min(this.#shown.length, first + Math.ceil(this.scroller.clientHeight / ROW) + BEYOND);
     const rows = this.#shown.slice(start, end);
     const wanted = new Set(rows.map((row) => row.id));
-    for (const [id, { tr }] of this.#elements) if (!wanted.has(id)) tr.remove(), this.#elements.delete(id);
+    for (const [id, { tr }] of this.#elements) if (!wanted.has(id)) (tr.remove(), this.#elements.delete(id));
     this.#spacers();
     this.before.firstChild.style.height = `${start * ROW}px`;
     this.after.firstChild.style.height = `${(this.#shown.length - end) * ROW}px`;
@@ -179,7 +181,7 @@ export class ListPage {
 
   #spacers() {
     if (this.before) return;
-    const spacer = () => h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: COLUMNS.length }));
+    const spacer = () => h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
     this.before = spacer();
     this.after = spacer();
     this.body.append(this.before, this.after);

@@ -2,8 +2,11 @@
 
 import { h } from "./dom.js";
 
-const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}\p{Cs}]+/gu;
+const HIDDEN = new RegExp(
+  "[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e" +
+    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}\\p{Cs}]+",
+  "gu",
+);
 const MOST_MARKS = 2000;
 const C0 = ["NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI"];
 const NAMES = {
@@ -35,11 +38,14 @@ const name = (point) => NAMES[point] ?? C0[point] ?? code(point);
 function mark(run) {
   const points = Array.from(run, (character) => character.codePointAt(0));
   const codes = points.slice(0, 8).map(code).join(" ");
-  return h("span", { class: "mark", title: codes }, points.map(name).join("·"));
+  const element = h("span", { class: "mark", title: codes }, points.map(name).join("·"));
+  element.units = run.length;
+  return element;
 }
 
 /** The same as a plain text: for cells and titles. */
-export const shown = (text) => text.replace(HIDDEN, (run) => `⟨${Array.from(run, (one) => name(one.codePointAt(0))).join("·")}⟩`);
+export const shown = (text) =>
+  text.replace(HIDDEN, (run) => `⟨${Array.from(run, (one) => name(one.codePointAt(0))).join("·")}⟩`);
 
 /** Foreign text as nodes: text nodes, and marks for what would not be seen. */
 export function visible(text) {

@@ -12,7 +12,7 @@ function stepsOf(round, view) {
   return length ? [{ at: ended(round, view), upto: length, released: length, state: "", held: 0 }] : [];
 }
 
-/** Moments {at, round, steps: [arrived per round], events} in the order of time; the first is the client's request. */
+/** Moments {at, to, round, steps: [arrived per round], events} in order; the first is the client's request. */
 export function moments(view) {
   const happenings = [];
   view.rounds.forEach((round, index) => {
@@ -22,11 +22,11 @@ export function moments(view) {
   view.client.events.forEach((event) => happenings.push({ at: event.at, kind: 2 }));
   happenings.sort((a, b) => a.at - b.at || a.kind - b.kind);
   const steps = view.rounds.map(() => 0);
-  let now = { at: 0, round: 0, steps: [...steps], events: 0 };
+  let now = { at: 0, to: 0, round: 0, steps: [...steps], events: 0 };
   const all = [now];
   for (const { at, round, kind } of happenings) {
-    const joins = (kind === 2 && at - now.at <= TOGETHER) || (kind === 0 && at - now.at <= TOGETHER);
-    if (!joins) all.push((now = { ...now, at, steps: [...now.steps] }));
+    if (kind !== 2 || at - now.at > TOGETHER) all.push((now = { ...now, at, steps: [...now.steps] }));
+    now.to = at;
     if (kind === 1) now.steps[round]++;
     if (kind === 2) now.events++;
     else now.round = round;
@@ -67,7 +67,7 @@ export function heldTimes(round) {
   let since = null;
   for (const { at, upto, released } of round.raw.steps) {
     if (released < upto) since ??= at;
-    else if (since !== null) times.push([since, at]), (since = null);
+    else if (since !== null) (times.push([since, at]), (since = null));
   }
   if (since !== null) times.push([since, round.ended_at ?? round.raw.steps.at(-1).at]);
   return times;

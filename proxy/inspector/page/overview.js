@@ -12,6 +12,7 @@ const METRICS = [
   ["recognised", "Recognised"],
   ["failed", "Failed"],
 ];
+const hour = (minute) => clock(minute * 60).slice(0, 5);
 const sum = (values = []) => values.reduce((total, value) => total + value, 0);
 
 /** Sixty bars, one a minute. */
@@ -19,10 +20,16 @@ function bars(values, minutes, name, label, height = 30) {
   const most = Math.max(1, ...values);
   const marks = values.map((value, n) => {
     const tall = value ? Math.max(1.5, (value / most) * (height - 2)) : 0;
-    const title = svg("title", null, `${clock(minutes[n] * 60).slice(0, 5)}: ${number(value)}`);
+    const title = svg("title", null, `${hour(minutes[n])}: ${number(value)}`);
     return tall ? svg("rect", { x: n * 4, y: height - tall, width: 3, height: tall }, title) : null;
   });
-  const box = { class: `bars ${name}`, viewBox: `0 0 240 ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label };
+  const box = {
+    class: `bars ${name}`,
+    viewBox: `0 0 240 ${height}`,
+    preserveAspectRatio: "none",
+    role: "img",
+    "aria-label": label,
+  };
   return svg("svg", box, svg("path", { d: `M0 ${height - 0.5}H240`, class: "base" }), marks);
 }
 
@@ -36,7 +43,9 @@ function cell(route, minutes, [name, label]) {
 
 /** The routes together. */
 const all = (routes, minutes) =>
-  Object.fromEntries(METRICS.map(([name]) => [name, minutes.map((_, n) => sum(routes.map((route) => route[name]?.[n] ?? 0)))]));
+  Object.fromEntries(
+    METRICS.map(([name]) => [name, minutes.map((_, n) => sum(routes.map((route) => route[name]?.[n] ?? 0)))]),
+  );
 
 function charts({ routes, minutes }) {
   const rows = [...routes].sort((a, b) => sum(b.requests) - sum(a.requests)).map((route) => [route.model, route]);
@@ -44,13 +53,27 @@ function charts({ routes, minutes }) {
   return h(
     "table",
     { class: "charts", "data-testid": "charts" },
-    h("caption", null, `The last hour, ${clock(minutes[0] * 60).slice(0, 5)} to ${clock(minutes.at(-1) * 60).slice(0, 5)}, a bar a minute`),
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Route"), METRICS.map(([, label]) => h("th", { scope: "col" }, label)))),
+    h("caption", null, `The last hour, ${hour(minutes[0])} to ${hour(minutes.at(-1))}, a bar a minute`),
+    h(
+      "thead",
+      null,
+      h(
+        "tr",
+        null,
+        h("th", { scope: "col" }, "Route"),
+        METRICS.map(([, label]) => h("th", { scope: "col" }, label)),
+      ),
+    ),
     h(
       "tbody",
       null,
       rows.map(([name, route]) =>
-        h("tr", null, h("th", { scope: "row", class: "foreign" }, name), METRICS.map((metric) => cell(route, minutes, metric))),
+        h(
+          "tr",
+          null,
+          h("th", { scope: "row", class: "foreign" }, name),
+          METRICS.map((metric) => cell(route, minutes, metric)),
+        ),
       ),
     ),
   );
@@ -101,8 +124,15 @@ export class OverviewPage {
   }
 
   #draw(found) {
-    const servers = found.backends.length ? h("ul", { class: "servers", "data-testid": "servers" }, found.backends.map(server)) : h("p", { class: "none" }, "none");
-    this.body.replaceChildren(h("h2", null, "Servers"), servers, h("h2", null, "Traffic"), h("div", { class: "wide" }, charts(found)));
+    const servers = found.backends.length
+      ? h("ul", { class: "servers", "data-testid": "servers" }, found.backends.map(server))
+      : h("p", { class: "none" }, "none");
+    this.body.replaceChildren(
+      h("h2", null, "Servers"),
+      servers,
+      h("h2", null, "Traffic"),
+      h("div", { class: "wide" }, charts(found)),
+    );
   }
 
   key(event) {

@@ -28,12 +28,22 @@ const EXAMPLE = {
 class Column {
   constructor(page, n) {
     this.page = page;
-    this.model = h("input", { list: "models", "aria-label": "Model", "data-testid": `model-${n}`, on: { input: () => page.changed() } });
+    this.model = h("input", {
+      list: "models",
+      "aria-label": "Model",
+      "data-testid": `model-${n}`,
+      on: { input: () => page.changed() },
+    });
     this.format = choice([["", "as the route says"]], "", () => page.changed(), { "data-testid": `format-${n}` });
     this.who = h("div", { class: "row" }, field("Model", this.model), field("Format", this.format));
     this.state = h("p", { class: "state", role: "status" }, "Not asked yet");
     this.body = h("div", { class: "body" });
-    this.element = h("article", { class: "answer", "aria-label": `Answer ${n}`, "data-testid": `answer-${n}` }, this.state, this.body);
+    this.element = h(
+      "article",
+      { class: "answer", "aria-label": `Answer ${n}`, "data-testid": `answer-${n}` },
+      this.state,
+      this.body,
+    );
   }
 
   async ask(api, body, signal) {
@@ -59,7 +69,9 @@ class Column {
   }
 
   #link(id, words) {
-    const link = id ? h("a", { href: `#/exchange/${encodeURIComponent(id)}`, "data-testid": "to-exchange" }, "Show this exchange") : "";
+    const link = id
+      ? h("a", { href: `#/exchange/${encodeURIComponent(id)}`, "data-testid": "to-exchange" }, "Show this exchange")
+      : "";
     this.state.replaceChildren(link, words);
   }
 
@@ -79,7 +91,12 @@ class Column {
         reasoning && h("details", null, h("summary", null, "reasoning"), foreign(reasoning)),
         text && foreign(text),
         ...calls.map((call, n) =>
-          h("div", { class: `call ${hue(n + 1)}`, "data-testid": "answer-call" }, h("b", { class: "foreign" }, visible(call.name)), foreign(call.arguments)),
+          h(
+            "div",
+            { class: `call ${hue(n + 1)}`, "data-testid": "answer-call" },
+            h("b", { class: "foreign" }, visible(call.name)),
+            foreign(call.arguments),
+          ),
         ),
         error && problem(error),
       ].filter(Boolean),
@@ -88,7 +105,15 @@ class Column {
 }
 
 const problem = ({ code, message, param, hint }) =>
-  h("p", { class: "failure" }, h("b", null, code ?? "error"), " ", ...visible(message ?? ""), param ? ` (${param})` : "", hint ? h("small", null, ` ${hint}`) : null);
+  h(
+    "p",
+    { class: "failure" },
+    h("b", null, code ?? "error"),
+    " ",
+    ...visible(message ?? ""),
+    param ? ` (${param})` : "",
+    hint ? h("small", null, ` ${hint}`) : null,
+  );
 
 export class PlaygroundPage {
   title = "Playground";
@@ -100,16 +125,27 @@ export class PlaygroundPage {
   constructor(setup, tell) {
     Object.assign(this, { setup, tell });
     this.columns = [new Column(this, 1), new Column(this, 2)];
-    this.api = choice(setup.apis.map(({ name }) => name), "chat", () => this.#turn(), { "data-testid": "api" });
+    this.api = choice(
+      setup.apis.map(({ name }) => name),
+      "chat",
+      () => this.#turn(),
+      { "data-testid": "api" },
+    );
     this.tools = new Tools(() => this.changed());
     this.said = h("div", { class: "said" });
-    this.toolChoice = choice(["auto", "required", "none"], "auto", () => this.changed(), { "data-testid": "tool-choice" });
+    this.toolChoice = choice(["auto", "required", "none"], "auto", () => this.changed(), {
+      "data-testid": "tool-choice",
+    });
     this.more = jsonArea("More fields as JSON", (value) => ((this.extra = value ?? {}), this.changed()), {
       rows: 3,
       placeholder: '{"temperature": 0}',
-      fit: (value) => (value && typeof value === "object" && !Array.isArray(value) ? null : "More fields are an object"),
+      fit: (value) =>
+        value && typeof value === "object" && !Array.isArray(value) ? null : "More fields are an object",
     });
-    this.body = jsonArea("The request as JSON", (value) => ((this.whole = value ?? {}), this.changed()), { rows: 26, "data-testid": "body" });
+    this.body = jsonArea("The request as JSON", (value) => ((this.whole = value ?? {}), this.changed()), {
+      rows: 26,
+      "data-testid": "body",
+    });
     this.verdict = h("p", { class: "check", role: "status", "data-testid": "check" });
     this.go = button("Send", () => this.send(), { class: "main", "data-testid": "send", title: "Ctrl+Enter" });
     this.stopper = button("Stop", () => this.stop?.abort(), { disabled: true, "data-testid": "stop" });
@@ -117,9 +153,10 @@ export class PlaygroundPage {
     this.further = button("Go on with this answer", () => this.#goOn(), { hidden: true, "data-testid": "go-on" });
     this.element = this.#layout();
     const { routes, formats } = setup;
+    const named = routes.filter(({ model }) => !model.includes("*"));
     this.columns.forEach(({ model, format }, n) => {
       fill(format, [["", "as the route says"], ...formats]);
-      model.value = (routes[n] ?? routes[0])?.model ?? "";
+      model.value = (named[n] ?? named[0] ?? routes[0])?.model ?? "";
     });
     this.tools.put([structuredClone(EXAMPLE)]);
     this.#draw();
@@ -132,7 +169,13 @@ export class PlaygroundPage {
     this.form = h(
       "div",
       null,
-      h("fieldset", null, h("legend", null, "Messages"), this.said, button("Add a message", () => this.#add(), { "data-testid": "add-message" })),
+      h(
+        "fieldset",
+        null,
+        h("legend", null, "Messages"),
+        this.said,
+        button("Add a message", () => this.#add(), { "data-testid": "add-message" }),
+      ),
       this.tools.element,
       h("div", { class: "row" }, field("Tool choice", this.toolChoice)),
       h("details", null, h("summary", null, "More fields"), this.more),
@@ -140,17 +183,32 @@ export class PlaygroundPage {
     return h(
       "section",
       { class: "playground", "aria-label": "Playground" },
-      h("datalist", { id: "models" }, models.map((name) => h("option", { value: name }))),
+      h(
+        "datalist",
+        { id: "models" },
+        models.map((name) => h("option", { value: name })),
+      ),
       h(
         "form",
         { class: "ask", on: { submit: (event) => event.preventDefault() } },
-        h("div", { class: "row" }, field("API", this.api), this.columns[0].who, field("Compare with", this.compare, { class: "field tick" })),
+        h(
+          "div",
+          { class: "row" },
+          field("API", this.api),
+          this.columns[0].who,
+          field("Compare with", this.compare, { class: "field tick" }),
+        ),
         this.columns[1].who,
         this.form,
         this.body,
         h("div", { class: "row send" }, this.go, this.stopper, this.verdict),
       ),
-      h("div", { class: "answers" }, this.columns.map(({ element }) => element), this.further),
+      h(
+        "div",
+        { class: "answers" },
+        this.columns.map(({ element }) => element),
+        this.further,
+      ),
     );
   }
 
@@ -162,6 +220,7 @@ export class PlaygroundPage {
 
   /** A request to begin with, as a client sent it. */
   load(api, body) {
+    if (!this.setup.apis.some(({ name }) => name === api)) return this.tell(`The playground does not speak ${api}`);
     this.api.value = api;
     if (api === "chat") {
       const { model, messages = [], tools = [], tool_choice: wanted, stream, stream_options: options, ...extra } = body;
@@ -186,7 +245,8 @@ export class PlaygroundPage {
   #turn(body = null) {
     this.form.hidden = !this.#chat;
     this.body.hidden = this.#chat;
-    if (!this.#chat && !body) this.whole = translated(this.api.value, { ...this.#chatBody(), model: this.columns[0].model.value });
+    if (!this.#chat && !body)
+      this.whole = translated(this.api.value, { ...this.#chatBody(), model: this.columns[0].model.value });
     if (!this.#chat) this.body.put(this.whole);
     this.changed();
   }
@@ -227,7 +287,8 @@ export class PlaygroundPage {
   }
 
   async send() {
-    if (this.stop) return;
+    const typed = this.#chat ? [this.tools.json, this.more] : [this.body];
+    if (this.stop || !typed.every((area) => area.check())) return;
     const api = this.setup.apis.find(({ name }) => name === this.api.value);
     this.stop = new AbortController();
     this.go.disabled = true;
@@ -252,7 +313,11 @@ export class PlaygroundPage {
   #goOn() {
     const { answer } = this.columns[0];
     this.further.hidden = true;
-    const calls = answer.calls.map(({ id, name, arguments: args }) => ({ id, type: "function", function: { name, arguments: args } }));
+    const calls = answer.calls.map(({ id, name, arguments: args }) => ({
+      id,
+      type: "function",
+      function: { name, arguments: args },
+    }));
     this.messages.push({ role: "assistant", content: answer.text, ...(calls.length ? { tool_calls: calls } : {}) });
     if (!calls.length) return this.#add();
     for (const { id } of calls) this.#add({ role: "tool", tool_call_id: id, content: "" });
@@ -272,7 +337,12 @@ export class PlaygroundPage {
       on: { input: () => ((message.content = area.value), this.changed()) },
     });
     const role = (value) => ((message.role = value), this.#draw(), this.changed());
-    const ident = h("input", { class: "mono", value: message.tool_call_id ?? "", placeholder: "tool_call_id", "aria-label": "Id of the call" });
+    const ident = h("input", {
+      class: "mono",
+      value: message.tool_call_id ?? "",
+      placeholder: "tool_call_id",
+      "aria-label": "Id of the call",
+    });
     ident.addEventListener("input", () => ((message.tool_call_id = ident.value), this.changed()));
     const remove = () => (this.messages.splice(index, 1), this.#draw(), this.changed());
     const roles = ROLES.includes(message.role) ? ROLES : [message.role, ...ROLES];
@@ -285,7 +355,9 @@ export class PlaygroundPage {
         { class: "grow" },
         area,
         message.role === "tool" ? ident : null,
-        message.tool_calls ? foreign(JSON.stringify(message.tool_calls.map((call) => call.function ?? call)), "code") : null,
+        message.tool_calls
+          ? foreign(JSON.stringify(message.tool_calls.map((call) => call.function ?? call)), "code")
+          : null,
       ),
       button("×", remove, { class: "quiet", "aria-label": `Remove message ${index + 1}` }),
     );

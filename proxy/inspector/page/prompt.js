@@ -32,8 +32,17 @@ export class PromptLane {
   #content(view, round) {
     if (this.mode === "request") return [foreign(view.request.text || "(not kept)")];
     if (!round) return [h("p", { class: "wait" }, "Nothing was sent to a server.")];
-    const { messages, tools, parameters } = round.prompt;
-    if (this.mode === "whole") return [h("pre", { class: "foreign" }, messages.flatMap((one) => this.#whole(one)))];
+    const { tools, parameters } = round.prompt;
+    const messages = round.prompt.messages.filter(({ role, spans }) => role || spans.some(({ text }) => text));
+    if (!messages.length) return [h("p", { class: "wait" }, "What was sent is not on record.")];
+    if (this.mode === "whole")
+      return [
+        h(
+          "pre",
+          { class: "foreign" },
+          messages.flatMap((one) => this.#whole(one)),
+        ),
+      ];
     return [...messages.map((message) => this.#message(message)), this.#beside(tools ?? [], parameters ?? {})];
   }
 
@@ -43,10 +52,14 @@ export class PromptLane {
 
   #message({ role, spans }) {
     return h(
-      "section",
-      { class: "message", "aria-label": `${role} message` },
+      "div",
+      { class: "message" },
       h("h4", { class: "role" }, role),
-      h("pre", { class: "foreign" }, spans.map((span) => this.#span(span))),
+      h(
+        "pre",
+        { class: "foreign" },
+        spans.map((span) => this.#span(span)),
+      ),
     );
   }
 
@@ -64,8 +77,8 @@ export class PromptLane {
       return element;
     });
     return h(
-      "section",
-      { class: "message", "aria-label": "Beside the messages" },
+      "div",
+      { class: "message" },
       h("h4", { class: "role" }, "beside the messages"),
       h("p", { class: "given" }, tools.length ? ["tools given as such: ", ...given] : "no tools given as such"),
       Object.keys(parameters).length ? foreign(JSON.stringify(parameters, null, 2)) : null,

@@ -1,6 +1,6 @@
 /** The second lane: the model's text as it came, tinted by what became of it; also as the server's bytes. */
 
-import { h } from "./dom.js";
+import { h, keepInView } from "./dom.js";
 import { escaped, foreign, visible } from "./marks.js";
 import { hue, seconds } from "./words.js";
 
@@ -14,18 +14,6 @@ export const KINDS = {
   open: ["undecided", "Not decided yet"],
 };
 
-/** So long are the parts of a long span, so that only the part at the edge of what has come is laid out anew. */
-const PART = 4000;
-
-/** A span in parts; no character is cut in two. */
-function* parts({ from, to, ...rest }, text) {
-  for (let start = from, end; start < to; start = end) {
-    end = Math.min(to, start + PART);
-    if (end < to && text.codePointAt(end - 1) > 0xffff) end++;
-    yield { ...rest, from: start, to: end, first: start === from };
-  }
-}
-
 /** All of the text as segments: what no span covers is plain. */
 function segments(raw, running) {
   const all = [];
@@ -37,13 +25,15 @@ function segments(raw, running) {
     last = Math.max(last, span.to);
   }
   if (last < raw.text.length) all.push({ from: last, to: raw.text.length, kind: rest });
-  return all.flatMap((span) => [...parts(span, raw.text)]);
+  return all;
 }
 
 export class RawLane {
   mode = "text";
   #segments = [];
   #round = null;
+  #nodes = [];
+  #edge = null;
 
   constructor() {
     this.element = h("div", { class: "pane raw" });
@@ -56,6 +46,7 @@ export class RawLane {
     if (same) return;
     this.shape = shape;
     this.#segments = [];
+    this.#nodes = [];
     if (!round) this.element.replaceChildren(h("p", { class: "wait" }, "No server was asked."));
     else if (this.mode === "bytes") this.#bytes(round.frames ?? []);
     else this.#text(view, round);
@@ -64,65 +55,95 @@ export class RawLane {
   #text(view, round) {
     this.#segments = segments(round.raw, view.running && round.ended_at === null).map((segment) => ({
       ...segment,
-      element: this.#segment(segment, view),
+      element: this.#segment(segment, round.raw.text, view),
     }));
     const failed = round.failed
       ? h("p", { class: "failure" }, h("b", null, round.failed.code), " ", ...visible(round.failed.message ?? ""))
       : null;
     const none = !round.raw.text && !failed ? h("p", { class: "wait" }, "No text (yet).") : null;
     const text = this.#segments.map(({ element }) => element);
-    this.element.replaceChildren(...[h("pre", { class: "foreign", "data-testid": "raw" }, text), failed, none].filter(Boolean));
+    this.element.replaceChildren(
+      ...[h("pre", { class: "foreign", "data-testid": "raw" }, text), failed, none].filter(Boolean),
+    );
   }
 
-  #segment({ kind, call, verdict, first }, view) {
+  #segment({ from, to, kind, call, verdict }, text, view) {
     const verdictWords = view.verdicts[verdict]?.words;
     const title = [KINDS[kind]?.[1] ?? kind, call ? `call ${call}` : null, verdictWords].filter(Boolean).join(" · ");
     const props = { class: `span ${kind} ${call ? hue(call) : ""}`, title };
     if (call) props["data-calls"] = call;
     if (verdict !== undefined && verdict !== null) props["data-verdict"] = verdict;
-    if (first && /call|refused|dropped/.test(kind)) props["data-label"] = call ? `call ${call}` : kind;
-    return h("span", props);
+    if (/call|refused|dropped/.test(kind)) props["data-label"] = call ? `call ${call}` : kind;
+    const nodes = visible(text.slice(from, to));
+    let at = from;
+    for (const node of nodes) {
+      this.#nodes.push({ at, node });
+      at += node.units ?? node.length;
+    }
+    return h("span", props, nodes);
+  }
+
+  /** Where an offset of the text is among the nodes: sets one end of a range there. */
+  #put(range, end, offset) {
+    let low = 0;
+    let high = this.#nodes.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.#nodes[middle].at <= offset) low = middle;
+      else high = middle - 1;
+    }
+    const { at, node } = this.#nodes[low];
+    if (node.nodeType === Node.TEXT_NODE) range[`set${end}`](node, Math.min(offset - at, node.length));
+    else range[`set${end}${offset > at ? "After" : "Before"}`](node);
+  }
+
+  #range(from, to) {
+    const range = new Range();
+    this.#put(range, "Start", from);
+    this.#put(range, "End", to);
+    return range;
+  }
+
+  /** Tints a part of the text without a change of the document: nothing is laid out anew. */
+  #tint(name, from, to) {
+    if (from < to) CSS.highlights?.set(name, new Highlight(this.#range(from, to)));
+    else CSS.highlights?.delete(name);
   }
 
   #bytes(frames) {
     const lines = frames.map(({ at, data }) =>
-      h("li", { "data-at": at }, h("span", { class: "at" }, seconds(at)), h("code", { class: "foreign" }, escaped(data))),
+      h(
+        "li",
+        { "data-at": at },
+        h("span", { class: "at" }, seconds(at)),
+        h("code", { class: "foreign" }, escaped(data)),
+      ),
     );
     this.element.replaceChildren(
-      frames.length ? h("ol", { class: "frames", "data-testid": "frames" }, lines) : foreign("(no frames were kept)", "p"),
+      frames.length
+        ? h("ol", { class: "frames", "data-testid": "frames" }, lines)
+        : foreign("(no frames were kept)", "p"),
     );
   }
 
   /** What had gone on, what is held back, what has not come yet. */
   show({ upto, released }, at) {
-    for (const line of this.element.querySelectorAll("[data-at]")) line.classList.toggle("later", Number(line.dataset.at) > at);
-    const { text } = this.#round?.raw ?? {};
-    for (const segment of this.#segments) {
-      const gone = Math.max(segment.from, Math.min(released, segment.to));
-      const here = Math.max(gone, Math.min(upto, segment.to));
-      const shape = `${gone} ${here}`;
-      if (segment.shape === shape) continue;
-      segment.shape = shape;
-      const part = (from, to, name, title) =>
-        from < to ? h("span", { class: name, title }, visible(text.slice(from, to))) : null;
-      segment.element.replaceChildren(
-        ...visible(text.slice(segment.from, gone)),
-        ...[
-          part(gone, here, "held", "Held back: came, but had not gone on to the client"),
-          part(here, segment.to, "later", "Had not come yet"),
-        ].filter(Boolean),
-      );
-      segment.element.classList.toggle("unborn", here === segment.from);
-    }
+    for (const line of this.element.querySelectorAll("[data-at]"))
+      line.classList.toggle("later", Number(line.dataset.at) > at);
+    const pre = this.element.querySelector("pre");
+    this.#edge = null;
+    if (!pre || !this.#nodes.length) return;
+    Object.assign(pre.dataset, { upto, released });
+    this.#tint("held", released, upto);
+    this.#tint("later", upto, this.#round.raw.text.length);
+    this.#edge = this.#range(Math.max(0, upto - 1), upto);
+    for (const { from, element } of this.#segments) element.classList.toggle("unborn", from >= upto);
   }
 
   /** Keeps the edge of what has come in view. */
   follow() {
-    const edge = this.element.querySelector(".later, li.later");
-    if (!edge) return;
-    const { top, bottom } = this.element.getBoundingClientRect();
-    const place = edge.getBoundingClientRect();
-    if (place.top > bottom - 40 || place.top < top) this.element.scrollTop += place.top - top - this.element.clientHeight / 2;
+    const edge = this.mode === "bytes" ? this.element.querySelector(".later") : this.#edge;
+    keepInView(this.element, edge?.getClientRects()[0]);
   }
 
   places(call) {

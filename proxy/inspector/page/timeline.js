@@ -7,7 +7,8 @@ import { number, seconds } from "./words.js";
 const LEFT = 76;
 const RIGHT = 14;
 const LINE = 22;
-const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+/** 1, 2 or 5 of a power of ten, from ten microseconds to an hour. */
+const STEPS = [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10, 100, 1000].flatMap((size) => [size, 2 * size, 5 * size]);
 const BEYOND = 50;
 
 /** Vertical ticks as one path, however many there are; those of one pixel fall together. */
@@ -136,11 +137,11 @@ export class Timeline {
 
   #point() {
     const moment = this.#moments[this.position];
-    const x = this.#x(moment.at);
+    const x = this.#x(moment.to);
     this.playhead.setAttribute("x1", x);
     this.playhead.setAttribute("x2", x);
     this.range.value = this.position;
-    const words = `${this.position} of ${this.last} · ${seconds(moment.at)}`;
+    const words = `${this.position} of ${this.last} · ${seconds(moment.to)}`;
     const more = this.describe(moment);
     say(this.where, more ? `${words} · ${more}` : words);
     this.range.setAttribute("aria-valuetext", this.where.textContent);
@@ -177,14 +178,22 @@ export class Timeline {
   }
 
   #ruler(top) {
-    const step = STEPS.find((size) => (this.width - LEFT) / (this.span / size) >= 90) ?? 3600;
+    const step = STEPS.find((size) => (this.width - LEFT) / (this.span / size) >= 90) ?? 5000;
     const marks = Array.from({ length: Math.min(BEYOND, Math.floor(this.span / step) + 1) }, (_, n) => n * step);
-    const digits = Math.max(0, -Math.floor(Math.log10(step)));
+    const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     return svg(
       "g",
       { class: "ruler" },
       svg("path", { d: `M${LEFT} ${top}H${this.width - RIGHT}${ticks(marks, (at) => this.#x(at), 0, top + 4)}` }),
-      ...marks.map((at) => svg("text", { x: this.#x(at), y: top + 16 }, `${at.toFixed(digits)} s`)),
+      ...marks
+        .filter((at) => this.#x(at) < this.width - 40)
+        .map((at) =>
+          svg(
+            "text",
+            { x: this.#x(at), y: top + 16 },
+            step < 0.01 ? `${(at * 1000).toFixed(Math.max(0, digits - 3))} ms` : `${at.toFixed(digits)} s`,
+          ),
+        ),
     );
   }
 

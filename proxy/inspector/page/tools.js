@@ -45,7 +45,10 @@ export class Tools {
 
   #add() {
     const parameters = { type: "object", properties: {}, required: [] };
-    this.value.push({ type: "function", function: { name: `tool_${this.value.length + 1}`, description: "", parameters } });
+    this.value.push({
+      type: "function",
+      function: { name: `tool_${this.value.length + 1}`, description: "", parameters },
+    });
     this.#redraw();
     this.form.lastElementChild?.querySelector("input")?.focus();
   }
@@ -83,7 +86,7 @@ export class Tools {
       this.#redraw();
     };
     const remove = () => (this.value.splice(index, 1), this.#redraw());
-    const heads = ["Parameter", "Type", "Required", "Description", ""].map((head) => h("th", { scope: "col" }, head));
+    const heads = ["Parameter", "Type", "Required", "Description"].map((head) => h("th", { scope: "col" }, head));
     return h(
       "section",
       { class: "tool", "aria-label": `Tool ${index + 1}` },
@@ -92,9 +95,9 @@ export class Tools {
         { class: "row" },
         this.#text("Name", own.name, (value) => (own.name = value), { class: "mono", "data-testid": "tool-name" }),
         this.#text("Description", own.description, (value) => (own.description = value), { class: "grow" }),
-        button("Remove", remove, { class: "quiet", "aria-label": `Remove tool ${index + 1}` }),
+        button("×", remove, { class: "quiet", "aria-label": `Remove tool ${index + 1}` }),
       ),
-      rows.length ? h("table", null, h("thead", null, h("tr", null, heads)), h("tbody", null, rows)) : null,
+      rows.length ? h("table", null, h("thead", null, h("tr", null, heads, h("td"))), h("tbody", null, rows)) : null,
       button("Add a parameter", add, { class: "quiet", "data-testid": "add-parameter" }),
     );
   }
@@ -133,7 +136,11 @@ export class Tools {
       h("td", null, this.#text("Parameter name", name, rename, { class: "mono" })),
       h("td", null, choice(types, TYPES.includes(own.type) ? own.type : "", retype, { "aria-label": "Type" })),
       h("td", { class: "tick" }, tick),
-      h("td", null, this.#text("Parameter description", own.description, (value) => (own.description = value))),
+      h(
+        "td",
+        null,
+        this.#text("Parameter description", own.description, (value) => (own.description = value)),
+      ),
       h("td", null, button("×", remove, { class: "quiet", "aria-label": `Remove parameter ${name}` })),
     );
   }

@@ -13,7 +13,10 @@ export function milliseconds(value) {
   return value < 10 ? `${value.toFixed(2)} ms` : `${Math.round(value)} ms`;
 }
 
-export const seconds = (value) => (value === null || value === undefined ? "" : `${value.toFixed(3)} s`);
+export function seconds(value) {
+  if (value === null || value === undefined) return "";
+  return value < 0.1 ? `${(value * 1000).toFixed(1)} ms` : `${value.toFixed(3)} s`;
+}
 
 export function bytes(value) {
   if (value < 1000) return `${value} B`;
