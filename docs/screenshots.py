@@ -25,8 +25,16 @@ SCRIPT: Final = [
         ),
         "delay_s": 0.03,
     },
-    {"when": "Oslo", "text": 'Sure.\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```', "delay_s": 0.02},
-    {"when": "Rome", "text": '<tool_call>{"name": "get_wether", "arguments": {"city": "Rome"}}</tool_call>', "delay_s": 0.02},
+    {
+        "when": "Oslo",
+        "text": 'Sure.\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
+        "delay_s": 0.02,
+    },
+    {
+        "when": "Rome",
+        "text": '<tool_call>{"name": "get_wether", "arguments": {"city": "Rome"}}</tool_call>',
+        "delay_s": 0.02,
+    },
     {"when": "away", "error": {"status": 503, "message": "The model is being loaded."}},
     {"text": "It is sunny, with a light wind from the north.", "delay_s": 0.02},
 ]

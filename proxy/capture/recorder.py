@@ -39,7 +39,7 @@ from ..errors import GatewayError
 from ..events import Event
 from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
-from ..protocols.base import StreamWriter, WriteOptions
+from ..protocols.base import ServerSide, StreamWriter, WriteOptions
 from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from ..registry import usual_server
 from ..support.conversion import to_mapping
@@ -331,15 +331,21 @@ class CaptureOfCall(BackendObserver):
 
     def _without_bytes(self) -> StreamWriter:
         """Record what a server with bytes would have been sent, and the head of its answer."""
-        server, request = usual_server(), self._request
-        asked = orjson.dumps(server.write_request(request), default=dict)
-        self._capture.add("sent", self._number, asked, {"backend": self._backend})
+        server = self._ask()
         head = {"status": 200, "headers": {"content-type": "text/event-stream"}}
         self._capture.add("answered", self._number, fields=head)
-        return server.writer(WriteOptions(request=request, created=int(self._capture.began)))
+        return server.writer(WriteOptions(request=self._request, created=int(self._capture.began)))
+
+    def _ask(self) -> ServerSide:
+        server = usual_server()
+        asked = orjson.dumps(server.write_request(self._request), default=dict)
+        self._capture.add("sent", self._number, asked, {"backend": self._backend})
+        return server
 
     def failed(self, error: BaseException) -> None:
         """See `BackendObserver`."""
+        if not self._has_bytes and self._writer is None:
+            self._ask()
         code = error.code if isinstance(error, GatewayError) else type(error).__name__
         self._capture.add("failed", self._number, fields={"code": code, "message": str(error)})
 

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 """An exchange in the list: see `row_of`."""
 
 _NUMBERS: Final = ("calls", "repaired", "coerced", "recognised", "near_misses")
-_NOTES: Final = ("route", "backend", "format", "key", "tools", "input_tokens", "output_tokens")
+_NOTES: Final = ("route", "backend", "format", "key", "input_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,7 @@ def row_of(capture: Capture, worker: int = 0) -> Row:
     }
     if record is not None:
         row |= {name: record.notes.get(name) for name in _NOTES}
+        row["tools"] = record.notes.get("tool_names", ())
         row |= {name: record.counts[name] for name in _NUMBERS}
         row |= {"stream": record.stream, "status": record.status, "code": record.code}
         row |= _times(record, capture.seconds)

@@ -17,7 +17,9 @@ from tests.inspector.browser import Gateway, Page, browsing, needed, until
 
 pytestmark = [needed, pytest.mark.xdist_group("browser")]
 
-HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>\u202e\x1b[31m"
+HOSTILE = (
+    "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>\u202e\x1b[31m"
+)
 
 SCRIPT = [
     {
@@ -272,9 +274,7 @@ def test_a_file_without_a_gateway(page: Page, gateway: Gateway, tmp_path: Path) 
     gateway.ask("the weather?", **{"X-Request-Id": "to-be-saved"})
     page.open("#/exchange/to-be-saved")
     page.one("lanes")
-    content = page.run(
-        "return fetch('/inspect/api/exchanges/to-be-saved/capture').then((answer) => answer.text())"
-    )
+    content = page.run("return fetch('/inspect/api/exchanges/to-be-saved/capture').then((answer) => answer.text())")
     file = tmp_path / "one.capture.jsonl"
     file.write_text(content)
     command = (sys.executable, "-m", "proxy", "inspect", str(file))
