@@ -79,15 +79,14 @@ function charts({ routes, minutes }) {
   );
 }
 
-function server({ name, up, in_flight: running, kind, url_host: host }) {
+function server({ name, up, kind }) {
   const [state, words] = up === null ? ["unknown", "not known"] : up ? ["up", "up"] : ["down", "down"];
   return h(
     "li",
     { class: "server" },
     h("span", { class: "health", "data-state": state }, words),
     h("b", { class: "foreign" }, name),
-    h("span", { class: "foreign" }, [kind, host].filter(Boolean).join(" · ")),
-    h("span", { class: "figure" }, `${number(running ?? 0)} running`),
+    h("span", { class: "foreign" }, kind ?? ""),
   );
 }
 
