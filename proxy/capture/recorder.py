@@ -213,15 +213,15 @@ class Capture:
             "scanner": IMPLEMENTATION,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": request_id,
-            "path": self._covered(request.path),
-            "headers": self._covered(harmless(request.headers)),
+            "path": self.covered(request.path),
+            "headers": self.covered(harmless(request.headers)),
         }
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self.owner, self.record = read.owner, record
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
-        self.head["model"] = self._covered(read.request.model)
+        self.head["model"] = self.covered(read.request.model)
         self.head["config"] = self._captures.settings_of(read.route, read.options)
         origin = read.request.origin
         if origin is not None:
@@ -260,7 +260,7 @@ class Capture:
         """All that is recorded by now, in the form of a file, with secrets covered."""
         head = {**self.head, "left_out_bytes": self._left_out} if self._left_out else self.head
         if self.running and self.record is not None:
-            head = {**head, "so_far": self._covered(self.record.fields)}
+            head = {**head, "so_far": self.covered(self.record.fields)}
         captures = self._captures
         return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secret, captures.private))
 
@@ -287,7 +287,7 @@ class Capture:
         """Since it began; of one that has ended, how long it took."""
         return (time.monotonic() if self._ended is None else self._ended) - self._started
 
-    def _covered(self, value: Any) -> Any:
+    def covered(self, value: Any) -> Any:
         """A value of JSON without secrets."""
         return self._captures.redaction.value(value, self._secret)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
 from typing import Any, Final
 
 import orjson
@@ -37,7 +38,8 @@ _SHOWN_APART: Final = frozenset({"messages", "tools", "prompt", "input", "instru
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a message: `client`, `injected`, `history` or `escaped`; `tools` are those that it names."""
+    """A piece of a message: `client`, `injected`, `history` or `escaped`; `tools` are those that it names. Lines that
+    name other tools are other pieces."""
 
     text: str
     kind: str
@@ -131,7 +133,8 @@ class _Ours:
         self._had_calls = ran or any(
             isinstance(part, ToolUse | ToolResult) for message in history for part in message.parts
         )
-        self._names = [(name, re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")) for name in names]
+        longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+        self._named = re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])") if names else None
 
     def pieces(self, text: str, role: str) -> Iterator[Piece]:
         """The pieces of a message."""
@@ -139,10 +142,14 @@ class _Ours:
             answers = role in _ANSWERS or (role not in _INSTRUCTS and _RESULT.search(piece))
             if kind == "injected" and self._had_calls and answers:
                 kind = "history"
-            yield Piece(piece, kind, self._mentioned(piece) if kind != "client" else ())
+            if kind == "client" or self._named is None:
+                yield Piece(piece, kind)
+                continue
+            for names, lines in groupby(piece.splitlines(keepends=True), self._mentioned):
+                yield Piece("".join(lines), kind, names)
 
-    def _mentioned(self, piece: str) -> tuple[str, ...]:
-        return tuple(name for name, pattern in self._names if pattern.search(piece))
+    def _mentioned(self, line: str) -> tuple[str, ...]:
+        return () if self._named is None else tuple(dict.fromkeys(self._named.findall(line)))
 
 
 def _said(message: Message) -> str:

@@ -206,7 +206,7 @@ def row_of(capture: Capture, worker: int = 0) -> Row:
     }
     if record is not None:
         row |= {name: record.notes.get(name) for name in _NOTES}
-        row["tools"] = record.notes.get("tool_names", ())
+        row["tools"] = capture.covered(record.notes.get("tool_names", []))
         row |= {name: record.counts[name] for name in _NUMBERS}
         row |= {"stream": record.stream, "status": record.status, "code": record.code}
         row |= _times(record, capture.seconds)

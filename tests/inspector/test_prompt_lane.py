@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import orjson
@@ -20,9 +21,14 @@ ADD = function("add", a="integer")
 
 
 def prompt(view: View, number: int = 1) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Role and pieces of each message; a piece is its kind and its text."""
+    """Role and pieces of each message; a piece is its kind and its text, whatever tools its lines name."""
+
+    def joined(spans: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        runs = groupby(spans, key=lambda span: str(span["kind"]))
+        return [(kind, "".join(span["text"] for span in run)) for kind, run in runs]
+
     messages = view["rounds"][number - 1]["prompt"]["messages"]
-    return [(message["role"], [(span["kind"], span["text"]) for span in message["spans"]]) for message in messages]
+    return [(message["role"], joined(message["spans"])) for message in messages]
 
 
 def texts(view: View) -> list[tuple[str, str]]:
@@ -109,13 +115,14 @@ async def test_what_the_client_said_and_what_was_injected() -> None:
     assert pieces[0][1] == SYSTEM
     assert "weather" in pieces[1][1]
     spans = view["rounds"][0]["prompt"]["messages"][0]["spans"]
-    assert [span["tools"] for span in spans] == [[], ["weather"]]
+    assert [span["text"].count("\n") for span in spans if span["tools"] == ["weather"]] == [1], "the line of the tool"
+    assert [span["tools"] for span in spans if span["tools"]] == [["weather"]]
 
 
 async def test_every_tool_that_is_named() -> None:
     view, _ = await shown(asked(CHAT, WEATHER, ADD))
-    (span,) = view["rounds"][0]["prompt"]["messages"][0]["spans"]
-    assert sorted(span["tools"]) == ["add", "weather"]
+    spans = view["rounds"][0]["prompt"]["messages"][0]["spans"]
+    assert [span["tools"] for span in spans if span["tools"]] == [["weather"], ["add"]]
 
 
 async def test_without_tools_all_is_the_clients() -> None:
