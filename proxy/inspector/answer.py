@@ -27,7 +27,7 @@ from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why, without_ca
 from ..scanner import build_scanner, reasoning_tags
 from .arguments import settled
 from .asked import Asked
-from .verdicts import SECOND_CALL, Notes, Verdict, verdicts_of
+from .judgements import SECOND_CALL, Judgement, Notes, judgements_of
 
 CHOICE: Final = 0
 """The answer that is shown, where a server gave several."""
@@ -45,13 +45,13 @@ _PIECES: Final = re.compile(r"[\w ,.;:]+|[^\w ,.;:]")
 @dataclass(slots=True)
 class Span:
     """A piece of the raw text and what it is: `text`, `reasoning`, `call`, `refused`, `markup`, `dropped` or `open`,
-    not decided yet. `call` is the number of the call that it became, `verdicts` what was said of it."""
+    not decided yet. `call` is the number of the call that it became, `judgements` what was said of it."""
 
     begin: int
     end: int
     kind: str
     call: int | None = None
-    verdicts: Sequence[Verdict] = ()
+    judgements: Sequence[Judgement] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MadeCall:
     n: int
     name: str
     arguments: str = ""
-    verdicts: Sequence[Verdict] = ()
+    judgements: Sequence[Judgement] = ()
 
 
 @dataclass(slots=True)
@@ -85,19 +85,19 @@ class Answer:
     spans: list[Span] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     calls: list[MadeCall] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Judged:
-    """A block on which the policy has decided: where it stands, its verdicts and those of its calls, and which of these
-    is the next to be given out."""
+    """A block on which the policy has decided: where it stands, its judgements and those of its calls, and which of
+    these is the next to be given out."""
 
     begin: int
     end: int
     kind: str
-    verdicts: list[Verdict]
-    of_calls: list[list[Verdict]]
+    judgements: list[Judgement]
+    of_calls: list[list[Judgement]]
     given: int = 0
 
 
@@ -198,7 +198,7 @@ class _Reading:
         self._found: dict[int, BlockKind] = {}  # of the scanner's blocks
         self._made: dict[int, MadeCall] = {}  # by the scanner's block
         self._own: dict[int, MadeCall] = {}  # by the server's block
-        self._unwanted: dict[int, Verdict] = {}  # as well
+        self._unwanted: dict[int, Judgement] = {}  # as well
         self._judged: list[_Judged] = []  # and not settled
         self._ended = False
 
@@ -266,8 +266,8 @@ class _Reading:
     def _begin_own(self, event: Open) -> None:
         """A call of the server's own began. Where one is allowed, further ones vanish."""
         if self._answer.calls and not self._asked.offer.parallel:
-            self._unwanted[event.block] = Verdict("dropped", SECOND_CALL)
-            self._answer.verdicts.append(self._unwanted[event.block])
+            self._unwanted[event.block] = Judgement("dropped", SECOND_CALL)
+            self._answer.judgements.append(self._unwanted[event.block])
         else:
             self._own[event.block] = self._call(event.name or "")
 
@@ -286,8 +286,8 @@ class _Reading:
 
     def judged(self, syntax: BlockSyntax, body: str, decision: Decision, said: Sequence[tuple[str, str]]) -> None:
         """The policy has decided on a block: before the scanner gives out what it means."""
-        verdicts, of_calls = verdicts_of(said, body, decision)
-        if not (verdicts or of_calls):
+        judgements, of_calls = judgements_of(said, body, decision)
+        if not (judgements or of_calls):
             return
         kind = "call" if of_calls else "dropped" if decision.drop else "refused"
         text = "".join(self._open)
@@ -299,8 +299,8 @@ class _Reading:
             begin -= len(opener)
         if closer and text.startswith(closer, end):
             end += len(closer)
-        self._judged.append(_Judged(self._settled + begin, self._settled + end, kind, verdicts, of_calls))
-        self._answer.verdicts += [*verdicts, *chain.from_iterable(of_calls)]
+        self._judged.append(_Judged(self._settled + begin, self._settled + end, kind, judgements, of_calls))
+        self._answer.judgements += [*judgements, *chain.from_iterable(of_calls)]
 
     # --- what the scanner gives out -------------------------------------------------------------------------------
 
@@ -332,10 +332,10 @@ class _Reading:
         own = set(map(id, self._own.values()))
         for call in self._answer.calls:
             call.arguments, done = settled(call.name, call.arguments, self._asked, native=id(call) in own)
-            for verdict in done:
-                verdict.calls.append(call.n)
-            call.verdicts = [*call.verdicts, *done]
-            self._answer.verdicts += done
+            for judgement in done:
+                judgement.calls.append(call.n)
+            call.judgements = [*call.judgements, *done]
+            self._answer.judgements += done
 
     def _call(self, name: str) -> MadeCall:
         call = MadeCall(self._next, name)
@@ -351,9 +351,9 @@ class _Reading:
             return
         block = self._judged[0]
         if block.given < len(block.of_calls):
-            call.verdicts = block.of_calls[block.given]
-            for verdict in call.verdicts:
-                verdict.calls.append(call.n)
+            call.judgements = block.of_calls[block.given]
+            for judgement in call.judgements:
+                judgement.calls.append(call.n)
         block.given += 1
         last = block.given >= len(block.of_calls)
         self._settle("markup", block.begin)
@@ -361,7 +361,7 @@ class _Reading:
         if not last:
             at = "".join(self._open).find(source) if source else -1
             end = begin if at < 0 else min(block.end, begin + at + len(source))
-        self._settle("call", end, call.n, call.verdicts)
+        self._settle("call", end, call.n, call.judgements)
         if last:
             self._judged.pop(0)
 
@@ -382,7 +382,7 @@ class _Reading:
         while self._judged and self._judged[0].kind == "refused" and self._judged[0].end <= end:
             block = self._judged.pop(0)
             self._settle(kind, block.begin)
-            self._settle("refused", block.end, None, block.verdicts)
+            self._settle("refused", block.end, None, block.judgements)
         self._settle(kind, end)
 
     def _where(self, text: str) -> int:
@@ -412,15 +412,15 @@ class _Reading:
         while self._judged and self._judged[0].end <= upto:
             block = self._judged.pop(0)
             self._settle("markup", block.begin)
-            self._settle(block.kind if not block.of_calls else "markup", block.end, None, block.verdicts)
+            self._settle(block.kind if not block.of_calls else "markup", block.end, None, block.judgements)
         if whole:
             self._judged = [block for block in self._judged if block.end > upto]
 
-    def _settle(self, kind: str, upto: int, call: int | None = None, verdicts: Sequence[Verdict] = ()) -> None:
+    def _settle(self, kind: str, upto: int, call: int | None = None, judgements: Sequence[Judgement] = ()) -> None:
         """What is open up to there is this."""
         if upto <= self._settled:
             return
-        self._answer.spans.append(Span(self._settled, upto, kind, call, verdicts))
+        self._answer.spans.append(Span(self._settled, upto, kind, call, judgements))
         rest = "".join(self._open)[upto - self._settled :]
         self._open = [rest] if rest else []
         self._settled = upto
@@ -431,7 +431,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     joined: list[Span] = []
     for span in spans:
         last = joined[-1] if joined else None
-        if last is None or (last.kind, last.call, last.verdicts) != (span.kind, span.call, span.verdicts):
+        if last is None or (last.kind, last.call, last.judgements) != (span.kind, span.call, span.judgements):
             joined.append(span)
         else:
             last.end = span.end

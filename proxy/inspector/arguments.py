@@ -7,21 +7,21 @@ from ..call_policy.json_calls import settle_arguments
 from ..model import ToolSpec
 from ..schemas.schema import SchemaProblem, compile_schema
 from .asked import Asked
-from .verdicts import Verdict, coerced, repaired
+from .judgements import Judgement, coerced, repaired
 
 
-def settled(name: str, arguments: str, asked: Asked, *, native: bool) -> tuple[str, list[Verdict]]:
+def settled(name: str, arguments: str, asked: Asked, *, native: bool) -> tuple[str, list[Judgement]]:
     """The arguments of a finished call as the client gets them, and what was done to them. `native`: the server made
     the call, and no scanner has judged it."""
     tool = next((tool for tool in asked.offer.tools if tool.name == name and tool.kind == "function"), None)
     if tool is None or tool.strict is True:
         return arguments, []
-    done: list[Verdict] = []
+    done: list[Judgement] = []
     if native:
         try:
             text, kinds = settle_arguments(arguments, repair=asked.options.calls.repair == "safe")
         except ValueError as error:
-            return arguments, [Verdict("refused", f"Text, not a call: {error}")]
+            return arguments, [Judgement("refused", f"Text, not a call: {error}")]
         done += [repaired(kind, arguments) for kind in kinds]
         arguments = text
     if asked.options.calls.coerce == "safe":

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import orjson
 
+from .holders import WAIT_S, Holder, HolderGone, Holders
 from .ring import Changes, Row
-from .sources import WAIT_S, Source, SourceGone, Sources
 
 PAUSE_S: Final = 0.1
 """Between two events: what changes meanwhile goes together."""
@@ -35,8 +35,8 @@ MOST_ROWS: Final = 2_000
 class Feed:
     """What one viewer has not been shown. `owner` is whose exchanges he may see, None: all."""
 
-    def __init__(self, sources: Sources, owner: str | None) -> None:
-        self._sources = sources
+    def __init__(self, holders: Holders, owner: str | None) -> None:
+        self._holders = holders
         self._owner = owner
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._answering: set[str] = set()
@@ -73,24 +73,24 @@ class Feed:
 
     def _look(self) -> None:
         """Follow workers that have come, and try those again that did not answer."""
-        sources = {source.name: source for source in self._sources.all()}
-        self._followed = {name: task for name, task in self._followed.items() if name in sources and not task.done()}
-        for name, source in sources.items():
+        holders = {holder.name: holder for holder in self._holders.all()}
+        self._followed = {name: task for name, task in self._followed.items() if name in holders and not task.done()}
+        for name, holder in holders.items():
             if name not in self._followed:
-                self._followed[name] = asyncio.create_task(self._follow(source))
+                self._followed[name] = asyncio.create_task(self._follow(holder))
 
-    async def _follow(self, source: Source) -> None:
+    async def _follow(self, holder: Holder) -> None:
         since, wait_s, first = 0, 0.0, True
         while True:
             try:
-                changes = await source.changes(since, self._owner, wait_s)
+                changes = await holder.changes(since, self._owner, wait_s)
                 if changes.version < since:
-                    raise SourceGone(source.name)  # another one has taken its place
-            except SourceGone:
-                self._lost = self._lost or source.name in self._answering
+                    raise HolderGone(holder.name)  # another one has taken its place
+            except HolderGone:
+                self._lost = self._lost or holder.name in self._answering
                 self._wake.set()
                 return
-            self._answering.add(source.name)
+            self._answering.add(holder.name)
             self._add(changes, first=first)
             since, wait_s, first = changes.version, WAIT_S, False
             while self._waits:  # the next one is asked for what is new then

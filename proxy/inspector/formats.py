@@ -32,7 +32,7 @@ def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
     answer = read_text(text, replace(asked, options=options, offer=replace(asked.offer, format=format_)))
     return {
         "calls": [{"name": call.name, "arguments": COVER(call.arguments)} for call in answer.calls],
-        "verdicts": [verdict.words for verdict in answer.verdicts],
+        "judgements": [judgement.words for judgement in answer.judgements],
         "text": _of_kind(answer, "text", "refused"),
         "reasoning": _of_kind(answer, "reasoning"),
     }

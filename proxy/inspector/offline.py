@@ -15,14 +15,14 @@ from ..ingress.auth import Keys
 from ..pipeline.delivery import boundary
 from ..registry import registries
 from .asked import so_far
+from .holders import Counts, Holder, Holders
 from .ring import Changes, Ring, Row, client_of
 from .routes import PLACE, Pages
-from .sources import Counts, Source, Sources
 from .view import UNREADABLE, began, view
 
 
-class FileSource:
-    """A `Source` with one exchange: `captured`, whose file has this `content`."""
+class FileHolder:
+    """A `Holder` with one exchange: `captured`, whose file has this `content`."""
 
     name = "file"
 
@@ -31,26 +31,26 @@ class FileSource:
         self._content = content
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Source`. There is one, and never another."""
+        """See `Holder`. There is one, and never another."""
         if since:
             await asyncio.sleep(wait_s)
         return Changes(1, () if since else (self._row,), (), 0)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Source`."""
+        """See `Holder`."""
         return self._content if ident == self._row["id"] else None
 
     async def counts(self) -> Counts:
-        """See `Source`."""
+        """See `Holder`."""
         return []
 
 
-class _File(Sources):
-    def __init__(self, source: FileSource) -> None:
+class _File(Holders):
+    def __init__(self, holder: FileHolder) -> None:
         super().__init__(Ring(0), None)
-        self._source = source
+        self._source = holder
 
-    def all(self) -> list[Source]:
+    def all(self) -> list[Holder]:
         return [self._source]
 
 
@@ -76,7 +76,7 @@ def offline(captured: Captured, content: bytes) -> web.Application:
     plugins = registries()
     try:
         view(captured, plugins)
-        sources = _File(FileSource(captured, content))
+        holders = _File(FileHolder(captured, content))
     except UNREADABLE as error:
         raise RecordingError(f"the capture cannot be read: {error}") from error
 
@@ -88,7 +88,7 @@ def offline(captured: Captured, content: bytes) -> web.Application:
         return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
 
     app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
-    Pages(sources, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
+    Pages(holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
     return app
 
 

@@ -31,11 +31,11 @@ from ..protocols.base import ClientSide
 from ..record import AccessRecord, Observe
 from ..registry import Registries
 from ..support.conversion import ConfigError
+from .holders import Holders
 from .ring import COUNTED, MINUTES, Ring
 from .routes import PLACE, PLAYGROUND, Pages
-from .sources import Sources
 
-SOURCES: Final = web.AppKey("toolwire.inspector.sources", Sources)
+HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
 
 MakeDelivery = Callable[[ClientSide, Router], Delivery]
 """Makes who serves a protocol to the routes of a router."""
@@ -63,21 +63,21 @@ class Inspector:
         self._router = router
         self._clients = plugins.client_sides().sides
         most = config.inspect.bytes // config.server.workers
-        self.sources = shared.take(SOURCES, config.inspect, partial(_sources, most, cells), Sources.close)
+        self.holders = shared.take(HOLDERS, config.inspect, partial(_holders, most, cells), Holders.close)
         self._validation: Middleware = plugins.middlewares.get("validation")()
         self._pages = Pages(
-            self.sources, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
+            self.holders, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
         )
 
     @property
     def observe(self) -> Observe:
         """What records the exchanges."""
-        return Captures(self._config, self.sources.ring).begin
+        return Captures(self._config, self.holders.ring).begin
 
     def open(self, app: web.Application, make: MakeDelivery) -> None:
         """Serve the page and its data. `make` is for the playground, which may ask in another format than a route's."""
         self._pages.add_routes(app.router)
-        app.cleanup_ctx.append(self.sources.running)
+        app.cleanup_ctx.append(self.holders.running)
         for side in self._clients:
             playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
             app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
@@ -106,7 +106,7 @@ class Inspector:
         last = int(time.time()) // 60
         minutes = [*range(last - MINUTES + 1, last + 1)]
         by_route: dict[str, dict[str, list[int]]] = {}
-        for minute, route, counts in await self.sources.counts():
+        for minute, route, counts in await self.holders.counts():
             if minute not in minutes or (key is not None and not key.may_use(route)):
                 continue
             numbers = by_route.setdefault(route, {what: [0] * MINUTES for what in COUNTED})
@@ -156,10 +156,10 @@ def _require(key: ApiKey | None, route: Route, model: str) -> None:
         key.require(route.config.model, model)
 
 
-def _sources(most: int, cells: Path | None) -> Sources:
+def _holders(most: int, cells: Path | None) -> Holders:
     if cells is None:
-        return Sources(Ring(most), None)
-    return Sources(Ring(most, int(cells.name.removesuffix(CELLS))), cells.parent)
+        return Holders(Ring(most), None)
+    return Holders(Ring(most, int(cells.name.removesuffix(CELLS))), cells.parent)
 
 
 class _Playground:

@@ -9,21 +9,22 @@ from typing import Any, Final
 from ..capture.files import Captured, Entry, Kind
 from .answer import Answer, read_answer
 from .asked import Asked
-from .verdicts import Verdict
+from .judgements import Judgement
 
 _STREAM: Final = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of a server, what was recorded of it, and its answer. `verdicts` are those on the answer as a whole."""
+    """One call of a server, what was recorded of it, and its answer. `judgements` are those on the answer as a
+    whole."""
 
     number: int
     entries: Sequence[Entry]
     streamed: bool
     status: int
     answer: Answer
-    verdicts: Sequence[Verdict]
+    judgements: Sequence[Judgement]
 
     def first(self, kind: Kind) -> Mapping[str, Any]:
         """The fields of the first entry of a kind; empty if there is none."""
@@ -53,25 +54,25 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         whole = captured.complete and (number != last or bool(captured.end))
         answer = read_answer(reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1)
         calls += len(answer.calls)
-        verdicts = _of_round(mine, status, answer, last=number == last)
-        for verdict in (*answer.verdicts, *verdicts):
-            verdict.round = number
-        yield Round(number, mine, streamed, status, answer, verdicts)
+        judgements = _of_round(mine, status, answer, last=number == last)
+        for judgement in (*answer.judgements, *judgements):
+            judgement.round = number
+        yield Round(number, mine, streamed, status, answer, judgements)
 
 
 def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
     return next((entry.fields for entry in entries if entry.kind == kind), {})
 
 
-def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bool) -> list[Verdict]:
+def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bool) -> list[Judgement]:
     failed = _first(entries, "failed")
-    found: list[Verdict] = []
+    found: list[Judgement] = []
     if failed:
-        found.append(Verdict("failed", f"The server failed: {failed.get('message')} ({failed.get('code')})"))
+        found.append(Judgement("failed", f"The server failed: {failed.get('message')} ({failed.get('code')})"))
     elif status >= 400:
-        found.append(Verdict("failed", f"The server refused, with status {status}"))
+        found.append(Judgement("failed", f"The server refused, with status {status}"))
     if answer.reason == "length":
-        found.append(Verdict("cut", "The answer was cut by its limit of length"))
+        found.append(Judgement("cut", "The answer was cut by its limit of length"))
     if not last:
-        found.append(Verdict("retried", "A server was asked again after this answer"))
+        found.append(Judgement("retried", "A server was asked again after this answer"))
     return found

@@ -34,7 +34,7 @@ from ..pipeline.delivery import API_KEY, OWNER
 from ..registry import Registries
 from .feed import Feed
 from .formats import read_in_all_formats
-from .sources import Sources
+from .holders import Holders
 from .view import UNREADABLE, view
 
 PLACE: Final = "/inspect"
@@ -80,7 +80,7 @@ class Pages:
 
     def __init__(
         self,
-        sources: Sources,
+        holders: Holders,
         plugins: Registries,
         *,
         keyed: bool,
@@ -88,7 +88,7 @@ class Pages:
         overview: Callable[[web.Request], Awaitable[dict[str, Any]]],
         check: Callable[[web.Request], Awaitable[dict[str, Any]]],
     ) -> None:
-        self._sources = sources
+        self._holders = holders
         self._plugins = plugins
         self._keyed = keyed
         self._setup = setup
@@ -177,7 +177,7 @@ class Pages:
         def ends() -> bool:
             return monitors is not None and (monitors.draining or monitors.replaced)
 
-        async with aclosing(Feed(self._sources, _owner(request)).events(ends)) as events:
+        async with aclosing(Feed(self._holders, _owner(request)).events(ends)) as events:
             async for event in events:
                 await response.write(event)
         await response.write_eof()
@@ -218,7 +218,7 @@ class Pages:
                 )
             return content
         ident = request.match_info["id"]
-        found = await self._sources.file(ident, _owner(request))
+        found = await self._holders.file(ident, _owner(request))
         if found is None:
             raise ClientFault(f"The exchange {quote(ident)} is not kept (any more).", code="not_found")
         return found

@@ -18,11 +18,11 @@ from ..protocols.base import ServerSide
 from ..registry import Registries
 from .answer import COVER, Answer, MadeCall
 from .asked import read_asked, so_far
+from .judgements import Judgement
 from .output import SentCall, read_output
 from .prompt import Prompt, read_prompt
 from .ring import client_of
 from .rounds import Round, rounds_of
-from .verdicts import Verdict
 
 _FACTS: Final[Mapping[str, str]] = {
     "input_tokens": "tokens of the prompt",
@@ -46,7 +46,7 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     asked = read_asked(captured, plugins)
     head, end = captured.head, so_far(captured)
     rounds = list(rounds_of(captured, asked))
-    verdicts = [verdict for one in rounds for verdict in (*one.answer.verdicts, *one.verdicts)]
+    judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
     calls = [(one.number, call) for one in rounds for call in one.answer.calls]
     sides = plugins.client_sides().sides
     return {
@@ -70,9 +70,11 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
             "version": head.get("toolwire"),
         },
         "request": _request(captured),
-        "rounds": [_round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), verdicts) for one in rounds],
-        "calls": [_call(number, call, verdicts) for number, call in calls],
-        "verdicts": [_verdict(verdict) for verdict in verdicts],
+        "rounds": [
+            _round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), judgements) for one in rounds
+        ],
+        "calls": [_call(number, call, judgements) for number, call in calls],
+        "judgements": [_judgement(judgement) for judgement in judgements],
         "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
         "tools": [_tool(entry) for entry in captured.entries if entry.kind == "tool"],
         "facts": _facts(end),
@@ -91,7 +93,7 @@ def began(captured: Captured) -> float:
         return 0.0
 
 
-def _round(one: Round, prompt: dict[str, Any], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _round(one: Round, prompt: dict[str, Any], judgements: Sequence[Judgement]) -> dict[str, Any]:
     answered = one.all("answered")
     return {
         "number": one.number,
@@ -102,7 +104,7 @@ def _round(one: Round, prompt: dict[str, Any], verdicts: Sequence[Verdict]) -> d
         "status": one.status,
         "failed": one.first("failed") or None,
         "prompt": prompt,
-        "raw": {"streamed": one.streamed, **_raw(one.answer, verdicts)},
+        "raw": {"streamed": one.streamed, **_raw(one.answer, judgements)},
         "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in one.all("received")],
     }
 
@@ -121,15 +123,15 @@ def _prompt(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _raw(answer: Answer, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _raw(answer: Answer, judgements: Sequence[Judgement]) -> dict[str, Any]:
     units = _utf16(answer.text)
     spans: list[dict[str, Any]] = []
     for span in answer.spans:
         one: dict[str, Any] = {"from": units(span.begin), "to": units(span.end), "kind": span.kind}
         if span.call is not None:
             one["call"] = span.call
-        if span.verdicts:
-            one["verdict"] = verdicts.index(span.verdicts[0])
+        if span.judgements:
+            one["judgement"] = judgements.index(span.judgements[0])
         spans.append(one)
     steps = [
         {
@@ -152,19 +154,19 @@ def _utf16(text: str) -> Callable[[int], int]:
     return places.__getitem__
 
 
-def _call(number: int, call: MadeCall, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _call(number: int, call: MadeCall, judgements: Sequence[Judgement]) -> dict[str, Any]:
     return {
         "n": call.n,
         "round": number,
         "name": call.name,
         "arguments": COVER(call.arguments),
-        "verdicts": [verdicts.index(verdict) for verdict in call.verdicts],
+        "judgements": [judgements.index(judgement) for judgement in call.judgements],
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    said: dict[str, Any] = {"kind": verdict.kind, "words": verdict.words, "round": verdict.round}
-    return said | ({"call": verdict.calls[0]} if verdict.calls else {})
+def _judgement(judgement: Judgement) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": judgement.kind, "words": judgement.words, "round": judgement.round}
+    return said | ({"call": judgement.calls[0]} if judgement.calls else {})
 
 
 def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:

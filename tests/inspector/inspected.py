@@ -175,8 +175,8 @@ def covers(answer: View) -> None:
 
 
 def said(view: View) -> list[tuple[str, str]]:
-    """Kind and words of each verdict."""
-    return [(verdict["kind"], verdict["words"]) for verdict in view["verdicts"]]
+    """Kind and words of each judgement."""
+    return [(judgement["kind"], judgement["words"]) for judgement in view["judgements"]]
 
 
 def kinds(view: View) -> list[str]:

@@ -81,7 +81,7 @@ def test_a_call_is_lit_up_in_all_lanes(page: Page, gateway: Gateway) -> None:
     page.open()
     open_first(page, "1 call")
     assert "get_weather" in page.one("call").text
-    assert "a trailing comma" in page.text("verdicts")
+    assert "a trailing comma" in page.text("judgements")
     ActionChains(page.driver).move_to_element(page.one("call")).perform()
     lit = "return [...document.querySelectorAll('.lanes > *')].filter((lane) => lane.querySelector('.lit')).length"
     until(lambda: page.run(lit) == 3)
@@ -107,7 +107,7 @@ def test_why_a_call_was_not_a_call(page: Page, gateway: Gateway) -> None:
     gateway.ask("a typo")
     page.open()
     open_first(page, "near miss")
-    said = page.one("verdicts").text
+    said = page.one("judgements").text
     assert '"get_wether"' in said
     assert 'The closest is "get_weather".' in said
 
@@ -285,6 +285,6 @@ def test_a_file_without_a_gateway(page: Page, gateway: Gateway, tmp_path: Path) 
             page.driver.get("about:blank")
             page.driver.get(url)
             until(lambda: page.all("lanes") or [row.click() for row in page.all("row")])
-            until(lambda: "a trailing comma" in page.text("verdicts"))
+            until(lambda: "a trailing comma" in page.text("judgements"))
         finally:
             process.terminate()

@@ -14,8 +14,8 @@ import pytest
 from proxy.config import GatewayConfig
 from proxy.inspector import feed as feed_module
 from proxy.inspector.feed import Feed
+from proxy.inspector.holders import Counts, Holder, HolderGone, Holders
 from proxy.inspector.ring import Changes, Ring
-from proxy.inspector.sources import Counts, Source, SourceGone, Sources
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, read_config
 from tests.e2e.edge import Gateway, eventually, running
@@ -37,7 +37,7 @@ def rows(*idents: str) -> tuple[dict[str, Any], ...]:
 
 
 class Scripted:
-    """A source that has these changes, one after the other, and then waits or is gone."""
+    """A holder that has these changes, one after the other, and then waits or is gone."""
 
     def __init__(self, name: str, *changes: Changes, goes: bool = False) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Scripted:
         if self.left:
             return self.left.pop(0)
         if self.goes:
-            raise SourceGone(self.name)
+            raise HolderGone(self.name)
         await asyncio.sleep(3600)
         raise AssertionError
 
@@ -61,15 +61,15 @@ class Scripted:
         return []
 
 
-class These(Sources):
+class These(Holders):
     """Just these."""
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *holders: Holder) -> None:
         super().__init__(Ring(0), None)
-        self.sources = list(sources)
+        self.holders = list(holders)
 
-    def all(self) -> list[Source]:
-        return list(self.sources)
+    def all(self) -> list[Holder]:
+        return list(self.holders)
 
 
 def read(event: bytes) -> Event | None:
@@ -80,10 +80,10 @@ def read(event: bytes) -> Event | None:
     return name.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))
 
 
-async def several(sources: Sources, wanted: int, ends: Callable[[], bool] = lambda: False) -> list[Event]:
+async def several(holders: Holders, wanted: int, ends: Callable[[], bool] = lambda: False) -> list[Event]:
     """So many events of a feed."""
     found: list[Event] = []
-    async with asyncio.timeout(GUARD_S), aclosing(Feed(sources, None).events(ends)) as events:
+    async with asyncio.timeout(GUARD_S), aclosing(Feed(holders, None).events(ends)) as events:
         async for event in events:
             one = read(event)
             if one is not None:
@@ -107,12 +107,12 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
 @pytest.mark.usefixtures("quick")
 class TestWhatAViewerIsTold:
     async def test_all_that_is_kept_and_then_what_changes(self) -> None:
-        source = Scripted("own", Changes(5, rows("a", "b"), (), 0), Changes(7, rows("c"), ("a",), 2))
-        events = await several(These(source), 4)
+        holder = Scripted("own", Changes(5, rows("a", "b"), (), 0), Changes(7, rows("c"), ("a",), 2))
+        events = await several(These(holder), 4)
         assert events[0] == ("workers", {"answering": 0, "of": 1})
         assert ("workers", {"answering": 1, "of": 1}) in events
         assert told(events) == {"rows": {"b", "c"}, "skipped": 2}
-        assert source.asked[:2] == [0, 5]
+        assert holder.asked[:2] == [0, 5]
 
     async def test_nothing_is_said_too(self) -> None:
         """A page that comes again forgets what it had."""
@@ -121,8 +121,8 @@ class TestWhatAViewerIsTold:
 
     async def test_of_very_many_only_the_youngest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(feed_module, "MOST_ROWS", 10)
-        source = Scripted("own", Changes(100, rows(*map(str, range(100))), (), 0))
-        events = await several(These(source), 3)
+        holder = Scripted("own", Changes(100, rows(*map(str, range(100))), (), 0))
+        events = await several(These(holder), 3)
         assert told(events) == {"rows": set(map(str, range(90, 100))), "skipped": 90}
 
     async def test_an_id_that_went_and_came_again(self) -> None:
@@ -145,13 +145,13 @@ class TestWhatAViewerIsTold:
         assert ("workers", {"answering": 1, "of": 2}) in events
 
     async def test_a_worker_that_comes_later(self) -> None:
-        sources = These(Scripted("own", Changes(1, rows("a"), (), 0)))
+        holders = These(Scripted("own", Changes(1, rows("a"), (), 0)))
         found: list[Event] = []
-        async with asyncio.timeout(GUARD_S), aclosing(Feed(sources, None).events(lambda: False)) as events:
+        async with asyncio.timeout(GUARD_S), aclosing(Feed(holders, None).events(lambda: False)) as events:
             async for event in events:
                 found += [one for one in (read(event),) if one is not None]
-                if told(found)["rows"] == {"a"} and len(sources.sources) == 1:
-                    sources.sources.append(Scripted("2", Changes(1, rows("b"), (), 0)))
+                if told(found)["rows"] == {"a"} and len(holders.holders) == 1:
+                    holders.holders.append(Scripted("2", Changes(1, rows("b"), (), 0)))
                 if told(found)["rows"] == {"a", "b"}:
                     break
         assert found[-1][0] == "rows"
@@ -186,8 +186,8 @@ class Endless(Scripted):
 
 @pytest.mark.usefixtures("quick")
 async def test_nothing_is_collected_for_a_viewer_who_does_not_read() -> None:
-    source = Endless("own")
-    async with aclosing(Feed(These(source), None).events(lambda: False)) as events:
+    holder = Endless("own")
+    async with aclosing(Feed(These(holder), None).events(lambda: False)) as events:
 
         async def taken() -> None:
             while not (await anext(events)).startswith(b"event: rows"):
@@ -196,14 +196,14 @@ async def test_nothing_is_collected_for_a_viewer_who_does_not_read() -> None:
         await taken()
         for _ in range(1000):
             await asyncio.sleep(0)
-        before = len(source.asked)
+        before = len(holder.asked)
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert len(source.asked) == before <= 3, "nobody is asked for more while what is known was not taken"
+        assert len(holder.asked) == before <= 3, "nobody is asked for more while what is known was not taken"
         await taken()
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert len(source.asked) == before + 1
+        assert len(holder.asked) == before + 1
 
 
 # --- over real sockets ----------------------------------------------------------------------------------------------

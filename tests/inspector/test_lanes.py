@@ -36,7 +36,7 @@ NEVER_AGAIN: dict[str, Any] = {"defaults": {"format": "sentinel", "bad_answers":
 async def test_prose_is_text() -> None:
     _, view = await seen(Say("Grüße ", "aus Köln"), WEATHER)
     assert lane(view) == [("text", "Grüße aus Köln")]
-    assert (view["calls"], view["verdicts"]) == ([], [])
+    assert (view["calls"], view["judgements"]) == ([], [])
     assert (view["status"], view["code"], view["running"]) == (200, None, False)
     assert view["client"]["streamed"]
     assert [event["brief"] for event in view["client"]["events"]][-1] == "finish: stop"
@@ -46,7 +46,7 @@ async def test_a_call_and_the_space_before_it() -> None:
     _, view = await seen(Say("I look.\n", CALL[:9], CALL[9:]), WEATHER)
     assert lane(view) == [("text", "I look."), ("markup", "\n"), ("call", CALL)]
     assert calls(view) == [PARIS]
-    assert view["verdicts"] == []
+    assert view["judgements"] == []
     assert (view["calls"][0]["n"], view["calls"][0]["round"]) == (1, 1)
     assert [span["call"] for span in raw(view)["spans"] if span["kind"] == "call"] == [1]
     assert told(view) == [1]
@@ -98,16 +98,16 @@ async def test_a_call_that_was_repaired(case: str) -> None:
     assert calls(view) == [PARIS]
     assert [kind for kind, _ in said(view)] == ["repaired"]
     assert words in said(view)[0][1]
-    assert view["verdicts"][0]["call"] == 1
-    assert view["calls"][0]["verdicts"] == [0]
-    assert raw(view)["spans"][0]["verdict"] == 0
+    assert view["judgements"][0]["call"] == 1
+    assert view["calls"][0]["judgements"] == [0]
+    assert raw(view)["spans"][0]["judgement"] == 0
 
 
 async def test_several_repairs_of_one_call() -> None:
     text = "<tool_call>{'name': 'weather', 'arguments': {'city': 'Paris',}}</tool_call>"
     _, view = await seen(Say(text), WEATHER)
     assert kinds(view) == ["repaired", "repaired"]
-    assert view["calls"][0]["verdicts"] == [0, 1]
+    assert view["calls"][0]["judgements"] == [0, 1]
 
 
 async def test_arguments_that_were_coerced() -> None:
@@ -118,7 +118,7 @@ async def test_arguments_that_were_coerced() -> None:
         ("coerced", "Types mended: a number in quotes"),
         ("coerced", "Types mended: one value where a list is wanted"),
     ]
-    assert view["calls"][0]["verdicts"] == [0, 1]
+    assert view["calls"][0]["judgements"] == [0, 1]
     assert orjson.dumps(view["calls"][0]["arguments"])[1:-1] in got.body
     assert told(view) == [1]
 
@@ -152,7 +152,7 @@ async def test_a_name_that_is_not_on_offer_and_the_closest() -> None:
     assert kind == "refused"
     for some in ('"wether"', "not on offer", 'The closest is "weather".'):
         assert some in words
-    assert raw(view)["spans"][1]["verdict"] == 0
+    assert raw(view)["spans"][1]["judgement"] == 0
     assert view["calls"] == []
 
 
@@ -163,14 +163,14 @@ async def test_what_cannot_be_read_is_text() -> None:
     ((kind, words),) = said(view)
     assert kind == "refused"
     assert "cannot be read" in words
-    assert raw(view)["spans"][1]["verdict"] == 0
+    assert raw(view)["spans"][1]["judgement"] == 0
 
 
 async def test_what_stands_between_the_tags_and_is_no_call_at_all() -> None:
     text = "So <tool_call>is that</tool_call> a tag."
     _, view = await seen(Say(text), WEATHER)
     assert lane(view) == [("text", text)]
-    assert view["verdicts"] == []
+    assert view["judgements"] == []
 
 
 async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
@@ -279,7 +279,7 @@ async def test_native_calls_of_the_server() -> None:
     rest = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in ('{"city":', '"Paris"}')]
     answer = streamed({"content": "I look."}, {"tool_calls": [begun]}, *rest, finish="tool_calls")
     _, view = await seen(answer, WEATHER, defaults={"mode": "native"})
-    assert view["verdicts"] == []
+    assert view["judgements"] == []
     assert lane(view) == [("text", "I look."), ("call", '{"city":"Paris"}')]
     assert calls(view) == [PARIS]
     assert told(view) == [1]

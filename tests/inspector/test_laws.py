@@ -99,7 +99,7 @@ def capture(pieces: Sequence[str], *, finish: str | None = "stop", **more: Any) 
 def shown(seen: Mapping[str, Any]) -> tuple[Any, ...]:
     """What may not depend on how it came."""
     answer = seen["rounds"][0]["raw"]
-    return answer["text"], answer["spans"], seen["calls"], seen["verdicts"]
+    return answer["text"], answer["spans"], seen["calls"], seen["judgements"]
 
 
 @pytest.fixture(params=["compiled", "python"])

@@ -39,7 +39,10 @@ async def test_a_second_server_after_the_first_failed() -> None:
         (1, "bad", 500),
         (2, "good", 200),
     ]
-    assert [(verdict["kind"], verdict["round"]) for verdict in view["verdicts"]] == [("failed", 1), ("retried", 1)]
+    assert [(judgement["kind"], judgement["round"]) for judgement in view["judgements"]] == [
+        ("failed", 1),
+        ("retried", 1),
+    ]
     assert lane(view, 1) == []
     assert b"out of order" in b"".join(read["data"].encode() for read in view["rounds"][0]["frames"])
     assert lane(view, 2) == [("call", CALL)]
@@ -56,8 +59,11 @@ async def test_a_near_miss_and_the_question_after_it() -> None:
     assert [one["number"] for one in view["rounds"]] == [1, 2]
     assert lane(view, 1) == [("refused", miss)]
     assert lane(view, 2) == [("call", CALL)]
-    assert [(verdict["kind"], verdict["round"]) for verdict in view["verdicts"]] == [("refused", 1), ("retried", 1)]
-    assert '"wether"' in view["verdicts"][0]["words"]
+    assert [(judgement["kind"], judgement["round"]) for judgement in view["judgements"]] == [
+        ("refused", 1),
+        ("retried", 1),
+    ]
+    assert '"wether"' in view["judgements"][0]["words"]
     assert told(view) == [1]
 
 
@@ -108,7 +114,7 @@ async def test_a_server_that_breaks_off() -> None:
     got, view = await seen(Say("half an ", "answer", cut=True), WEATHER)
     assert view["code"] == "upstream_disconnected"
     assert lane(view) == [("text", "half an answer")]
-    (failed,) = [verdict for verdict in view["verdicts"] if verdict["kind"] == "failed"]
+    (failed,) = [judgement for judgement in view["judgements"] if judgement["kind"] == "failed"]
     assert "upstream_disconnected" in failed["words"]
     assert b"half an" in got.body
 
@@ -145,7 +151,7 @@ async def test_an_exchange_that_runs() -> None:
             assert lane(view)[0] == ("text", "Well.")
             assert lane(view)[-1][0] == "open"
             assert lane(view)[-1][1].endswith("<tool_call>{")
-            assert (view["verdicts"], view["calls"]) == ([], [])
+            assert (view["judgements"], view["calls"]) == ([], [])
             step = raw(view)["steps"][-1]
             assert step["held"] > 0
             assert step["state"] not in ("done", "text")
@@ -179,7 +185,7 @@ async def test_a_capture_that_had_no_room() -> None:
     async with answering(Say("Well.", text, CALL), capture={"exchange_bytes": 4000}) as (gateway, _):
         got, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
     assert view["left_out_bytes"] > len(text)
-    assert view["verdicts"] == [], "what was not recorded was not cut"
+    assert view["judgements"] == [], "what was not recorded was not cut"
     assert got.body.count(b"Paris") == 1
 
 

@@ -1,4 +1,4 @@
-/** One exchange: what it is, its calls and verdicts, the time axis and the lanes. */
+/** One exchange: what it is, its calls and judgements, the time axis and the lanes. */
 
 import { send } from "./api.js";
 import { copy, curl, download, python } from "./copying.js";
@@ -112,7 +112,7 @@ export class ExchangePage {
 
   #head(view) {
     const { head } = view;
-    const near = view.verdicts.filter((verdict) => /near|refused/.test(verdict.kind)).length;
+    const near = view.judgements.filter((judgement) => /near|refused/.test(judgement.kind)).length;
     const { kind, words } = outcome({ ...view, calls: view.calls.length, near_misses: near });
     const where = [head.route && head.route !== head.model ? head.route : null, head.backend].filter(Boolean);
     const key = JSON.stringify([head, kind, words, view.left_out_bytes]);
@@ -218,11 +218,11 @@ export class ExchangePage {
   }
 
   #found(view) {
-    const key = JSON.stringify([view.calls, view.verdicts]);
+    const key = JSON.stringify([view.calls, view.judgements]);
     if (key === this.foundKey) return;
     this.foundKey = key;
     const calls = view.calls.map((call) => h("li", null, this.#chip(call)));
-    const verdicts = view.verdicts.map((verdict, index) => h("li", null, this.#verdict(verdict, index)));
+    const judgements = view.judgements.map((judgement, index) => h("li", null, this.#judgement(judgement, index)));
     this.found.replaceChildren(
       h(
         "section",
@@ -234,8 +234,8 @@ export class ExchangePage {
         "section",
         { "aria-label": "What was decided" },
         h("h3", null, "What was decided"),
-        verdicts.length
-          ? h("ul", { class: "verdicts", "data-testid": "verdicts" }, verdicts)
+        judgements.length
+          ? h("ul", { class: "judgements", "data-testid": "judgements" }, judgements)
           : h("p", { class: "none" }, "nothing had to be"),
       ),
     );
@@ -254,24 +254,24 @@ export class ExchangePage {
     for (const type of ["pointerenter", "focus"])
       chip.addEventListener(type, () => this.lanes.light(call, { reveal: true }));
     for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.#light(this.#chosen));
-    for (const kind of new Set(call.verdicts.map((index) => this.view.verdicts[index]?.kind)))
+    for (const kind of new Set(call.judgements.map((index) => this.view.judgements[index]?.kind)))
       chip.append(h("em", null, kind ?? ""));
     return chip;
   }
 
-  #verdict({ kind, words, round, call }, index) {
+  #judgement({ kind, words, round, call }, index) {
     const where = [call ? `call ${call}` : "", this.view.rounds.length > 1 ? `round ${round}` : ""]
       .filter(Boolean)
       .join(", ");
     return button(
       [h("em", { "data-kind": kind }, kind), " ", ...visible(words), where ? h("small", null, ` ${where}`) : null],
-      () => this.#toVerdict(index),
-      { class: "verdict", title: "Shows the place" },
+      () => this.#toJudgement(index),
+      { class: "judgement", title: "Shows the place" },
     );
   }
 
-  #toVerdict(index) {
-    this.#toRound(this.view.verdicts[index].round);
+  #toJudgement(index) {
+    this.#toRound(this.view.judgements[index].round);
     this.#chosen = null;
     this.lanes.light(null);
     if (!this.lanes.reveal(index)) this.lanes.raw.element.focus();

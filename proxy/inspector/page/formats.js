@@ -8,7 +8,7 @@ const callLine = ({ name, arguments: args }, n) =>
   h("li", { class: hue(n + 1) }, h("b", { class: "foreign" }, visible(name)), foreign(args ?? "", "code"));
 
 /** One row for all formats that read the same. */
-function row({ names, chosen, calls, verdicts, text, reasoning, error }) {
+function row({ names, chosen, calls, judgements, text, reasoning, error }) {
   const [first, ...others] = names;
   const badge = chosen ? h("span", { class: "badge" }, "chosen") : null;
   const name = h(
@@ -31,7 +31,7 @@ function row({ names, chosen, calls, verdicts, text, reasoning, error }) {
       text ? foreign(text) : h("span", { class: "none" }, "none"),
       reasoning ? h("details", null, h("summary", null, "reasoning"), foreign(reasoning)) : null,
     ),
-    h("td", null, items(verdicts.map((words) => h("li", null, visible(words))))),
+    h("td", null, items(judgements.map((words) => h("li", null, visible(words))))),
   );
 }
 
@@ -40,7 +40,7 @@ function grouped(readings) {
   const groups = new Map();
   for (const { format, chosen, ...reading } of [...readings].sort((a, b) => b.chosen - a.chosen)) {
     const key = JSON.stringify(reading);
-    const group = groups.get(key) ?? { calls: [], verdicts: [], ...reading, chosen, names: [] };
+    const group = groups.get(key) ?? { calls: [], judgements: [], ...reading, chosen, names: [] };
     group.names.push(format);
     groups.set(key, group);
   }

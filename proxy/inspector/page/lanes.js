@@ -168,12 +168,12 @@ export class Lanes {
     });
   }
 
-  /** Brings what a verdict is about into view. */
+  /** Brings what a judgement is about into view. */
   reveal(index) {
-    const verdict = this.view.verdicts[index];
-    const place = this.raw.verdict(index);
+    const judgement = this.view.judgements[index];
+    const place = this.raw.judgement(index);
     const call = this.view.calls.find(
-      (one) => one.verdicts.includes(index) || (one.n === verdict.call && one.round === verdict.round),
+      (one) => one.judgements.includes(index) || (one.n === judgement.call && one.round === judgement.round),
     );
     if (call) this.light(call, { reveal: true });
     if (place) bring(this.raw.element, place);

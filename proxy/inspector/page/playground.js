@@ -146,7 +146,7 @@ export class PlaygroundPage {
       rows: 26,
       "data-testid": "body",
     });
-    this.verdict = h("p", { class: "check", role: "status", "data-testid": "check" });
+    this.judgement = h("p", { class: "check", role: "status", "data-testid": "check" });
     this.go = button("Send", () => this.send(), { class: "main", "data-testid": "send", title: "Ctrl+Enter" });
     this.stopper = button("Stop", () => this.stop?.abort(), { disabled: true, "data-testid": "stop" });
     this.compare = h("input", { type: "checkbox", "data-testid": "compare", on: { change: () => this.#two() } });
@@ -201,7 +201,7 @@ export class PlaygroundPage {
         this.columns[1].who,
         this.form,
         this.body,
-        h("div", { class: "row send" }, this.go, this.stopper, this.verdict),
+        h("div", { class: "row send" }, this.go, this.stopper, this.judgement),
       ),
       h(
         "div",
@@ -279,10 +279,10 @@ export class PlaygroundPage {
     this.checking = new AbortController();
     try {
       const { ok, error } = await check(this.api.value, this.#request(this.columns[0]), this.checking.signal);
-      this.verdict.dataset.ok = ok;
-      this.verdict.replaceChildren(ok ? "This would be accepted" : problem(error));
+      this.judgement.dataset.ok = ok;
+      this.judgement.replaceChildren(ok ? "This would be accepted" : problem(error));
     } catch (error) {
-      if (error.name !== "AbortError") this.verdict.replaceChildren(problem(error));
+      if (error.name !== "AbortError") this.judgement.replaceChildren(problem(error));
     }
   }
 

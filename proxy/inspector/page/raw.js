@@ -67,12 +67,12 @@ export class RawLane {
     );
   }
 
-  #segment({ from, to, kind, call, verdict }, text, view) {
-    const verdictWords = view.verdicts[verdict]?.words;
-    const title = [KINDS[kind]?.[1] ?? kind, call ? `call ${call}` : null, verdictWords].filter(Boolean).join(" · ");
+  #segment({ from, to, kind, call, judgement }, text, view) {
+    const judgementWords = view.judgements[judgement]?.words;
+    const title = [KINDS[kind]?.[1] ?? kind, call ? `call ${call}` : null, judgementWords].filter(Boolean).join(" · ");
     const props = { class: `span ${kind} ${call ? hue(call) : ""}`, title };
     if (call) props["data-calls"] = call;
-    if (verdict !== undefined && verdict !== null) props["data-verdict"] = verdict;
+    if (judgement !== undefined && judgement !== null) props["data-judgement"] = judgement;
     if (/call|refused|dropped/.test(kind)) props["data-label"] = call ? `call ${call}` : kind;
     const nodes = visible(text.slice(from, to));
     let at = from;
@@ -150,8 +150,8 @@ export class RawLane {
     return [...this.element.querySelectorAll(`[data-calls="${call.n}"]`)];
   }
 
-  /** Where a verdict is about. */
-  verdict(index) {
-    return this.element.querySelector(`[data-verdict="${index}"]`);
+  /** Where a judgement is about. */
+  judgement(index) {
+    return this.element.querySelector(`[data-judgement="${index}"]`);
   }
 }

@@ -1,4 +1,4 @@
-"""Where a viewer's exchanges come from: the ring of this worker, and those of the others.
+"""Who holds the exchanges that a viewer sees: the ring of this worker, and those of the others.
 
 With several workers any of them may get the page's requests, so each answers the others at a Unix socket of its own, in
 the folder that they share and nobody else may enter. What is asked there is asked by a worker that has looked at the
@@ -35,12 +35,12 @@ Counts = list[list[Any]]
 """`[minute, route, {what: number}]`."""
 
 
-class SourceGone(Exception):
+class HolderGone(Exception):
     """The worker does not answer."""
 
 
-class Source(Protocol):
-    """The exchanges of one worker. `owner` is whose may be seen, None: all. All raise `SourceGone`."""
+class Holder(Protocol):
+    """The exchanges of one worker. `owner` is whose may be seen, None: all. All raise `HolderGone`."""
 
     name: str
 
@@ -54,7 +54,7 @@ class Source(Protocol):
         """What was counted by minute and route."""
 
 
-class OwnSource:
+class OwnHolder:
     """That of this worker."""
 
     name = "own"
@@ -63,21 +63,21 @@ class OwnSource:
         self._ring = ring
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Source`."""
+        """See `Holder`."""
         await self._ring.changed(since, wait_s)
         return self._ring.changes(since, owner)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Source`. Covering secrets takes its time: it is done in a thread."""
+        """See `Holder`. Covering secrets takes its time: it is done in a thread."""
         capture = self._ring.find(ident, owner)
         return None if capture is None else await asyncio.to_thread(capture.file)
 
     async def counts(self) -> Counts:
-        """See `Source`."""
+        """See `Holder`."""
         return [[minute, route, dict(counts)] for (minute, route), counts in self._ring.counts().items()]
 
 
-class PeerSource:
+class PeerHolder:
     """That of another worker."""
 
     def __init__(self, path: Path) -> None:
@@ -85,20 +85,20 @@ class PeerSource:
         self._path = path
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Source`."""
+        """See `Holder`."""
         query = {"since": str(since), "wait": str(wait_s)}
         answer = await self._get("/changes", query, owner, wait_s + ANSWER_S)
         if answer is None:
-            raise SourceGone(self.name)
+            raise HolderGone(self.name)
         said = orjson.loads(answer)
         return Changes(said["version"], tuple(said["rows"]), tuple(said["gone"]), said["skipped"])
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Source`."""
+        """See `Holder`."""
         return await self._get("/file", {"id": ident}, owner, ANSWER_S)
 
     async def counts(self) -> Counts:
-        """See `Source`."""
+        """See `Holder`."""
         found: Counts = orjson.loads(await self._get("/counts", {}, None, ANSWER_S) or b"[]")
         return found
 
@@ -113,15 +113,15 @@ class PeerSource:
             ):
                 return await response.read() if response.status == 200 else None
         except (ClientError, OSError, TimeoutError) as error:
-            raise SourceGone(self.name) from error
+            raise HolderGone(self.name) from error
 
 
-class Sources:
+class Holders:
     """All of them. `folder` is that of the workers, None for one alone."""
 
     def __init__(self, ring: Ring, folder: Path | None) -> None:
         self.ring = ring
-        self._own = OwnSource(ring)
+        self._own = OwnHolder(ring)
         self._folder = folder
         self._runner: web.AppRunner | None = None
         self._socket = None if folder is None else folder / f"{ring.worker}{SUFFIX}"
@@ -138,16 +138,16 @@ class Sources:
             await self._runner.cleanup()
             self._runner = None
 
-    def all(self) -> list[Source]:
+    def all(self) -> list[Holder]:
         """This worker's, and those of the others that are there."""
         others = [] if self._folder is None else sorted(self._folder.glob(f"*{SUFFIX}"))
-        return [self._own, *(PeerSource(path) for path in others if path != self._socket)]
+        return [self._own, *(PeerHolder(path) for path in others if path != self._socket)]
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
         """The exchange with this id, whoever has it."""
-        for source in self.all():
-            with suppress(SourceGone):
-                found = await source.file(ident, owner)
+        for holder in self.all():
+            with suppress(HolderGone):
+                found = await holder.file(ident, owner)
                 if found is not None:
                     return found
         return None
@@ -155,9 +155,9 @@ class Sources:
     async def counts(self) -> Counts:
         """Those of all."""
         found: Counts = []
-        for source in self.all():
-            with suppress(SourceGone):
-                found += await source.counts()
+        for holder in self.all():
+            with suppress(HolderGone):
+                found += await holder.counts()
         return found
 
     async def _listen(self, place: Path) -> None:
@@ -174,17 +174,17 @@ class Sources:
 
 async def _changes(request: web.Request) -> web.Response:
     query = request.query
-    changes = await OwnSource(request.app[_RING]).changes(int(query["since"]), query.get("owner"), float(query["wait"]))
+    changes = await OwnHolder(request.app[_RING]).changes(int(query["since"]), query.get("owner"), float(query["wait"]))
     return _json({"version": changes.version, "rows": changes.rows, "gone": changes.gone, "skipped": changes.skipped})
 
 
 async def _file(request: web.Request) -> web.Response:
-    found = await OwnSource(request.app[_RING]).file(request.query["id"], request.query.get("owner"))
+    found = await OwnHolder(request.app[_RING]).file(request.query["id"], request.query.get("owner"))
     return web.Response(status=404) if found is None else web.Response(body=found)
 
 
 async def _counts(request: web.Request) -> web.Response:
-    return _json(await OwnSource(request.app[_RING]).counts())
+    return _json(await OwnHolder(request.app[_RING]).counts())
 
 
 def _json(value: object) -> web.Response:

@@ -12,7 +12,7 @@ from ..errors import quote
 from ..formats.recognition import BARE, FENCE
 from ..scan._grammar import Decision
 
-VerdictKind = Literal[
+JudgementKind = Literal[
     "repaired", "coerced", "recognised", "refused", "dropped", "cut", "failed", "retried", "near", "switched"
 ]
 
@@ -45,11 +45,11 @@ _UNRECOGNISED: Final[Mapping[str, str]] = {
 
 
 @dataclass(eq=False, slots=True)
-class Verdict:
+class Judgement:
     """One thing that was decided, in words. `calls` are the numbers of the calls that it is about, `round` that of the
     server's answer."""
 
-    kind: VerdictKind
+    kind: JudgementKind
     words: str
     calls: list[int] = field(default_factory=list)
     round: int = 0
@@ -93,23 +93,23 @@ class Notes:
         return f" The closest is {quote(found[0])}." if found else ""
 
 
-def verdicts_of(
+def judgements_of(
     said: Sequence[tuple[str, str]], body: str, decision: Decision
-) -> tuple[list[Verdict], list[list[Verdict]]]:
-    """The verdicts on a block with this body that is no call, and those on each of its calls."""
+) -> tuple[list[Judgement], list[list[Judgement]]]:
+    """The judgements on a block with this body that is no call, and those on each of its calls."""
     if decision.calls:
         return [], _of_calls(said, body, len(decision.calls))
     words = _refusal(said)
     if decision.error is not None:
-        return [Verdict("failed", f"Ended the answer: {words or decision.error}")], []
+        return [Judgement("failed", f"Ended the answer: {words or decision.error}")], []
     if decision.drop:
-        return [Verdict("cut" if ("truncated_calls", "") in said else "dropped", _dropped(said))], []
+        return [Judgement("cut" if ("truncated_calls", "") in said else "dropped", _dropped(said))], []
     if words:
-        return [Verdict("refused", f"Text, not a call: {words}")], []
+        return [Judgement("refused", f"Text, not a call: {words}")], []
     return [], []
 
 
-def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[list[Verdict]]:
+def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[list[Judgement]]:
     forms = [label for name, label in said if name == "recognised" and label]
     groups: list[list[tuple[str, str]]] = []
     for one in said:
@@ -117,32 +117,32 @@ def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[li
             groups.append([])
         elif groups:
             groups[-1].append(one)
-    found: list[list[Verdict]] = []
+    found: list[list[Judgement]] = []
     for index in range(count):
-        verdicts: list[Verdict] = []
+        judgements: list[Judgement] = []
         if index < len(forms):
             form = _FORMS.get(forms[index], f"a call in the form of {forms[index]}")
-            verdicts.append(Verdict("recognised", f"Recognised as {form}, which was not taught"))
+            judgements.append(Judgement("recognised", f"Recognised as {form}, which was not taught"))
         for name, label in groups[index] if index < len(groups) else ():
             if name == "repaired" and label:
-                verdicts.append(repaired(label, body))
+                judgements.append(repaired(label, body))
             elif name == "coerced" and label:
-                verdicts.append(coerced(label))
+                judgements.append(coerced(label))
             elif name == "object_arguments":
-                verdicts.append(Verdict("repaired", "The arguments are an object where a string was taught"))
-        found.append(verdicts)
+                judgements.append(Judgement("repaired", "The arguments are an object where a string was taught"))
+        found.append(judgements)
     return found
 
 
-def repaired(kind: str, body: str) -> Verdict:
+def repaired(kind: str, body: str) -> Judgement:
     """One step of a repair of what is written in `body`."""
     what = "a trailing comma" if kind == "commas" and _TRAILING.search(body) else _REPAIRS.get(kind, kind)
-    return Verdict("repaired", f"Repaired: {what}")
+    return Judgement("repaired", f"Repaired: {what}")
 
 
-def coerced(kind: str) -> Verdict:
+def coerced(kind: str) -> Judgement:
     """One reading of an argument of the wrong type."""
-    return Verdict("coerced", f"Types mended: {_COERCIONS.get(kind, kind)}")
+    return Judgement("coerced", f"Types mended: {_COERCIONS.get(kind, kind)}")
 
 
 def _refusal(said: Sequence[tuple[str, str]]) -> str:
