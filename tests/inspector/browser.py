@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.error import HTTPError
@@ -93,6 +94,14 @@ class Gateway:
                 return answer.status, answer.read()
         except HTTPError as error:
             return error.code, error.read()
+
+    @contextmanager
+    def asking(self, text: str) -> Iterator[None]:
+        """A stream that is asked for, and left at the end of the block."""
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
+        with closing(HTTPConnection(self.url.removeprefix("http://"), timeout=GUARD_S)) as connection:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+            yield
 
     def close(self) -> None:
         """End it."""
