@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -21,7 +20,6 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import orjson
 from aiohttp import web
 
 from .._version import __version__
@@ -31,6 +29,7 @@ from ..configuration.checks import is_loopback
 from ..errors import ClientFault, GatewayError, quote
 from ..ingress.liveness import LIVENESS
 from ..pipeline.delivery import API_KEY, OWNER
+from ..protocols.wire import dump, dump_in_pieces
 from ..registry import Registries
 from .feed import Feed
 from .formats import read_in_all_formats
@@ -94,6 +93,7 @@ class Pages:
         self._setup = setup
         self._overview = overview
         self._check = check
+        self._reading = asyncio.Semaphore(1)
         self._assets = {name: (body, gzip.compress(body)) for name, body in assets().items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -190,10 +190,16 @@ class Pages:
         return await self._read(request, read_in_all_formats)
 
     async def _read(self, request: web.Request, read: Read) -> web.Response:
-        """What `read` makes of a capture. One that was sent may be anything."""
+        """What `read` makes of a capture. One that was sent may be anything. In a thread, and one after the other:
+        however many look on, the requests of others have most of the time."""
         content = await self._content(request)
+
+        def work() -> bytes:
+            return dump_in_pieces(read(read_capture(content), self._plugins))
+
         try:
-            return _json(await asyncio.to_thread(lambda: read(read_capture(content), self._plugins)))
+            async with self._reading:
+                return _written(await asyncio.to_thread(work))
         except RecordingError as error:
             raise ClientFault(str(error), code="invalid_value") from error
         except UNREADABLE as error:
@@ -251,12 +257,8 @@ def _owner(request: web.Request) -> str | None:
 
 
 def _json(value: object) -> web.Response:
-    try:
-        body = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str)
-    except TypeError:  # half a character, which a server may send and JavaScript knows
-        body = json.dumps(value, default=str).encode()
-    return web.Response(
-        body=body,
-        content_type="application/json",
-        headers=_HEADERS,
-    )
+    return _written(dump(value))
+
+
+def _written(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers=_HEADERS)

@@ -68,11 +68,13 @@ export class ExchangePage {
     const { signal } = this.#stopped;
     try {
       for (;;) {
+        const asked = performance.now();
         const view = await this.source.view(signal);
         if (signal.aborted) return;
         this.#update(view);
         if (!view.running || this.setup.live === false) return;
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        const pause = Math.max(AGAIN_MS, 4 * (performance.now() - asked));
+        await new Promise((resolve) => setTimeout(resolve, pause));
         if (signal.aborted) return;
       }
     } catch (error) {
