@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -96,6 +98,7 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
     """Serve an application until a signal comes. `announce` is told the address of its page."""
 
     async def run() -> None:
+        told = _told_to_stop()
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -103,7 +106,7 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
             await site.start()
             bound = runner.addresses[0][1]
             announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}{PLACE}")
-            await asyncio.Event().wait()
+            await told.wait()
         finally:
             await runner.cleanup()
 
@@ -111,3 +114,12 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
         asyncio.run(run())
     except KeyboardInterrupt:
         pass
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Is set by a signal to end, also where whoever started this had it ignored, as shells do in the background."""
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+    return told
