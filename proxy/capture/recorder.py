@@ -149,13 +149,23 @@ class Captures:
         self.redaction = Redaction(known_secrets(config), config.capture.secrets)
         self.private = Private.together(map(private_of, config.backends.values()))
         self._config = config
+        self._settings: dict[tuple[int, int], tuple[object, object, dict[str, Any]]] = {}
+        self._backends: dict[str, dict[str, Any]] = {}
 
     def begin(self, request: web.Request, request_id: str) -> Capture:
         """An `Observe`."""
         return Capture(self, request, request_id)
 
     def settings_of(self, route: RouteConfig, options: RouteOptions) -> dict[str, Any]:
-        """What of the configuration decides about an answer, in the form of the file."""
+        """What of the configuration decides about an answer, in the form of the file: the same for all exchanges of a
+        route, so never changed."""
+        key = id(route), id(options)  # of which there are no more than routes, each in as many formats as there are
+        known = self._settings.get(key)
+        if known is None:
+            known = self._settings[key] = route, options, self._made_settings(route, options)
+        return known[2]
+
+    def _made_settings(self, route: RouteConfig, options: RouteOptions) -> dict[str, Any]:
         chain = self._config.chain if route.chain is None else route.chain
         defaults = to_mapping(options)
         defaults.pop("prompt", None)  # it decides what the model is asked, not what becomes of its answer
@@ -167,11 +177,14 @@ class Captures:
         }
 
     def backend(self, name: str) -> dict[str, Any]:
-        """What a backend is, without where it is and how to get in."""
-        config = self._config.backends.get(name)
-        found: dict[str, Any] = {} if config is None else to_mapping(config)
-        for key in ("url", "api_key", "headers", "script", "options", "template", "pool", "timeouts"):
-            found.pop(key, None)
+        """What a backend is, without where it is and how to get in. Never changed."""
+        found = self._backends.get(name)
+        if found is None:
+            config = self._config.backends.get(name)
+            found = {} if config is None else to_mapping(config)
+            for key in ("url", "api_key", "headers", "script", "options", "template", "pool", "timeouts"):
+                found.pop(key, None)
+            self._backends[name] = found
         return found
 
 
@@ -244,7 +257,8 @@ class Capture:
         self._captures.held_bytes -= self.bytes
         done = record.notes.get("tool_mode")
         if done is not None and "config" in self.head:  # run again, it knows nothing of what was known of the model
-            self.head["config"]["defaults"]["mode"] = "hybrid" if record.counts["mode_switches"] else done
+            config, mode = self.head["config"], "hybrid" if record.counts["mode_switches"] else done
+            self.head["config"] = {**config, "defaults": {**config["defaults"], "mode": mode}}
         times = {"total_ms": round(self.seconds * 1000, 2), "backend_ms": round(record.waited * 1000, 2)}
         end = {"status": record.status, "code": record.code, **times, **record.fields}
         self.add("end", fields={name: value for name, value in end.items() if value is not None})
