@@ -149,8 +149,9 @@ class Page:
         return found
 
     def complaints(self) -> list[str]:
-        """What the browser has complained of since this was asked last: violations of the policy, errors of scripts."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        """What the browser has complained of since this was asked last: violations of the policy, errors of scripts.
+        Not that a gateway which was ended has broken off its feed: that may be told at any time."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if "net::ERR_" not in entry["message"]]
 
 
 @contextmanager
