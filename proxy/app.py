@@ -35,7 +35,7 @@ from .observability.telemetry import Metrics
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
-from .pipeline.delivery import API_KEY, CLIENTS, Delivery, boundary
+from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
 from .pipeline.heads import OWN_MIDDLEWARES, set_common
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
 from .pipeline.passing_on import passing
@@ -227,8 +227,10 @@ def create_app(
         app.router.add_get(prefix + "/models", _models)
         app.router.add_get(prefix + "/models/{id:.+}", _model)
     app.router.add_get("/", _version)  # some clients look first whether there is anybody
-    app.router.add_get("/health", _health)
-    app.router.add_get("/ready", _ready)
+    for path in ALIVE:
+        app.router.add_get(path, _health)
+    for path in READY:
+        app.router.add_get(path, _ready)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/version", _version)
     app.router.add_get("/admin/tools", _tools)

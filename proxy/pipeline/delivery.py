@@ -56,7 +56,11 @@ CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _NONE: Final = (None,)
-_OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+ALIVE: Final = ("/health", "/healthz", "/livez")
+"""Where somebody asks whether the process is alive: the name of the house, and those that Kubernetes uses."""
+READY: Final = ("/ready", "/readyz")
+"""Where somebody asks whether requests can be answered."""
+_OPEN_PATHS: Final = frozenset({*ALIVE, *READY})
 """Paths that need no key (R17.4)."""
 
 

@@ -23,6 +23,7 @@ from proxy.config import DEFAULT_CHAIN
 from proxy.errors import CODES
 from proxy.events import Event, Kind
 from proxy.model import ModelRequest
+from proxy.pipeline.delivery import ALIVE, READY
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.registry import registries
@@ -377,10 +378,22 @@ async def test_a_right_key_opens(gateway: Gateway, header: dict[str, str]) -> No
     assert (await post(server, chat())).status == 401
     async with aiohttp.ClientSession() as session:
         statuses = {}
-        for path in ("/health", "/ready", "/metrics", "/version", "/v1/models"):
+        bodies = {}
+        for path in (*ALIVE, *READY, "/metrics", "/version", "/v1/models"):
             async with session.get(server.make_url(path)) as response:
-                statuses[path] = response.status
-    assert statuses == {"/health": 200, "/ready": 200, "/metrics": 401, "/version": 401, "/v1/models": 401}
+                statuses[path], bodies[path] = response.status, await response.read()
+    assert statuses == {
+        "/health": 200,
+        "/healthz": 200,
+        "/livez": 200,
+        "/ready": 200,
+        "/readyz": 200,
+        "/metrics": 401,
+        "/version": 401,
+        "/v1/models": 401,
+    }
+    assert bodies["/healthz"] == bodies["/livez"] == bodies["/health"]
+    assert bodies["/readyz"] == bodies["/ready"]
 
 
 @pytest.mark.parametrize("given", ["ok-1.2_3", "bad id", "x" * 129, None])

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from proxy.pipeline.delivery import ALIVE, READY
 from proxy.pipeline.middleware import Middleware
 from proxy.ratelimit.admission import ADMISSION, ANONYMOUS
 from proxy.ratelimit.base import Bound, LedgerUnavailable
@@ -135,7 +136,7 @@ async def test_what_does_not_count(gateway: Gateway) -> None:
     )
     key = {"Authorization": "Bearer k"}
     async with aiohttp.ClientSession() as session:
-        for path in ("/health", "/ready", "/v1/models", "/metrics", "/v1/responses/resp_1"):
+        for path in (*ALIVE, *READY, "/v1/models", "/metrics", "/v1/responses/resp_1"):
             async with session.get(server.make_url(path), headers=key) as response:
                 assert "x-ratelimit-limit-requests" not in response.headers
     for body, headers, status in (
