@@ -32,6 +32,7 @@ from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import INFLATED, Inflated, later
 from .ingress.staggering import StaggeredStart
 from .observability.telemetry import Metrics
+from .openapi import routes as openapi
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
@@ -234,6 +235,7 @@ def create_app(
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/version", _version)
     app.router.add_get("/admin/tools", _tools)
+    openapi.add_routes(app, openapi.OpenApi(passed, keyed=bool(keys), limited=limited))
     return app
 
 

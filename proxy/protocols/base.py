@@ -237,6 +237,9 @@ class ClientSide(Protocol):
     """Where conversations are posted that are to be made short, below the base URL."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
+    api: str | None = None
+    """Its part of `/openapi.json`, a file: `package:folder/file.json` (`proxy.openapi.parts`). Without one its paths
+    are in the document, but not what is sent there."""
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Checks the shape; raises `ClientFault` with `param`."""

@@ -43,6 +43,7 @@ class ChatProtocol(ClientSide, ServerSide):
     name = "chat"
     path = "/chat/completions"
     content_type = "text/event-stream; charset=utf-8"
+    api = "proxy.protocols:schemas/chat_api.json"
     example: Mapping[str, Any] = {
         "messages": [{"role": "user", "content": "Look."}],
         "tools": [openai.TOOL],

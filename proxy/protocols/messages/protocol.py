@@ -46,6 +46,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     name = PROTOCOL
     path = "/messages"
     content_type = "text/event-stream; charset=utf-8"
+    api = "proxy.protocols:schemas/messages_api.json"
     example: Mapping[str, Any] = {
         "max_tokens": 16,
         "messages": [{"role": "user", "content": "Look."}],

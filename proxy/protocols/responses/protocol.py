@@ -43,6 +43,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     name = PROTOCOL
     path = "/responses"
     content_type = "text/event-stream; charset=utf-8"
+    api = "proxy.protocols:schemas/responses_api.json"
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
     routes = (
