@@ -36,6 +36,7 @@ ANY_PATH: Final = frozenset({400, 404, 500, 503})
 """Errors of paths that ask no model: a head that is none, what does not exist, a defect, a gateway that stops."""
 RETRIED: Final = frozenset({429, 503, 529})
 """These say when to ask again."""
+_NAME: Final = {"type": "string", "minLength": 1}
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "options", "patch", "trace"})
 _COMPONENTS: Final = ("schemas", "responses", "headers", "parameters")
 _IN_PATH: Final = re.compile(r"{(\w+)}")
@@ -141,7 +142,8 @@ class _Document:
                 "title": "toolwire",
                 "version": __version__,
                 "description": "A gateway that gives exact tool calls in front of models that write text. What is here"
-                " is what this gateway serves, as it is configured. Paths below `/v1` also work without it.",
+                " is what this gateway serves, as it is configured. Paths below `/v1` also work without it. A request that fits"
+                " its schema may still be refused: for what depends on several fields, on the route or on the model.",
             },
             "servers": [{"url": self._served.prefix or "/"}],
             **({"security": [{"bearer": []}, {"key": []}]} if self._served.keyed else {}),
@@ -202,7 +204,7 @@ class _Document:
         }
         content: Json = {"application/json": {"schema": {}}}
         if speaker is not None and path in speaker.asks and endpoint.method == "POST":
-            request = {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}}
+            request = {"type": "object", "required": ["model"], "properties": {"model": _NAME}}
             body: Json = {"schema": request}
             if speaker.side.example:
                 body["example"] = {"model": "NAME", **speaker.side.example}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -78,6 +81,14 @@ def test_each_schema_is_used_and_there(config: Mapping[str, Any]) -> None:
     assert named <= there
     if config is FULL:
         assert unused == set()
+
+
+def test_it_can_be_written_without_a_gateway(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "docs.openapi", str(tmp_path / "openapi.json")]
+    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=100)
+    document = json.loads(tmp_path.joinpath("openapi.json").read_bytes())
+    assert not list(OpenAPIV31SpecValidator(document).iter_errors())
+    assert "securitySchemes" in document["components"]
 
 
 def test_operations_have_names_of_their_own() -> None:
