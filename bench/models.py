@@ -220,7 +220,9 @@ def page(results: Results, model: str, cases: int, max_tokens: int, command: str
         "",
         "Made by",
         "",
-        f"    {command}",
+        "```sh",
+        command,
+        "```",
         "",
         f"with toolwire {__version__}: {cases} cases of `toolwire tune`, temperature 0, at most {max_tokens} tokens an answer."
         f" `{DEFAULT}` is a gateway that was told nothing but the model server's address and preset.",

@@ -1,0 +1,258 @@
+"""The site: every page of the repository stands on it as it reads there, every link leads somewhere, nothing is loaded
+from elsewhere, and a search finds.
+
+Needs the extra `docs`; what needs a browser skips without Chromium.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import posixpath
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from markdown_it import MarkdownIt
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from docs import website
+from docs.drawn import drawings, picture
+from docs.website import ROOT, SOURCE, SiteError, bent, pages
+from tests.inspector import browser
+
+COUNTED = ("h1", "h2", "h3", "h4", "li", "table", "tr", "pre", "img", "blockquote", "hr", "strong", "em")
+
+LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href", "use": "href"}
+
+
+class Read(HTMLParser):
+    """What a page consists of: links, ids, what it loads, and how often each element stands in its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.loads: list[str] = []
+        self.elements: Counter[str] = Counter()
+        self._inside = "<article" not in text
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        has = dict(attributes)
+        self._inside |= tag == "article"
+        self.ids.update(value for key in ("id", "name") if (value := has.get(key)))
+        if tag == "a" and (href := has.get("href")):
+            self.links.append(href)
+        if tag in LOADS and has.get("rel") != "canonical" and (address := has.get(LOADS[tag])):
+            self.loads.append(address)
+        if self._inside and tag in COUNTED:
+            self.elements[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "article":
+            self._inside = False
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("zensical") is None:
+        pytest.skip("needs the extra `docs`")
+    return website.build(tmp_path_factory.mktemp("docs"))
+
+
+def _html(site: Path, place: str) -> Path:
+    folder = site / place.removesuffix("index.md").removesuffix(".md")
+    return folder / "index.html"
+
+
+# --- what is built --------------------------------------------------------------------------------------------------
+
+
+def test_every_page_of_the_documentation_is_there(site: Path) -> None:
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")} - set(pages()) == {
+        "docs/README.md"
+    }
+    assert [place for place in pages().values() if not _html(site, place).is_file()] == []
+
+
+def test_a_page_reads_as_in_the_repository(site: Path) -> None:
+    """As many of each element as in the Markdown that the repository's view shows; a drawing is a picture here."""
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    wrong = {}
+    for path, place in pages().items():
+        text = (ROOT / path).read_text("utf-8")
+        own = Read(reader.render(text)).elements
+        drawn = len(re.findall(r"^```mermaid$", text, re.MULTILINE))
+        own.update({"pre": -drawn, "img": drawn})
+        shown = Read(_html(site, place).read_text("utf-8")).elements
+        differing = {tag: (own[tag], shown[tag]) for tag in COUNTED if own[tag] != shown[tag]}
+        if differing:
+            wrong[path] = differing
+    assert wrong == {}
+
+
+def test_links_of_the_built_pages_lead_somewhere(site: Path) -> None:
+    read = {file.relative_to(site).as_posix(): Read(file.read_text("utf-8")) for file in site.rglob("*.html")}
+    broken = []
+    for name, page in read.items():
+        if name == "404.html":  # shown at any address, so its links begin with that of the site
+            continue
+        for link in (*page.links, *page.loads):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path) or "."))
+            file = name if not parts.path else f"{target}/index.html" if (site / target).is_dir() else target
+            file = posixpath.normpath(file)
+            if not (site / file).is_file() or (
+                parts.fragment and file in read and unquote(parts.fragment) not in read[file].ids
+            ):
+                broken.append((name, link))
+    assert broken == []
+
+
+def test_links_to_sources_are_those_of_files_that_exist(site: Path) -> None:
+    links = {link for file in site.rglob("*.html") for link in Read(file.read_text("utf-8")).links}
+    sources = [link for link in links if link.startswith(SOURCE + "/")]
+    assert f"{SOURCE}/blob/main/README.md" in sources
+    assert [s for s in sources if not (ROOT / s.removeprefix(SOURCE).split("/", 3)[3].partition("#")[0]).exists()] == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    foreign = {
+        address
+        for file in site.rglob("*.html")
+        for address in Read(file.read_text("utf-8")).loads
+        if urlsplit(address).netloc
+    }
+    assert foreign == set()
+    styles = "".join(file.read_text("utf-8") for file in site.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//[^)\"']*", styles) == []
+
+
+def test_the_index_of_the_search_holds_the_words_of_the_pages(site: Path) -> None:
+    items = json.loads((site / "search.json").read_text("utf-8"))["items"]
+    found = {place: " ".join(i["text"] + i["title"] for i in items if i["location"].startswith(place)) for place in (
+        "how-to/scale-out/", "reference/configuration/", "explanation/glossary/", "adr/0010-grammars/",
+        "project/contributing/",
+    )}  # fmt: skip
+    assert "Redis" in found["how-to/scale-out/"]
+    assert "max_iterations" in found["reference/configuration/"]
+    assert "near miss" in found["explanation/glossary/"].lower()
+    assert "grammar" in found["adr/0010-grammars/"]
+    assert "Code map" in found["project/contributing/"]
+
+
+# --- what ends the build --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[a](how-to/clients.md#x)", "[a](how-to/clients.md#x)"),
+        ("[a](../CONTRIBUTING.md#code-map)", "[a](project/contributing.md#code-map)"),
+        ("[a](../proxy/model.py)", f"[a]({SOURCE}/blob/main/proxy/model.py)"),
+        ("[a](../deploy/systemd)", f"[a]({SOURCE}/tree/main/deploy/systemd)"),
+        ("[a](adr)", "[a](adr/index.md)"),
+        ("[a](README.md)", "[a](index.md)"),
+        ("[a](#here) [b](https://example.org/x.md)", "[a](#here) [b](https://example.org/x.md)"),
+        ("`[a](nowhere.md)`", "`[a](nowhere.md)`"),
+        ("```text output\n[a](nowhere.md)\n```\n", "```text\n[a](nowhere.md)\n```\n"),
+        ("```python file=a.py\nb\n```\n", '```python title="a.py"\nb\n```\n'),
+    ],
+)
+def test_links_are_bent(text: str, place: str) -> None:
+    assert bent("docs/index.md", text, pages()) == place
+
+
+def test_a_link_from_a_page_outside_leads_into_the_site() -> None:
+    assert bent("bench/README.md", "[a](../docs/how-to/tune.md)", pages()) == "[a](../how-to/tune.md)"
+
+
+@pytest.mark.parametrize("text", ["[a](nowhere.md)", "![a](images/none.png)", "```mermaid\nflowchart\n```\n"])
+def test_what_is_not_there_is_an_error(text: str) -> None:
+    with pytest.raises(SiteError, match=r"^docs/index.md: "):
+        bent("docs/index.md", "# A\n" + text, pages())
+
+
+def test_a_page_that_the_index_does_not_name_is_an_error() -> None:
+    with pytest.raises(SiteError, match=r"does not name docs/how-to/new.md"):
+        website.navigation(pages() | {"docs/how-to/new.md": "how-to/new.md"})
+
+
+def test_a_dead_anchor_ends_the_build(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = website.write
+
+    def writing(folder: Path) -> None:
+        write(folder)
+        with (folder / "pages" / "index.md").open("a", encoding="utf-8") as page:
+            page.write("\n[a](how-to/clients.md#nowhere)\n")
+
+    monkeypatch.setattr(website, "write", writing)
+    with pytest.raises(SiteError, match="anchor does not exist"):
+        website.build(tmp_path / "site")
+
+
+def test_every_drawing_has_its_picture_and_no_other_is_kept() -> None:
+    """`python -m docs.drawn` makes them."""
+    assert set((ROOT / "docs" / "images").glob("drawn-*.svg")) == {picture(text) for text in drawings()}
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+
+
+def _found(driver: WebDriver) -> list[str]:
+    """The links in what lies over the page, the search."""
+    return driver.execute_script(
+        "return [...document.querySelectorAll('*')].filter(e => e.shadowRoot)"
+        ".flatMap(e => [...e.shadowRoot.querySelectorAll('a')].map(a => a.href))"
+    )
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@browser.needed
+def test_a_reader_searches_looks_at_pictures_and_turns_the_light_off(address: str) -> None:
+    with browser.browsing() as driver:
+        driver.get(address + "explanation/how-it-works/")
+        shown = "return [...document.querySelectorAll('article img')].map(i => i.complete && i.naturalWidth > 0)"
+        assert browser.until(lambda: (all(seen := driver.execute_script(shown)) and seen) or None)
+
+        scheme = "return getComputedStyle(document.body).backgroundColor"
+        before = driver.execute_script(scheme)
+        driver.execute_script("[...document.querySelectorAll('[data-md-component=palette] input')].at(-1).click()")
+        assert browser.until(lambda: driver.execute_script(scheme) != before)
+
+        driver.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
+        browser.until(lambda: driver.execute_script("return document.activeElement.shadowRoot !== null"))
+        driver.switch_to.active_element.send_keys("constrained decoding")
+        browser.until(lambda: f"{address}how-to/backends/" in {a.partition("?h=")[0] for a in _found(driver)})
+
+        loaded = driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+        assert loaded
+        assert [name for name in loaded if not name.startswith((address, "blob:", "data:"))] == []
+        assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
