@@ -27,7 +27,19 @@ from tests.docs.shell import Command, parsed, simple_commands
 
 GATEWAY: Final = "127.0.0.1:8080"
 ELSEWHERE: Final = frozenset(
-    ("claude", "docker", "export", "helm", "install", "kubectl", "pkill", "printf", "systemctl", "systemd-sysusers")
+    (
+        "claude",
+        "docker",
+        "export",
+        "helm",
+        "install",
+        "kubectl",
+        "openapi-python-client",
+        "pkill",
+        "printf",
+        "systemctl",
+        "systemd-sysusers",
+    )
 )
 """Commands that are not ours: only those words are looked at that name a file of the repository. A test says when
 nobody shows one any longer."""
