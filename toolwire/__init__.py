@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import proxy
-from proxy import __all__
+from proxy import __all__ as __all__
 
 if TYPE_CHECKING:
     from proxy import *  # noqa: F403  # its `__all__` is the one list

@@ -114,7 +114,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        serving.call_on_signal(number, task.cancel)
     shown = False
     try:
         async with _gateway(host, port, weights, sha256) as running:

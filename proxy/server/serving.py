@@ -89,8 +89,11 @@ def serve(
         create = gateway
     announce = announce or _print
     share = server.workers > 1
-    if share and not hasattr(socket, "SO_REUSEPORT"):
-        LOG.error("cannot start: several workers need SO_REUSEPORT, which this system does not have")
+    if share and not (hasattr(socket, "SO_REUSEPORT") and hasattr(os, "fork")):
+        LOG.error(
+            "cannot start: several workers need fork and SO_REUSEPORT, which this system does not have (Windows). Set "
+            "`server.workers` to 1, and start one gateway on each of several ports behind a balancer if one is too few."
+        )
         return 1
     try:
         if share and server.port:
@@ -327,9 +330,11 @@ class _Serving:
             self._stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            _on(number, stop)
+            call_on_signal(number, stop)
+        if (ctrl_break := getattr(signal, "SIGBREAK", None)) is not None:  # Windows: what one process can send another
+            call_on_signal(ctrl_break, stop)
         if hasattr(signal, "SIGHUP"):
-            _on(signal.SIGHUP, self._hang_up)
+            call_on_signal(signal.SIGHUP, self._hang_up)
 
     def _hang_up(self) -> None:
         load = self._load
@@ -369,8 +374,8 @@ class _Serving:
         await _within(LAST_S, self._host.idle())
 
 
-def _on(number: int, call: Callable[[], None]) -> None:
-    """Have a signal call something in the running loop."""
+def call_on_signal(number: int, call: Callable[[], object]) -> None:
+    """Have a signal call something in the running loop, which need not know signals. For the main thread."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(number, call)

@@ -76,7 +76,7 @@ def _span(seconds: float) -> str:
 def state_folder() -> Path:
     """Where this user's programs keep state: systemd's `STATE_DIRECTORY`, else `XDG_STATE_HOME`, else `~/.local/state`;
     for a user without a home, a folder of its own among the temporary files."""
-    given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    given = os.environ.get("STATE_DIRECTORY", "").split(os.pathsep)[0]
     if given:
         return Path(given)
     if home := os.environ.get("XDG_STATE_HOME"):
@@ -84,4 +84,5 @@ def state_folder() -> Path:
     try:
         return Path.home() / ".local" / "state" / "toolwire"
     except RuntimeError:
-        return Path(tempfile.gettempdir()) / f"toolwire-{os.getuid()}"
+        owner = f"-{os.getuid()}" if hasattr(os, "getuid") else ""  # Windows: the temporary files are this user's
+        return Path(tempfile.gettempdir()) / f"toolwire{owner}"

