@@ -19,7 +19,7 @@ def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Build the extension in a copy of the package, with a compiler that always fails."""
     (where / "proxy" / "scan").mkdir(parents=True)
     sources = (path.relative_to(ROOT) for path in (ROOT / "proxy").rglob("*.p[xy][xi]"))
-    for name in ("setup.py", "proxy/__init__.py", *sources):
+    for name in ("setup.py", "README.md", "proxy/__init__.py", "proxy/_version.py", *sources):
         shutil.copy(ROOT / name, where / name)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOOLWIRE_")}
     return subprocess.run(
