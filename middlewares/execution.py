@@ -44,7 +44,7 @@ from proxy.pipeline.model_turns import LoopState, ModelTurn
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
-from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
+from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
 from proxy.servertools.source import CallState, Tools, unknown_tool
@@ -207,13 +207,13 @@ class Loop:
                 texts = [result_text(result) for result in results] or [NOT_RUN] * len(answer.calls)
                 yield list(map(self._show, answer.calls, texts))
             if limited or not answer.calls or answer.asks_client:
-                if answer.asks_client:
-                    await self._keep(answer, results)
+                await self._keep(answer, results)
                 self._enter(CallState.IDLE)
                 yield [*answer.held, self._end(answer.finish, limited)]
                 return
             self._go_on(answer, results)
             if time.monotonic() >= self._until:
+                await self._keep(answer, ())
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
                 return
@@ -276,11 +276,14 @@ class Loop:
         return response
 
     async def _keep(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
-        """The client will go on from its own calls: keep what it does not see."""
-        before = self._asked.messages[self._given :]
-        if self._keeps and (before or results):
-            rounds = ToolMemory(before, answer.calls if results else (), results)
+        """Keep what the client does not see, for whoever goes on from this answer."""
+        rounds = ToolMemory(self._asked.messages[self._given :], answer.calls if results else (), results)
+        if self._exposes or not (rounds.before or results):
+            return
+        if self._keeps and answer.asks_client:
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
+        else:
+            leave(self._exchange, rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
