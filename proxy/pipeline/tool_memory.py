@@ -76,7 +76,7 @@ class ToolMemory:
         for message in self.before:
             if message.role == "assistant":
                 uses = tuple([part for part in message.parts if isinstance(part, ToolUse)])
-                rounds.append([replace(message, parts=uses)])
+                rounds += [[replace(message, parts=uses)]] if uses else []
             else:
                 rounds[-1].append(message)
         if self.uses:
