@@ -29,6 +29,8 @@ from .mistakes import Mistakes
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
     "server.workers": (1, 1024),
+    "tools.processes": (1, 1024),
+    "tools.memory_bytes": (64 * 1024 * 1024, 2**63 - 1),
     "tools.threads": (1, 1024),
     "tools.coroutines": (1, 65535),
 }

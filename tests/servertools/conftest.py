@@ -36,15 +36,21 @@ def module(*tools: Any, handler: str = HANDLER) -> str:
 Start = Callable[..., Awaitable[ToolFolder]]
 
 
+@pytest.fixture(params=["thread", "process"])
+def isolation(request: pytest.FixtureRequest) -> str:
+    """Where handlers run: what is promised of both is tested with both."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
+async def start(tmp_path: Path, isolation: str) -> AsyncIterator[Start]:
     """Load a folder: `await start({"a.py": text}, timeout_s=...)`."""
     async with AsyncExitStack() as stack:
 
         async def starting(files: dict[str, str], **config: Any) -> ToolFolder:
             for name, text in files.items():
                 (tmp_path / name).write_text(text, "utf-8", errors="surrogatepass")
-            tools = ToolFolder(ToolsConfig(folder=str(tmp_path), **{**PATIENT, **config}))
+            tools = ToolFolder(ToolsConfig(folder=str(tmp_path), **{**PATIENT, "isolation": isolation, **config}))
             return await stack.enter_async_context(tools.running())
 
         yield starting
@@ -53,6 +59,15 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 def tool_of(tools: ToolFolder, name: str) -> ServerTool:
     """The tool of this name."""
     return next(tool for module in tools.modules.values() for tool in module.tools if tool.name == name)
+
+
+def globals_of(tools: ToolFolder, name: str = "one") -> dict[str, Any]:
+    """The names of the module that has this tool, where it runs in a thread."""
+    return tool_of(tools, name).handler.args[0].__globals__  # type: ignore[attr-defined, no-any-return]
+
+
+in_threads = pytest.mark.parametrize("isolation", ["thread"], indirect=True)
+in_processes = pytest.mark.parametrize("isolation", ["process"], indirect=True)
 
 
 async def call(tools: ToolFolder, name: str = "one", arguments: str = "{}", limit_s: float = 60.0) -> str:
