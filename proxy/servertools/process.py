@@ -27,8 +27,7 @@ from typing import Any, Final
 from ..config import ToolsConfig
 from .printed import Printed, PrintedPipe
 from .worker import frames, keeper
-from .worker.serve import snapshot_sent
-from .worker.sources import Snapshot
+from .worker.sources import Snapshot, sent
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -110,7 +109,7 @@ class WorkerProcess:
     async def start(self) -> None:
         """Wait until it is there. Raises `Ended`, or `TimeoutError` if it does not come."""
         setup = {
-            "snapshot": snapshot_sent(self._snapshot),
+            "snapshot": sent(self._snapshot),
             "memory": self._config.memory_bytes,
             "path": [entry for entry in sys.path if entry],
             "on_oversize": self._config.on_oversize,

@@ -36,10 +36,11 @@ def module(*tools: Any, handler: str = HANDLER) -> str:
 Start = Callable[..., Awaitable[ToolFolder]]
 
 
-@pytest.fixture(params=["thread", "process"])
+@pytest.fixture
 def isolation(request: pytest.FixtureRequest) -> str:
-    """Where handlers run: what is promised of both is tested with both."""
-    return str(request.param)
+    """Where handlers run: in threads, unless a test is marked with `in_both` or `in_processes`. A process costs a tenth
+    of a second, so that in processes many cases share one."""
+    return str(getattr(request, "param", "thread"))
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def globals_of(tools: ToolFolder, name: str = "one") -> dict[str, Any]:
     return tool_of(tools, name).handler.args[0].__globals__  # type: ignore[attr-defined, no-any-return]
 
 
-in_threads = pytest.mark.parametrize("isolation", ["thread"], indirect=True)
+in_both = pytest.mark.parametrize("isolation", ["thread", "process"], indirect=True)
 in_processes = pytest.mark.parametrize("isolation", ["process"], indirect=True)
 
 

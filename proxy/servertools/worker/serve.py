@@ -25,7 +25,7 @@ from .answers import Answer, raised, said
 from .declared import Handler, declared, is_coroutine, text_of
 from .frames import HEAD, packed, unpacked
 from .importing import Modules
-from .sources import Snapshot, Source
+from .sources import received
 from .values import encode
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Worker:
         self._channel = channel
         self._memory: int | None = setup["memory"]
         self._on_oversize = setup["on_oversize"]
-        self._modules = Modules(snapshot_of(setup["snapshot"]), private=False)
+        self._modules = Modules(received(setup["snapshot"]), private=False)
         self._handlers: dict[str, Handler] = {}
         self._loop: AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -196,20 +196,3 @@ class Worker:
                 loop.run_forever()
             except BaseException:
                 continue
-
-
-def snapshot_of(sent: dict[str, Any]) -> Snapshot:
-    """The snapshot in a setup."""
-    importable = {
-        name: Source(path, text.encode("latin-1"), package)
-        for name, (path, text, package) in sent["importable"].items()
-    }
-    return Snapshot(sent["folder"], {}, importable)
-
-
-def snapshot_sent(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as it is sent. Modules come later, each with its order to load it."""
-    importable = {
-        name: (one.path, one.text.decode("latin-1"), one.package) for name, one in snapshot.importable.items()
-    }
-    return {"folder": snapshot.folder, "importable": importable}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -80,3 +80,22 @@ def _files(folder: str, within: str) -> Iterator[tuple[str, str]]:
             packages.append((path, f"{within}{name}."))
     for path, inside in packages:
         yield from _files(path, inside)
+
+
+def sent(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as JSON for a worker. Tool modules come later, each with the order to load it."""
+    return {
+        "folder": snapshot.folder,
+        "importable": {
+            name: (one.path, one.text.decode("latin-1"), one.package) for name, one in snapshot.importable.items()
+        },
+    }
+
+
+def received(value: dict[str, Any]) -> Snapshot:
+    """A snapshot that was `sent`."""
+    importable = {
+        name: Source(path, text.encode("latin-1"), package)
+        for name, (path, text, package) in value["importable"].items()
+    }
+    return Snapshot(value["folder"], {}, importable)
