@@ -24,6 +24,7 @@ from typing import Any, Final
 from ..config import ToolsConfig
 from .definition import TIMED_OUT, ToolModuleError
 from .isolation import Declared
+from .printed import visible
 from .process import Ended, WorkerProcess
 from .source import Result
 from .worker.sources import Snapshot
@@ -228,27 +229,33 @@ class PoolGeneration:
         failures = 0
         while not self.retired and not self._pool.closed:
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
-            name = None
             try:
                 async with self._alone:  # behind those that are declared just now: they may leave a worker
                     if not self._pool.has(self):
                         async with self._pool.worker(self, None) as worker:
                             for name in list(self._ready):
-                                await worker.load(name, self._text(name), self._pool.config.load_timeout_s)
+                                await self._load(worker, name)
                 break
-            except (Ended, TimeoutError, NoWorker) as error:
+            except (_NotLoaded, NoWorker):
                 failures += 1
-                if name is not None:
-                    del self._ready[name]
-                    LOG.warning(
-                        "tool module %s was loaded before and now cannot be: %s", name, str(error) or "no time left"
-                    )
         self._is_warming = False
 
-    def _text(self, name: str) -> bytes:
+    async def _load(self, worker: WorkerProcess, name: str) -> None:
+        """Load a module that was loaded before, in another worker. Raises `_NotLoaded`; then the worker must be
+        killed."""
         text = self.snapshot.modules[name]
         assert isinstance(text, bytes)
-        return text
+        try:
+            answer = await worker.load(name, text, self._pool.config.load_timeout_s)
+        except (Ended, TimeoutError) as error:
+            why = str(error) or "no time left"
+        else:
+            if "failed" not in answer:
+                return
+            why = str(answer["failed"])
+        self._ready.pop(name, None)
+        LOG.error("tool module %s was loaded before and now cannot be: %s", name, visible(why))
+        raise _NotLoaded
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -276,13 +283,12 @@ class PoolGeneration:
         try:
             async with self._pool.worker(self, self._pool.config.wait_s) as worker:
                 if name not in worker.loaded:
-                    answer = await worker.load(name, self._text(name), self._pool.config.load_timeout_s)
-                    if "failed" in answer:
-                        LOG.error("tool module %s was loaded before and now cannot be: %s", name, answer["failed"])
-                        return Result(NOT_NOW, failed=True)
+                    await self._load(worker, name)
                 answer = await worker.call(name, tool, values, limit_s, begin)
         except NoWorker as error:
             return Result(str(error), failed=True)
+        except _NotLoaded:
+            return Result(NOT_NOW, failed=True)
         except TimeoutError:
             if begun:
                 return Result(TIMED_OUT, failed=True)
@@ -292,6 +298,10 @@ class PoolGeneration:
                 return Result(f"Error: Tool {error.what}", failed=True)
             raise _NotBegun from None
         return Result(answer["text"], failed=bool(answer.get("failed")))
+
+
+class _NotLoaded(Exception):
+    """A module could not be loaded where it was needed; the log says why."""
 
 
 class _NotBegun(Exception):

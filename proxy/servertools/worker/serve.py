@@ -126,7 +126,7 @@ class Worker:
             answer = raised(error)
             spent = isinstance(error, MemoryError)
         self._flush()
-        spent = spent or bounds.is_full(self._memory)
+        spent = spent or bounds.is_full(self._memory) or not self._has_streams()
         self.say({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
         self._clean()
 
@@ -172,6 +172,14 @@ class Worker:
             except BaseException:
                 pass  # a handler closed it, or has put something else in its place
         sys.stdout, sys.stderr = self._streams
+
+    def _has_streams(self) -> bool:
+        """Whether the standard streams are still open."""
+        try:
+            os.fstat(1), os.fstat(2)
+        except OSError:
+            return False
+        return not any(stream.closed for stream in self._streams)
 
     def _clean(self) -> None:
         self._flush()
