@@ -243,7 +243,7 @@ def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.sock
     passed = its_control.fileno(), its_data.fileno()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(keeper.__file__)), *map(str, passed)],
+            [sys.executable or "python3", "-P", str(Path(keeper.__file__)), *map(str, passed)],
             stdin=subprocess.DEVNULL,
             stdout=its_log,
             stderr=its_log,

@@ -30,6 +30,7 @@ IMPORTS = {
     "another tool module": "import other\nanswer = other.TOOLS[0]['function']['name']",
     "what imports more": "import asks\nanswer = asks.NAME",
     "what is installed": "import orjson\nanswer = orjson.dumps('orjson').decode()",
+    "files of a package": "import pack, pkgutil\nanswer = pkgutil.get_data(pack.__name__, 'some.txt').decode()",
     "what is no Python": "import pathlib\nanswer = pathlib.Path(__file__).with_name('data.txt').read_text()",
 }
 BESIDE = {
@@ -40,6 +41,7 @@ BESIDE = {
     "pack/inner.py": "from . import NAME as UP\nNAME = 'pack.inner'\ndef up():\n    import _helper\n    return UP + _helper.NAME\n",
     "other.py": module(tool("another")),
     "data.txt": "data",
+    "pack/some.txt": "some",
     # Never found in the place of these:
     "calendar.py": "NAME = 'mine'\n",
     "json.py": "raise OSError('nobody means this one')\n",
@@ -58,6 +60,7 @@ EXPECTED = {
     "another tool module": "another",
     "what imports more": "helper and pack_helper",
     "what is installed": '"orjson"',
+    "files of a package": "some",
     "what is no Python": "data",
 }
 

@@ -15,7 +15,7 @@ FULL: Final = 0.5
 
 
 def _lower(which: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, as far as the system allows. One that is there already is never raised."""
+    """Set a limit, as far as the system allows: never above the hard one that is there already."""
     most = resource.getrlimit(which)[1]
     bound = [value if most == resource.RLIM_INFINITY else min(value, most) for value in (soft, hard or soft)]
     if hard is None and which != resource.RLIMIT_CORE:

@@ -14,46 +14,43 @@ Rules:
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import decode_source, spec_from_file_location
 from itertools import count
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from types import CodeType, ModuleType
+from typing import Any, Final
 
 from .sources import Snapshot, Source
-
-if TYPE_CHECKING:
-    from importlib.abc import Loader
-    from importlib.machinery import ModuleSpec
-else:
-    Loader = object  # that module takes longer to import than all of this package
 
 _NUMBERS: Final = count()
 """Makes names in `sys.modules` unique in the process, whoever loads."""
 
 
-class _Loader(Loader):
+class _Loader(SourceFileLoader):
     """Runs a text that was read. `builtins_`: what its code has for builtins, if not the process's."""
 
-    def __init__(self, source: Source, builtins_: dict[str, Any] | None) -> None:
-        self._source = source
+    def __init__(self, fullname: str, source: Source, builtins_: dict[str, Any] | None) -> None:
+        super().__init__(fullname, source.path)
+        self._text = source.text
         self._builtins = builtins_
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """An ordinary one."""
-        return None
+    def get_code(self, fullname: str) -> CodeType:
+        """Never from a file of bytecode."""
+        code: CodeType = compile(self._text, self.path, "exec", dont_inherit=True)
+        return code
+
+    def get_source(self, fullname: str) -> str:
+        """For tracebacks."""
+        return decode_source(self._text)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it."""
         if self._builtins is not None:
             module.__dict__["__builtins__"] = self._builtins
-        exec(compile(self._source.text, self._source.path, "exec", dont_inherit=True), module.__dict__)
-
-    def get_source(self, fullname: str) -> str:
-        """For tracebacks."""
-        return importlib.util.decode_source(self._source.text)
+        super().exec_module(module)
 
 
 class _Finder:
@@ -75,11 +72,9 @@ class _Finder:
             return None
         source = self._snapshot.importable.get(name)
         if source is not None:
-            loader = _Loader(source, self._builtins)
+            loader = _Loader(fullname, source, self._builtins)
             within = [os.path.dirname(source.path)] if source.package else None
-            return importlib.util.spec_from_file_location(
-                fullname, source.path, loader=loader, submodule_search_locations=within
-            )
+            return spec_from_file_location(fullname, source.path, loader=loader, submodule_search_locations=within)
         return None
 
 
@@ -114,7 +109,7 @@ class Modules:
         module.__package__ = self.package
         sys.modules[stem] = module
         try:
-            _Loader(Source(path, text, False), self._builtins).exec_module(module)
+            _Loader(stem, Source(path, text, False), self._builtins).exec_module(module)
         except BaseException:
             sys.modules.pop(stem, None)
             raise
