@@ -2,11 +2,11 @@
 
 Rules:
 
-1. It is a fresh interpreter, never a fork of the gateway, with a keeper in front of it (`worker.keeper`). Keeper,
+1. It is a fresh interpreter, never a fork of the gateway, with a guardian in front of it (`worker.guardian`). Guardian,
    worker and what they start are one process group, and are killed together.
 2. It gets nothing that it is not given: an environment by a list of names, three descriptors, the folder's sources.
 3. Its bytes are not trusted: frames are bounded, and what is no answer to the question costs the worker.
-4. Whatever becomes of it, its group is killed, its keeper reaped, and its descriptors closed.
+4. Whatever becomes of it, its group is killed, its guardian reaped, and its descriptors closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from ..config import ToolsConfig
 from .printed import Printed, PrintedPipe
-from .worker import frames, keeper
+from .worker import frames, guardian
 from .worker.sources import Snapshot, sent
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -98,7 +98,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._broken: str | None = None
-        self._keeper, self._control, self._data, log = _launched(config)
+        self._guardian, self._control, self._data, log = _launched(config)
         self._printed = Printed("a tool module", {})
         self._log = PrintedPipe(log, self._printed)
         self._reader = self._loop.create_task(self._read())
@@ -183,9 +183,9 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it, with everything in its group. The rest is done soon."""
-        if self._keeper.returncode is None:  # else the number may be somebody else's by now
+        if self._guardian.returncode is None:  # else the number may be somebody else's by now
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._keeper.pid, signal.SIGKILL)
+                os.killpg(self._guardian.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """Kill it, and wait until nothing of it is left."""
@@ -215,7 +215,7 @@ class WorkerProcess:
         self._loop.call_later(LAST_S, self.kill)  # one that cannot answer is of no use
 
     async def _watch(self) -> None:
-        """Until its keeper is gone; then nothing of it stays behind (rule 4)."""
+        """Until its guardian is gone; then nothing of it stays behind (rule 4)."""
         status = b""
         with suppress(OSError):
             while part := await self._loop.sock_recv(self._control, 100):
@@ -230,20 +230,20 @@ class WorkerProcess:
         self._ended.set_result(self._broken or _what(status.decode("ascii", "replace")))
         self._gone(self)
         pause = 0.001
-        while self._keeper.poll() is None:
+        while self._guardian.poll() is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.1)
 
 
 def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket, int]:
-    """The keeper, and this end of its control, of the worker's frames, and of what is printed. Raises `OSError`."""
+    """The guardian, and this end of its control, of the worker's frames, and of what is printed. Raises `OSError`."""
     control, its_control = socket.socketpair()
     data, its_data = socket.socketpair()
     log, its_log = os.pipe()
     passed = its_control.fileno(), its_data.fileno()
     try:
         process = subprocess.Popen(
-            [sys.executable or "python3", "-P", str(Path(keeper.__file__)), *map(str, passed)],
+            [sys.executable or "python3", "-P", str(Path(guardian.__file__)), *map(str, passed)],
             stdin=subprocess.DEVNULL,
             stdout=its_log,
             stderr=its_log,
@@ -266,7 +266,7 @@ def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.sock
 
 
 def _what(status: str) -> str:
-    """The keeper's word on a worker's end, for people."""
+    """The guardian's word on a worker's end, for people."""
     kind, _, number = status.partition(" ")
     if kind == "exit" and number.isdecimal():
         return f"ended its process (exit status {number})"

@@ -67,7 +67,7 @@ async def until(done: Callable[[], Any]) -> None:
 
 
 async def begun(folder: Path) -> list[int]:
-    """The worker that runs a handler, and its keeper."""
+    """The worker that runs a handler, and its guardian."""
     file = folder / "begun"
     await until(file.exists)
     numbers = [int(number) for number in file.read_text().split()]
@@ -101,7 +101,7 @@ async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Pat
                 await response.read()
 
         asking = asyncio.create_task(ask())
-        worker, keeper = await begun(folder)
+        worker, guardian = await begun(folder)
         for _ in range(20):
             async with session.get(server.make_url("/health")) as response:
                 assert response.status == 200
@@ -114,7 +114,7 @@ async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Pat
         assert ">helped</tool_response>" in told(upstream)
         asking.cancel()  # the client leaves
         await asyncio.wait({asking})
-        await until(lambda: not runs(worker) and not runs(keeper))
+        await until(lambda: not runs(worker) and not runs(guardian))
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ async def test_prints_are_in_the_log_and_secrets_are_not_in_the_environment(tmp_
     ):
         async with session.post(f"{gateway.url}{CHAT}", json={"model": "m", "messages": USER}) as response:
             assert response.status == 200
-        worker, keeper = await begun(folder)
+        worker, guardian = await begun(folder)
         await gateway.logged("secret: here is secret")
-        for pid in (worker, keeper):
+        for pid in (worker, guardian):
             environment = Path(f"/proc/{pid}/environ").read_bytes()  # noqa: ASYNC240
             assert (b"sk-model" in environment, b"OWN=sk-tool" in environment) == (False, True)
         assert "OWN" in told(upstream)
         assert "MODEL_KEY" not in told(upstream)
         gateway.signal(signal.SIGTERM)
         assert await gateway.end() == 0
-        await until(lambda: not runs(worker) and not runs(keeper))
+        await until(lambda: not runs(worker) and not runs(guardian))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -188,7 +188,7 @@ async def test_without_a_bound_memory_is_that_of_the_machine(start: Start) -> No
 
 
 async def test_what_a_worker_gets(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither secrets nor descriptors of the gateway; the keeper before it has none either."""
+    """Neither secrets nor descriptors of the gateway; the guardian before it has none either."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LC_TIME", "C")
     monkeypatch.setenv("HTTPS_PROXY", "http://user:password@proxy")

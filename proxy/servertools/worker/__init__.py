@@ -9,7 +9,7 @@
 | `values` | how what a module declares crosses from a worker to the gateway |
 | `frames` | the bytes between them |
 | `bounds` | what the system holds a worker to |
-| `keeper` | the process between the gateway and a worker |
+| `guardian` | the process between the gateway and a worker |
 | `serve` | what a worker does |
 
 Needs nothing but the standard library, and as little of it as possible: a worker imports this when it starts, and it

@@ -1,4 +1,4 @@
-"""The process between the gateway and a worker. Run as a program: `python keeper.py CONTROL DATA`, two descriptors.
+"""The process between the gateway and a worker. Run as a program: `python guardian.py CONTROL DATA`, two descriptors.
 
 It is the leader of a session, forks the worker before anything is imported that could be somebody's, and then only
 watches. So a handler that kills its parent, or all of its group, meets nobody who matters. The gateway kills the group.
