@@ -2,11 +2,11 @@
 
 Rules:
 
-1. It is a fresh interpreter, never a fork of the gateway, with a guardian in front of it (`worker.guardian`). Guardian,
-   worker and what they start are one process group, and are killed together.
+1. It is a fresh interpreter, never a fork of the gateway, with a guardian in front of it (`worker.guardian`), which
+   ends the worker and all that this has started when its line to the gateway (`control`) is cut.
 2. It gets nothing that it is not given: an environment by a list of names, three descriptors, the folder's sources.
 3. Its bytes are not trusted: frames are bounded, and what is no answer to the question costs the worker.
-4. Whatever becomes of it, its group is killed, its guardian reaped, and its descriptors closed.
+4. Whatever becomes of it, nothing of it runs on, its guardian is reaped, and its descriptors are closed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ START_S: Final = 60.0
 """An interpreter that is not there by then does not come."""
 BEGIN_S: Final = 10.0
 """Between a call's order and its handler's beginning nothing happens but what an earlier handler left behind."""
-LAST_S: Final = 1.0
-"""Of one of the two ends of a worker the other follows within this time."""
+LAST_S: Final = 5.0
+"""A worker that says nothing more ends within this time; a guardian that is to end does."""
 MORE_CPU_S: Final = 10.0
 """By so much the default of `tools.cpu_s` is more than the time limit."""
 MAX_WAITING: Final = 16
@@ -98,6 +98,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
         self._broken: str | None = None
+        self._killed = False
         self._guardian, self._control, self._data, log = _launched(config)
         self._printed = Printed("a tool module", {})
         self._log = PrintedPipe(log, self._printed)
@@ -182,10 +183,14 @@ class WorkerProcess:
         return not self._ended.done() and not self._reader.done()
 
     def kill(self) -> None:
-        """End it, with everything in its group. The rest is done soon."""
-        if self._guardian.returncode is None:  # else the number may be somebody else's by now
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._guardian.pid, signal.SIGKILL)
+        """End it, with everything that it has started. The rest is done soon."""
+        if self._killed or self._ended.done():
+            return
+        self._killed = True
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        self._guardian.send_signal(signal.SIGCONT)  # a handler may have stopped it
+        self._loop.call_later(LAST_S, self._guardian.kill)  # it cannot: it is of no use then
 
     async def close(self) -> None:
         """Kill it, and wait until nothing of it is left."""
@@ -216,18 +221,21 @@ class WorkerProcess:
 
     async def _watch(self) -> None:
         """Until its guardian is gone; then nothing of it stays behind (rule 4)."""
-        status = b""
+        said = b""
         with suppress(OSError):
             while part := await self._loop.sock_recv(self._control, 100):
-                status = (status + part)[:100]
-        self.kill()
+                said = (said + part)[:100]
+        group, _, status = said.decode("ascii", "replace").partition("\n")
+        if not status and (number := group.removeprefix("group ")).isdecimal():
+            with suppress(OSError):
+                os.killpg(int(number), signal.SIGKILL)  # the guardian was killed, and could not do it
         await asyncio.wait({self._reader}, timeout=LAST_S)  # what it said last
         self._reader.cancel()
         await asyncio.wait({self._reader})
         self._control.close()
         self._data.close()
         self._log.close()
-        self._ended.set_result(self._broken or _what(status.decode("ascii", "replace")))
+        self._ended.set_result(self._broken or _what(status.strip()))
         self._gone(self)
         pause = 0.001
         while self._guardian.poll() is None:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
+PR_SET_CHILD_SUBREAPER = 36
 TIMED_OUT = "Error: Tool execution timed out"
 
 MODULE = f"""
@@ -97,7 +99,7 @@ ENDS = {
     "os._exit(3)": "Error: Tool ended its process (exit status 3)",
     "os.kill(os.getpid(), signal.SIGKILL)": "Error: Tool ended its process (SIGKILL)",
     "os.kill(os.getppid(), signal.SIGKILL) or time.sleep(3600)": "Error: Tool ended its process",
-    "os.killpg(0, signal.SIGKILL) or time.sleep(3600)": "Error: Tool ended its process",
+    "os.killpg(0, signal.SIGKILL) or time.sleep(3600)": "Error: Tool ended its process (SIGKILL)",
     "ctypes.string_at(0)": "Error: Tool ended its process (SIGSEGV)",
     "os.close(data()) or 'x'": "Error: Tool ended its process (exit status 1)",
     "os.write(data(), b'\\xff' * 100) and time.sleep(3600)": "Error: Tool wrote into the descriptor of its worker",
@@ -147,12 +149,13 @@ async def test_other_calls_go_on_meanwhile(start: Start, tmp_path: Path) -> None
 
 
 async def test_over_its_time_a_handler_is_killed_with_all_that_it_started(start: Start, tmp_path: Path) -> None:
-    child = "begun(str(subprocess.Popen(['sleep', '3600']).pid)) or time.sleep(3600)"
     tools = await start({"a.py": MODULE}, timeout_s=2.0)
-    calling = asyncio.create_task(do(tools, child))
-    pid = await begun(tmp_path)
-    assert await calling == TIMED_OUT
-    await until(lambda: not runs(pid))
+    for options in ("", ", start_new_session=True"):
+        child = f"begun(str(subprocess.Popen(['sleep', '3600']{options}).pid)) or time.sleep(3600)"
+        calling = asyncio.create_task(do(tools, child))
+        pid = await begun(tmp_path)
+        assert await calling == TIMED_OUT
+        await until(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
 
 async def test_what_a_killed_handler_left_is_killed_too(start: Start, tmp_path: Path) -> None:
@@ -202,7 +205,7 @@ async def test_what_a_worker_gets(start: Start, monkeypatch: pytest.MonkeyPatch)
             assert await do(tools, f"'secret' in open(f'/proc/{whose}/environ').read()") == "False"
         assert await do(tools, "os.environ['STOCK_KEY']") == "for the tools"
         assert await do(tools, "[kind for _, kind in descriptors()]") == "['/dev/null', 'pipe', 'pipe', 'socket']"
-        assert await do(tools, "os.getsid(0) == os.getppid()") == "True"
+        assert await do(tools, "(os.getsid(0) == os.getppid(), os.getpgid(0) == os.getpid())") == "(True, True)"
 
 
 def test_the_environment_is_what_is_on_a_list() -> None:
@@ -321,9 +324,13 @@ async def test_what_handlers_log_is_in_the_log(start: Start, caplog: pytest.LogC
     assert "one: INFO mine: seen" in [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 async def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
-    """Neither processes, zombies among them, nor descriptors, nor tasks; even with calls on their way."""
+    """Neither processes, zombies among them, nor descriptors, nor tasks; even with calls on their way, and where the
+    gateway inherits what is orphaned, as the first process of a container does."""
     (tmp_path / "a.py").write_text(MODULE)
+    adopt = ctypes.CDLL(None).prctl
+    assert adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
     def left() -> tuple[int, int]:
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -334,11 +341,15 @@ async def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     tasks = asyncio.all_tasks()
     async with ToolFolder(config).running() as tools:
         await do(tools, "os._exit(0)")
+        await do(tools, "subprocess.Popen(['sleep', '3600'], start_new_session=True) and os._exit(0)")
         await asyncio.gather(*(do(tools, "os.getpid()") for _ in range(3)))
         calling = asyncio.create_task(do(tools, "begun() or time.sleep(3600)"))
         await begun(tmp_path)
     assert (await calling).startswith("Error: ")
-    assert left() == before
+    try:
+        assert left() == before
+    finally:
+        adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     await until(lambda: asyncio.all_tasks() == tasks)
 
 
