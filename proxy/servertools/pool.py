@@ -57,6 +57,7 @@ class Pool:
         """Also those of which something is still to be cleaned up."""
         self.warming: set[asyncio.Task[None]] = set()
         self.closed = False
+        self._warned = False
         self._counts = {"started": 0, "died": 0, "killed": 0}
 
     def generation(self, snapshot: Snapshot) -> PoolGeneration:
@@ -123,11 +124,16 @@ class Pool:
         self._workers[worker] = generation
         self._counts["started"] += 1
         try:
-            await worker.start()
+            self._warn(await worker.start())
         except BaseException:
             self._end(worker)
             raise
         return worker
+
+    def _warn(self, unbound: tuple[str, ...]) -> None:
+        if unbound and not self._warned:
+            self._warned = True
+            LOG.warning("the system does not let tools be bounded by %s", " and ".join(unbound))
 
     def _give(self, worker: WorkerProcess, generation: PoolGeneration) -> None:
         """Somebody has done with it."""

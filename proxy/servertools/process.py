@@ -107,8 +107,9 @@ class WorkerProcess:
 
     # --- what it is asked -------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Wait until it is there. Raises `Ended`, or `TimeoutError` if it does not come."""
+    async def start(self) -> tuple[str, ...]:
+        """Wait until it is there. Gives the options of the configuration that the system does not let it keep. Raises
+        `Ended`, or `TimeoutError` if it does not come."""
         setup = {
             "snapshot": sent(self._snapshot),
             "memory": self._config.memory_bytes,
@@ -117,8 +118,10 @@ class WorkerProcess:
         }
         async with asyncio.timeout(START_S):
             await self._send(setup)
-            if "ready" not in await self._received():
-                raise self._nonsense()
+            answer = await self._received()
+        if "ready" not in answer:
+            raise self._nonsense()
+        return tuple(answer["unbound"])
 
     async def load(self, name: str, text: bytes, limit_s: float) -> dict[str, Any]:
         """Run the module in the file `name`, and give its answer: `declared` and `handler`, or `failed`. Raises

@@ -371,3 +371,18 @@ async def test_a_call_that_had_not_begun_is_made_once_more(start: Start) -> None
     os.kill(pid, signal.SIGKILL)
     assert await calling not in ("", str(pid))
     assert (await tools.tools.run(ToolUse("c", "do", '{"what":"1"}'), 60, lambda state: None)).text == "1"
+
+
+async def test_bounds_that_cannot_be_held_are_told_of(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A module that the interpreter runs at its start takes the system call away."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import resource\ndef refuse(*_): raise ValueError('not allowed')\nresource.setrlimit = refuse\n"
+    )
+    tools = await start({"a.py": MODULE}, env={"PYTHONPATH": str(tmp_path / "site")})
+    assert await do(tools, "'fine'") == "fine"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "the system does not let tools be bounded by tools.memory_bytes and tools.cpu_s"
+    ]

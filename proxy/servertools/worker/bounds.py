@@ -10,12 +10,15 @@ from typing import Final
 FILES: Final = 1024
 """Descriptors. A gateway may have tens of thousands, and programs that close them all would be slow."""
 
+STARTING_S: Final = 60.0
+"""Processor time until a worker gets its first order."""
+
 FULL: Final = 0.5
 """A worker that holds more than this part of its memory after a call gets no further one: it could not be served."""
 
 
-def _lower(which: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, as far as the system allows: never above the hard one that is there already."""
+def _lower(which: int, soft: int, hard: int | None = None) -> bool:
+    """Set a limit, never above the hard one that is there already. Whether the system lets us."""
     most = resource.getrlimit(which)[1]
     bound = [value if most == resource.RLIM_INFINITY else min(value, most) for value in (soft, hard or soft)]
     if hard is None and which != resource.RLIMIT_CORE:
@@ -23,21 +26,27 @@ def _lower(which: int, soft: int, hard: int | None = None) -> None:
     try:
         resource.setrlimit(which, (bound[0], bound[1]))
     except (OSError, ValueError):
-        pass  # not every system has every limit: macOS does not bound the address space
+        return False  # macOS does not bound the address space; filters of system calls may forbid all of it
+    return True
 
 
-def hold(memory: int | None) -> None:
-    """Bound this process and those that it starts. `memory`: bytes of address space; None: as much as there is."""
+def hold(memory: int | None) -> list[str]:
+    """Bound this process and those that it starts. `memory`: bytes of address space; None: as much as there is. Gives
+    the options that the system does not let us keep."""
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, FILES)
-    if memory is not None:
-        _lower(resource.RLIMIT_AS, memory, memory)
+    held = {
+        "tools.memory_bytes": memory is None or _lower(resource.RLIMIT_AS, memory, memory),
+        "tools.cpu_s": allow(STARTING_S),
+    }
+    return [name for name, is_held in held.items() if not is_held]
 
 
-def allow(seconds: float) -> None:
-    """From now on this process may use so much processor time, all its threads together. Beyond, SIGXCPU ends it."""
+def allow(seconds: float) -> bool:
+    """From now on this process may use so much processor time, all its threads together. Beyond, SIGXCPU ends it.
+    Whether the system lets us say so."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
+    return _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
 
 
 def is_full(memory: int | None) -> bool:

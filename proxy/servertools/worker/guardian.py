@@ -70,7 +70,7 @@ def _adopt_orphans() -> bool:
         import ctypes
 
         return ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0 and _children() is not None  # PR_SET_CHILD_SUBREAPER
-    except (ImportError, OSError, AttributeError):
+    except (ImportError, OSError, AttributeError, MemoryError):  # where memory that is written is never run
         return False
 
 

@@ -1,9 +1,10 @@
 """What a worker does: it runs one module or one call at a time, and says what came of it.
 
 It is told (frames of `frames`): first its setup, `{snapshot, memory, path, on_oversize}`; then `{n, load, text, cpu}`,
-which loads a module, and `{n, call, tool, values, cpu}`. `n` is a number that the answers repeat. It says `{ready}`;
-`{n, declared, handler}` or `{n, failed}` of a module; of a call `{n, begun}`, when the handler is about to run, and
-`{n, text, failed, spent}`. `spent`: this worker must get no further call.
+which loads a module, and `{n, call, tool, values, cpu}`. `n` is a number that the answers repeat. It says
+`{ready, unbound}` (the bounds that cannot be held); `{n, declared, handler}` or `{n, failed}` of a module; of a call
+`{n, begun}`, when the handler is about to run, and `{n, text, failed, spent}`. `spent`: this worker must get no further
+call.
 
 Rules:
 
@@ -41,7 +42,7 @@ def main(data: int) -> None:
     setup = _received(channel)
     if setup is None:
         return
-    bounds.hold(setup["memory"])
+    unbound = bounds.hold(setup["memory"])
     sys.dont_write_bytecode = True
     for stream in (sys.stdout, sys.stderr):
         # Lines at once: of what is killed, the log has what it said.
@@ -49,7 +50,7 @@ def main(data: int) -> None:
     sys.argv = ["toolwire-tools"]
     sys.path += [entry for entry in setup["path"] if entry not in sys.path]
     worker = Worker(channel, setup)
-    worker.say({"ready": True})
+    worker.say({"ready": True, "unbound": unbound})
     while (asked := _received(channel)) is not None:
         if "load" in asked:
             worker.load(asked)
