@@ -113,7 +113,7 @@ class WorkerProcess:
         setup = {
             "snapshot": sent(self._snapshot),
             "memory": self._config.memory_bytes,
-            "path": [entry for entry in sys.path if entry],
+            "path": [str(entry) for entry in sys.path if entry],
             "on_oversize": self._config.on_oversize,
         }
         async with asyncio.timeout(START_S):

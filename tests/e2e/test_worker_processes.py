@@ -88,7 +88,7 @@ def told(upstream: Upstream) -> str:
 
 
 async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Path) -> None:
-    tools = {"folder": str(folder), "timeout_s": 3600, "watch_s": 0}
+    tools = {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": 60, "watch_s": 0}
     options = {"tool_loop": {"max_seconds": 3600}}
     async with (
         Upstream([Say(block("hold")), Say(block("fine")), Say("Fine.")]) as upstream,
@@ -127,7 +127,7 @@ async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Pat
     ],
 )
 async def test_the_worst_costs_its_own_call(folder: Path, name: str, result: str) -> None:
-    tools = {"folder": str(folder), "timeout_s": 1.0 if name == "hold" else 60.0, "watch_s": 0}
+    tools = {"folder": str(folder), "timeout_s": 1.0 if name == "hold" else 60.0, "load_timeout_s": 60, "watch_s": 0}
     both = block(name) + block("fine") if name != "hold" else block(name)
     async with (
         Upstream([Say(both), Say("So.")]) as upstream,
@@ -145,7 +145,7 @@ def config(upstream: Upstream, folder: Path, **tools: Any) -> dict[str, Any]:
         "server": {"port": 0, "shutdown_grace_s": 0.1},
         "backends": {"up": {"url": upstream.url, "api_key": "${MODEL_KEY}"}},
         "store": {"kind": "memory"},
-        "tools": {"folder": str(folder), "timeout_s": 3600, **tools},
+        "tools": {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": 60, **tools},
         "defaults": {"tool_loop": {"max_seconds": 3600}},
     }
 

@@ -16,7 +16,7 @@ from proxy.servertools.folder import ToolFolder
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}
 HANDLER = "def handle_tool_call(tool_name, tool_input):\n    return repr((tool_name, tool_input))\n"
-PATIENT: dict[str, Any] = {"timeout_s": 30.0, "watch_s": 0.0}
+PATIENT: dict[str, Any] = {"timeout_s": 60.0, "load_timeout_s": 60.0, "wait_s": 60.0, "watch_s": 0.0}
 """Nothing here is to run into a time limit, however slow the machine is."""
 
 

@@ -148,14 +148,17 @@ async def test_other_calls_go_on_meanwhile(start: Start, tmp_path: Path) -> None
     assert counts(tools)["killed"] == 2
 
 
-async def test_over_its_time_a_handler_is_killed_with_all_that_it_started(start: Start, tmp_path: Path) -> None:
-    tools = await start({"a.py": MODULE}, timeout_s=2.0)
+async def test_a_call_that_is_given_up_is_killed_with_all_that_it_started(start: Start, tmp_path: Path) -> None:
+    """Over its time or left by its caller: both are the same. Also what has left its group, and what was stopped."""
+    tools = await start({"a.py": MODULE}, timeout_s=3600)
     for options in ("", ", start_new_session=True"):
-        child = f"begun(str(subprocess.Popen(['sleep', '3600']{options}).pid)) or time.sleep(3600)"
+        child = f"begun(str(subprocess.Popen(['sleep', '3600']{options}).pid)) or os.kill(os.getppid(), signal.SIGSTOP) or time.sleep(3600)"
         calling = asyncio.create_task(do(tools, child))
         pid = await begun(tmp_path)
-        assert await calling == TIMED_OUT
+        calling.cancel()
+        await asyncio.wait({calling})
         await until(lambda pid=pid: not runs(pid))  # type: ignore[misc]
+    assert counts(tools)["killed"] == 2
 
 
 async def test_what_a_killed_handler_left_is_killed_too(start: Start, tmp_path: Path) -> None:

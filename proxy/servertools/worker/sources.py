@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAX_FILES: Final = 1000
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_BYTES: Final = 4 * 1024 * 1024
 """Of all files together. What is beyond is imported from the folder itself, and no change of it is noticed."""
 
 _PACKAGE: Final = "__init__.py"
