@@ -192,7 +192,7 @@ class WorkerProcess:
         self._killed = True
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
-        self._guardian.send_signal(signal.SIGCONT)  # a handler may have stopped it
+        self._guardian.send_signal(signal.SIGCONT)  # it may be stopped
         self._loop.call_later(LAST_S, self._guardian.kill)  # it cannot: it is of no use then
 
     async def close(self) -> None:
@@ -220,6 +220,7 @@ class WorkerProcess:
             self._nonsense()
         finally:
             self._frames.put_nowait(None)
+        self._guardian.send_signal(signal.SIGCONT)  # a handler may have stopped it, and then ended itself
         self._loop.call_later(LAST_S, self.kill)  # one that cannot answer is of no use
 
     async def _watch(self) -> None:

@@ -100,6 +100,7 @@ ENDS = {
     "os.kill(os.getpid(), signal.SIGKILL)": "Error: Tool ended its process (SIGKILL)",
     "os.kill(os.getppid(), signal.SIGKILL) or time.sleep(3600)": "Error: Tool ended its process",
     "os.killpg(0, signal.SIGKILL) or time.sleep(3600)": "Error: Tool ended its process (SIGKILL)",
+    "os.kill(os.getppid(), signal.SIGSTOP) or os._exit(5)": "Error: Tool ended its process (exit status 5)",
     "ctypes.string_at(0)": "Error: Tool ended its process (SIGSEGV)",
     "os.close(data()) or 'x'": "Error: Tool ended its process (exit status 1)",
     "os.write(data(), b'\\xff' * 100) and time.sleep(3600)": "Error: Tool wrote into the descriptor of its worker",

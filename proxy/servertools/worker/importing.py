@@ -17,7 +17,7 @@ import builtins
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import decode_source, spec_from_file_location
 from itertools import count
 from types import CodeType, ModuleType
@@ -133,7 +133,14 @@ class Modules:
     ) -> ModuleType:
         """`__import__` for the folder's code (rule 3)."""
         first = name.partition(".")[0]
-        if level or first not in self._snapshot.importable or not _may_stand(name):
+        if level or not _may_stand(name):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
+        if first not in self._snapshot.importable:
+            try:
+                return builtins.__import__(name, globals, locals, fromlist or (), 0)
+            except ModuleNotFoundError as error:
+                path = [self._snapshot.folder]
+                if error.name != first or PathFinder.find_spec(f"{self.package}.{first}", path) is None:
+                    raise  # else: a folder without `__init__.py`, or compiled code, beside the module
         found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or (), 0)
         return found if fromlist else sys.modules[f"{self.package}.{first}"]
