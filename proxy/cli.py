@@ -487,9 +487,10 @@ def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
     """
     from .config import ToolsConfig
     from .configuration.settings import load
+    from .support.processes import has_groups
 
     if folder is not None:
-        config = ToolsConfig(folder=folder)
+        config = ToolsConfig(folder=folder, isolation="process" if has_groups() else "thread")
     elif file is not None:
         with _reported():
             config = load(file).tools

@@ -48,6 +48,7 @@ from ..pipeline.exchange import Exchange
 from ..pipeline.middleware import Middleware
 from ..registry import registries
 from ..server import serving
+from ..support.processes import has_groups
 from .engine import Engine, EngineError, find_weights
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
@@ -193,7 +194,7 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
     return GatewayConfig(
         server=ServerConfig(port=0),
         inspect=InspectConfig(on=True),
-        tools=ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S),
+        tools=ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S, isolation="process" if has_groups() else "thread"),
         backends={"embedded": BackendConfig(kind="openai_chat", url=url, api_key=key, preset="llamacpp")},
         routes=(
             RouteConfig(model=model, aliases=("*",), backend="embedded", upstream_model=model, chain=plain),

@@ -5,12 +5,16 @@
 | `parameters` | how arguments are read and checked |
 | `shape` | what a schema says besides: defaults, integers, known members |
 | `definition` | what a module may declare, and the errors that say what is wrong |
+| `isolation` | what it takes to run modules and calls, wherever that is |
+| `process`, `pool` | worker processes: one of them, and all of a folder |
+| `threaded`, `threads`, `coroutine_runner`, `streams` | threads of the gateway, the other isolation |
+| `worker` | what runs a module and its handlers there: a package that needs the standard library only |
+| `printed` | what handlers print, in the log |
 | `loading` | how one file becomes tools |
-| `threads`, `coroutine_runner`, `quiet` | how a handler is run so that it harms nothing but its own call |
-| `calls` | what becomes of one call: states, results, time limits |
+| `calls` | what becomes of one call: states, results |
 | `source` | what a source of tools is, whatever it is: what is on offer, and who runs its calls |
 | `folder` | which tools there are now: loading all modules, watching for changes, swapping |
 
-Tools are trusted code: they run in the gateway's process with its rights (docs/explanation/security.md). What is done
-here about handlers that block, raise or return junk keeps mistakes small; it is no sandbox.
+Tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is done here
+about handlers that block, crash or return junk keeps mistakes small; it is no sandbox.
 """

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
-from .quiet import silenced
 from .threads import Job, Slots, interrupt
+from .worker.answers import Answer
 
 PATIENCE_S: Final = 0.1
 """A loop that does not answer is looked at again after this time, and once more: a machine that stood still proves
@@ -29,7 +30,7 @@ class SideLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.tasks: set[asyncio.Task[str]] = set()
+        self.tasks: set[asyncio.Task[Answer]] = set()
         self.asked = self.answered = 0
         self._retired = False
         self.thread = threading.Thread(target=self._run, daemon=True, name="toolwire-tool-loop")
@@ -49,13 +50,19 @@ class SideLoop:
         function()
         self.answered += 1
 
-    def start(self, work: Callable[[], Awaitable[str]], done: Callable[[str | None], object]) -> asyncio.Task[str]:
-        """Run a coroutine, and give `done` its text, None if it was cancelled. Called in the loop."""
+    def start(
+        self,
+        work: Callable[[], Awaitable[Answer]],
+        done: Callable[[Answer | None], object],
+        around: AbstractContextManager[object],
+    ) -> asyncio.Task[Answer]:
+        """Run a coroutine, and give `done` what it gives, None if it was cancelled. Called in the loop."""
 
-        async def run() -> str:
-            return await work()
+        async def run() -> Answer:
+            with around:
+                return await work()
 
-        def ended(task: asyncio.Task[str]) -> None:
+        def ended(task: asyncio.Task[Answer]) -> None:
             self.tasks.discard(task)
             done(None if task.cancelled() or task.exception() is not None else task.result())
             self._stop_if_idle()
@@ -78,40 +85,41 @@ class SideLoop:
             self.loop.stop()
 
     def _run(self) -> None:
-        with silenced():
-            while not (self._retired and not self.tasks):
-                try:
-                    self.loop.run_forever()
-                except BaseException:  # `Abandoned`, or what a task of a handler's own raised, such as SystemExit
-                    continue
-            self.loop.close()
+        while not (self._retired and not self.tasks):
+            try:
+                self.loop.run_forever()
+            except BaseException:  # `Abandoned`, or what a task of a handler's own raised, such as SystemExit
+                continue
+        self.loop.close()
 
 
 class CoroutineRunner(Slots):
-    """Calls on a side loop. A call gives an awaitable of a `str` that never raises but when it is cancelled."""
+    """Calls on a side loop. A call gives an awaitable of an `Answer` that never raises but when it is cancelled."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self._side: SideLoop | None = None
 
-    def begin(self, call: Callable[[], Awaitable[str]], job: Job) -> Callable[[], None]:
+    def begin(
+        self, call: Callable[[], Awaitable[Answer]], job: Job, around: AbstractContextManager[object]
+    ) -> Callable[[], None]:
         """See `Slots`."""
         home = asyncio.get_running_loop()
         if self._side is not None and not self._side.answers:
             self._side.retire()
             self._side = None
         side = self._side = self._side or SideLoop()
-        task: asyncio.Task[str] | None = None
+        task: asyncio.Task[Answer] | None = None
 
-        def done(text: str | None) -> None:
+        def done(answer: Answer | None) -> None:
             try:
-                home.call_soon_threadsafe(self.ended, job, text)
+                home.call_soon_threadsafe(self.ended, job, answer)
             except RuntimeError:
                 pass  # the server has stopped meanwhile
 
         def start() -> None:
             nonlocal task
-            task = side.start(call, done)
+            task = side.start(call, done, around)
 
         def cancel() -> None:
             if task is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -12,6 +11,7 @@ from ..errors import quote
 from ..model import ToolSpec
 from ..schemas._schema_walk import Graph, SchemaProblem, private_copy
 from .parameters import Parameters
+from .source import Result
 
 MAX_TOOLS: Final = 10
 MAX_NAME_CHARS: Final = 50
@@ -24,8 +24,11 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _MOST_SCHEMAS: Final = 1000
 
-Handler = Callable[[str, dict[str, Any]], Any]
-"""`handle_tool_call(tool_name, tool_input) -> str`, or a coroutine function that gives a `str`."""
+TIMED_OUT: Final = "Error: Tool execution timed out"
+
+Handler = Callable[[str, dict[str, Any], float, float], Awaitable[Result]]
+"""Runs a call: the tool's name, the values, the seconds that the handler may take, and those that are left for all of
+the call. Never raises; a cancellation gives the call up."""
 
 ErrorKind = Literal["TypeError", "ValueError", "DuplicateName", "InvalidName", "ValidationError", "MissingMethod"]
 
@@ -52,13 +55,6 @@ class ServerTool:
     def name(self) -> str:
         """The tool's name."""
         return self.spec.name
-
-    @property
-    def is_async(self) -> bool:
-        """The handler is a coroutine function."""
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
-            getattr(self.handler, "__call__", None)  # noqa: B004  # an object with an asynchronous `__call__`
-        )
 
 
 def read_tools(declared: Any, handler: Handler | None, module: str) -> tuple[ServerTool, ...]:

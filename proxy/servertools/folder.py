@@ -2,11 +2,12 @@
 
 Rules:
 
-1. A change is a change of the content. A new version takes the place of the old one at once and as a whole; calls that
-   run finish with the version that they began with.
-2. A version that fails is shown as failed, with its error, and the tools of the version before stay: a typo takes no
-   tool away from clients. Without an earlier version the module has no tools. A file that is removed takes its tools
-   along.
+1. A change is a change of the content of a Python file. Then all modules are loaded anew, as a generation: any of them
+   may import what has changed. It takes the place of the one before at once and as a whole; calls that run finish with
+   the generation that they began with.
+2. A module that fails is shown as failed, with its error, and its tools of the generation before stay, with all that
+   they import: a typo takes no tool away from clients. Without an earlier one the module has no tools. A file that is
+   removed takes its tools along.
 3. Names are unique in the folder. Of two modules with one name the first one, by file name, has it, and the other one
    fails.
 4. A module that fails never stops the server. Looking and loading happen off the event loop.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,30 +28,29 @@ from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.toolset import ToolSet
 from .calls import Calls
-from .coroutine_runner import CoroutineRunner
 from .definition import ServerTool, ToolModuleError
+from .isolation import Generation, Isolation
 from .loading import Loaded, LoadState, load
-from .quiet import filter_streams
+from .pool import Pool
 from .source import Tools
-from .threads import Threads
+from .threaded import Threaded
+from .worker.sources import MAX_BYTES, MAX_FILES, Snapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
 
 @dataclass(slots=True)
 class Module:
-    """One file of the folder. `source` is the version that was tried last (a text says why it could not be read),
-    `loaded` the last one that worked. `failure` is what was wrong with `source`, `conflict` what is wrong with `loaded`
-    beside other modules."""
+    """One file of the folder. `loaded` is the last version that worked. `failure` is what was wrong with the last one,
+    `conflict` what is wrong with `loaded` beside other modules."""
 
     path: Path
     state: LoadState = LoadState.UNLOADED
-    source: bytes | str | None = None
     loaded: Loaded | None = None
     failure: ToolModuleError | None = None
     conflict: ToolModuleError | None = None
-    told: ToolModuleError | None = None
-    """The error that is in the log already."""
+    told: tuple[str, str] | None = None
+    """The error that is in the log already: kind and message."""
 
     @property
     def tools(self) -> tuple[ServerTool, ...]:
@@ -87,93 +86,82 @@ class ToolFolder:
         self.folder = Path(config.folder).absolute()
         self.modules: dict[Path, Module] = {}
         self._config = config
-        self._threads = Threads(config.threads)
-        self._coroutines = CoroutineRunner(config.coroutines)
-        self._calls = Calls(self._threads, self._coroutines, config.timeout_s, config.on_oversize)
+        self._isolation: Isolation | None = None
+        self._snapshot: Snapshot | None = None
+        self._calls = Calls(config.timeout_s)
         self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ToolFolder]:
         """Load all modules, and watch them while the context lasts."""
-        undo = filter_streams()
-        await self.refresh()
-        watching = asyncio.get_running_loop().create_task(self._watch()) if self._config.watch_s > 0 else None
+        self._isolation = isolation = (Pool if self._config.isolation == "process" else Threaded)(self._config)
+        watching = None
         try:
+            await self.refresh()
+            if self._config.watch_s > 0:
+                watching = asyncio.get_running_loop().create_task(self._watch())
             yield self
         finally:
             if watching is not None:
                 watching.cancel()
                 await asyncio.wait({watching})
-            self._coroutines.close()
-            for module in self.modules.values():
-                if module.loaded is not None:
-                    module.loaded.forget()
-            undo()
+            for generation in self._generations():
+                generation.retire()
+            await isolation.close()
 
     def shown(self) -> dict[str, Any]:
         """The folder as `GET /admin/tools` shows it."""
         return {
             "folder": str(self.folder),
             "modules": [self.modules[path].shown() for path in sorted(self.modules)],
-            "calls": {
-                "threads": {"most": self._threads.most, "running": self._threads.running, "stuck": self._threads.stuck},
-                "coroutines": {
-                    "most": self._coroutines.most,
-                    "running": self._coroutines.running,
-                    "stuck": self._coroutines.stuck,
-                },
-            },
+            "calls": {} if self._isolation is None else self._isolation.shown(),
         }
 
     async def refresh(self) -> bool:
-        """Load what is new or has changed, and forget what is gone. Says whether anything was."""
-        sources = await asyncio.to_thread(self._read)
-        if sources is None:
-            return False
-        gone = [self.modules.pop(path) for path in self.modules.keys() - sources.keys()]
-        for path in sources.keys() - self.modules.keys():
-            self.modules[path] = Module(path)
-        changed = [self.modules[path] for path, source in sources.items() if self.modules[path].source != source]
-        if not gone and not changed:
-            return False
-        before = [module.loaded for module in (*gone, *changed)]
-        await asyncio.gather(*(self._load(module, sources[module.path]) for module in changed))
-        self._assemble()
-        kept = {id(module.loaded) for module in self.modules.values()}
-        for loaded in before:
-            if loaded is not None and id(loaded) not in kept:
-                loaded.forget()
-        return True
-
-    def _read(self) -> dict[Path, bytes | str] | None:
-        """The content of every module's file, or why it cannot be read; None if the folder cannot: then all stays as it
-        is."""
-        found: dict[Path, bytes | str] = {}
+        """Look at the folder, and load all modules if anything has changed. Says whether it has."""
         try:
-            paths = [self.folder / name for name in os.listdir(self.folder) if name[0] not in "._"]
+            snapshot = await asyncio.to_thread(read, str(self.folder))
         except OSError as error:
             LOG.error("the tools folder cannot be read: %s", error.strerror)
-            return None
-        for path in paths:
-            if path.suffix != ".py":
-                continue
-            try:
-                found[path] = path.read_bytes()
-            except FileNotFoundError:
-                pass  # gone since the folder was listed
-            except OSError as error:
-                found[path] = str(error.strerror)
-        return found
+            return False
+        if snapshot == self._snapshot or self._isolation is None:
+            return False
+        if not snapshot.complete and (self._snapshot is None or self._snapshot.complete):
+            LOG.warning(
+                "the tools folder has more than %d Python files or %d MiB: changes of the rest are not noticed",
+                MAX_FILES,
+                MAX_BYTES >> 20,
+            )
+        self._snapshot = snapshot
+        before = self._generations()
+        paths = {self.folder / name: source for name, source in snapshot.modules.items()}
+        for path in self.modules.keys() - paths.keys():
+            del self.modules[path]
+        generation = self._isolation.generation(snapshot)
+        before.add(generation)
+        await asyncio.gather(
+            *(
+                self._load(self.modules.setdefault(path, Module(path)), generation, paths[path])
+                for path in sorted(paths)
+            )
+        )
+        self._assemble()
+        for unused in before - self._generations():
+            unused.retire()
+        return True
 
-    async def _load(self, module: Module, source: bytes | str) -> None:
+    def _generations(self) -> set[Generation]:
+        """Those whose tools are on offer."""
+        return {module.loaded.generation for module in self.modules.values() if module.loaded is not None}
+
+    async def _load(self, module: Module, generation: Generation, source: bytes | str) -> None:
         def enter(state: LoadState) -> None:
             module.state = state
 
-        module.source = source
         try:
             if isinstance(source, str):
                 raise ToolModuleError("OSError", f"The file cannot be read: {source}.")
-            module.loaded = await load(module.path, source, self._config.load_timeout_s, enter)
+            module.loaded = await load(generation, module.path.name, source, enter)
             module.failure = None
         except ToolModuleError as error:
             module.failure = error
@@ -192,13 +180,14 @@ class ToolFolder:
                 owners[tool.name] = module.path.name
             if module.error is not None:
                 module.state = LoadState.FAILED_VALIDATION
-                if module.error is not module.told:
-                    module.told = module.error
+                if module.told != (module.error.kind, module.error.message):
+                    module.told = module.error.kind, module.error.message
                     stale = ", the version before stays" if module.tools else ""
                     LOG.error(
                         "tool module %s: %s: %s%s", module.path.name, module.error.kind, module.error.message, stale
                     )
             else:
+                module.told = None
                 module.state = LoadState.LOADED_WITH_TOOLS if module.tools else LoadState.LOADED_NO_TOOLS
         by_name = {tool.name: tool for _, module in sorted(self.modules.items()) for tool in module.tools}
         self.tools = Tools(ToolSet(tool.spec for tool in by_name.values()), partial(self._calls.run, by_name))

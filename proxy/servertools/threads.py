@@ -7,7 +7,7 @@ Rules:
 2. A call that is given up is *stuck* until its thread ends, and counted so long. `Abandoned` is raised in the thread,
    which ends what loops in Python; what waits in C (a sleep, a socket) goes on until it comes back.
 3. Threads are daemons and no pool: a stuck one keeps neither the server from ending nor another call from its result.
-4. What a call prints is dropped (`silenced`), and the working folder is put back when it has changed.
+4. What a call prints goes to the log (`printing`), and the working folder is put back when it has changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from .quiet import silenced
+from .worker.answers import Answer
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -38,7 +39,7 @@ def interrupt(thread: threading.Thread) -> None:
 class Job:
     """One call under way. `outcome` is what its caller waits for; `abandoned` says that nobody does."""
 
-    def __init__(self, outcome: asyncio.Future[str]) -> None:
+    def __init__(self, outcome: asyncio.Future[Answer]) -> None:
         self.outcome = outcome
         self.abandoned = False
         self.over = False
@@ -55,13 +56,14 @@ class Slots:
         self._free = asyncio.Semaphore(most)
         self._home = working_folder()
 
-    async def run(self, call: Callable[[], Any], limit_s: float) -> str:
-        """The text that `call` gives. Raises `TimeoutError` after `limit_s`, whatever the call does."""
+    async def run(self, call: Callable[[], Any], limit_s: float, around: AbstractContextManager[object]) -> Answer:
+        """What `call` gives, which is run in the context `around`. Raises `TimeoutError` after `limit_s`, whatever the
+        call does."""
         async with asyncio.timeout(limit_s):
             await self._free.acquire()
             job = Job(asyncio.get_running_loop().create_future())
             try:
-                give_up = self.begin(call, job)
+                give_up = self.begin(call, job, around)
             except BaseException:
                 self._free.release()
                 raise
@@ -74,13 +76,13 @@ class Slots:
                     self.stuck += 1
                     give_up()
 
-    def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
+    def begin(self, call: Callable[[], Any], job: Job, around: AbstractContextManager[object]) -> Callable[[], None]:
         """Start it without waiting; `ended` must be called in this loop when it is over. Gives what is to be done if
         the job is abandoned."""
         raise NotImplementedError
 
-    def ended(self, job: Job, text: str | None) -> None:
-        """A job is over: free its place, and give its caller the text."""
+    def ended(self, job: Job, answer: Answer | None) -> None:
+        """A job is over: free its place, and give its caller the answer."""
         if job.over:
             return
         job.over = True
@@ -88,8 +90,8 @@ class Slots:
         self.stuck -= job.abandoned
         self._free.release()
         self._go_home()
-        if text is not None and not job.outcome.done():
-            job.outcome.set_result(text)
+        if answer is not None and not job.outcome.done():
+            job.outcome.set_result(answer)
 
     def _go_home(self) -> None:
         """A handler that went to another folder took the whole process with it."""
@@ -103,26 +105,32 @@ class Slots:
 
 
 class Threads(Slots):
-    """Calls in threads. A call gives a `str` and never raises."""
+    """Calls in threads. A call gives an `Answer` and never raises."""
 
-    def begin(self, call: Callable[[], Any], job: Job) -> Callable[[], None]:
+    def begin(self, call: Callable[[], Any], job: Job, around: AbstractContextManager[object]) -> Callable[[], None]:
         """See `Slots`."""
         loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._work, args=(call, job, loop), daemon=True, name="toolwire-tool")
+        thread = threading.Thread(target=self._work, args=(call, job, around, loop), daemon=True, name="toolwire-tool")
         thread.start()
         return lambda: interrupt(thread)
 
-    def _work(self, call: Callable[[], str], job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        text = None
+    def _work(
+        self,
+        call: Callable[[], Answer],
+        job: Job,
+        around: AbstractContextManager[object],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        answer = None
         try:
-            with silenced():
-                text = call()
+            with around:
+                answer = call()
         except BaseException:
             pass  # `Abandoned`, while the call was about to end
         # Once more if `Abandoned` comes just here: the place must be freed, and doing so twice does no harm.
         for _ in range(2):
             try:
-                loop.call_soon_threadsafe(self.ended, job, text)
+                loop.call_soon_threadsafe(self.ended, job, answer)
             except RuntimeError:
                 return  # the server has stopped meanwhile
             except BaseException:

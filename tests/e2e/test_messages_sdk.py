@@ -558,7 +558,9 @@ async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: b
     turns = [Say(f"Let me see. {block('now', {})}"), Say(f"It is noon, so: {A}"), Say("Done.")]
     async with (
         Upstream(turns) as upstream,
-        serving(upstream_config(upstream.url, tools={"folder": str(tmp_path)})) as server,
+        serving(
+            upstream_config(upstream.url, tools={"folder": str(tmp_path), "timeout_s": 30.0, "isolation": "thread"})
+        ) as server,
     ):
         body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": stream}
         first = await post(server, body, path=PATH)

@@ -60,8 +60,9 @@ def folder(tmp_path: Path) -> Path:
 async def before(
     folder: Path, upstream: Upstream, *, options: Any = None, **sections: Any
 ) -> AsyncIterator[TestServer]:
-    """A gateway with the tools above."""
-    tools = {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0}
+    """A gateway with the tools above. They run in threads, so that tests can look into them; what processes add is in
+    `test_worker_processes.py`."""
+    tools = {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
     sections = {"tools": tools, "store": {"kind": "memory"}, "defaults": options or {}, **sections}
     async with serving(upstream_config(upstream.url, **sections)) as server:
         yield server
@@ -71,7 +72,7 @@ def inside(server: TestServer) -> dict[str, Any]:
     """The names of the module."""
     modules = server.app[SERVER_TOOLS].modules.values()  # type: ignore[union-attr]
     handler: Any = next(tool.handler for module in modules for tool in module.tools if tool.name == "wait")
-    names: dict[str, Any] = handler.__globals__
+    names: dict[str, Any] = handler.args[0].__globals__
     return names
 
 
@@ -218,10 +219,10 @@ async def test_a_client_that_leaves_while_a_tool_runs(folder: Path, stream: bool
         await asyncio.to_thread(names["begun"].wait)
         asking.cancel()
         await asyncio.wait({asking})
-        threads = server.app[SERVER_TOOLS]._threads  # type: ignore[union-attr]
-        await until(lambda: threads.stuck == 1)
+        tools = server.app[SERVER_TOOLS]  # type: ignore[union-attr]
+        await until(lambda: tools.shown()["calls"]["threads"]["stuck"] == 1)
         names["go"].set()
-        await until(lambda: threads.running == 0)
+        await until(lambda: tools.shown()["calls"]["threads"]["running"] == 0)
         assert len(upstream.requests) == 1
 
 

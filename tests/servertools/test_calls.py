@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.model import ToolUse
 from proxy.servertools.calls import Trail
 from proxy.servertools.parameters import BadArguments, Parameters
-from tests.servertools.conftest import Start, call, module, tool, tool_of
+from tests.servertools.conftest import Start, call, globals_of, in_both, in_processes, module, tool
 
 SEARCH = tool(
     parameters={
@@ -66,29 +66,29 @@ async def test_what_comes_of_arguments(
     assert await call(tools, name, arguments) == content
 
 
-@pytest.mark.parametrize(
-    ("expression", "content"),
-    [
-        ("'fine'", "fine"),
-        ("''", ""),
-        ("'x' * 1000", "x" * 1000),
-        ("'x' * 1001", "x" * 1000),
-        ("'x' * 100_000_000", "x" * 1000),
-        ("None", "Error: Tool must return string"),
-        ("7", "Error: Tool must return string"),
-        ("b'text'", "Error: Tool must return string"),
-        ("['text']", "Error: Tool must return string"),
-        ("(_ for _ in ()).throw(ValueError('no such city'))", "Error: no such city"),
-        ("(_ for _ in ()).throw(ValueError())", "Error: ValueError"),
-        ("(_ for _ in ()).throw(SystemExit(3))", "Error: 3"),
-        ("(_ for _ in ()).throw(KeyboardInterrupt)", "Error: KeyboardInterrupt"),
-        ("(_ for _ in ()).throw(ValueError('x' * 5000))", "Error: " + "x" * 993),
-        ("'\\ud800'", "\ufffd"),
-        ("'\\ud83d\\ude00'", "\U0001f600"),
-        ("type('S', (str,), {'__len__': lambda s: 1, '__getitem__': lambda s, i: 7})('text')", "text"),
-        ("tool_name", "one"),
-    ],
-)
+ANSWERS = [
+    ("'fine'", "fine"),
+    ("''", ""),
+    ("'x' * 1000", "x" * 1000),
+    ("'x' * 1001", "x" * 1000),
+    ("'x' * 100_000_000", "x" * 1000),
+    ("None", "Error: Tool must return string"),
+    ("7", "Error: Tool must return string"),
+    ("b'text'", "Error: Tool must return string"),
+    ("['text']", "Error: Tool must return string"),
+    ("(_ for _ in ()).throw(ValueError('no such city'))", "Error: no such city"),
+    ("(_ for _ in ()).throw(ValueError())", "Error: ValueError"),
+    ("(_ for _ in ()).throw(SystemExit(3))", "Error: 3"),
+    ("(_ for _ in ()).throw(KeyboardInterrupt)", "Error: KeyboardInterrupt"),
+    ("(_ for _ in ()).throw(ValueError('x' * 5000))", "Error: " + "x" * 993),
+    ("'\\ud800'", "\ufffd"),
+    ("'\\ud83d\\ude00'", "\U0001f600"),
+    ("type('S', (str,), {'__len__': lambda s: 1, '__getitem__': lambda s, i: 7})('text')", "text"),
+    ("tool_name", "one"),
+]
+
+
+@pytest.mark.parametrize(("expression", "content"), ANSWERS)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_what_comes_of_what_a_handler_gives(
     start: Start, expression: str, content: str, asynchronous: bool
@@ -97,6 +97,27 @@ async def test_what_comes_of_what_a_handler_gives(
     assert await call(tools, arguments='{"query":"x"}') == content
 
 
+@in_processes
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_a_process_makes_the_same_of_it(start: Start, asynchronous: bool) -> None:
+    """And of the values, of which none changes its type on the way."""
+    number = tool(parameters={"type": "object", "properties": {"n": {}}, "required": ["n"]})
+    kind = "async def" if asynchronous else "def"
+    text = f"{kind} handle_tool_call(tool_name, tool_input):\n    return eval({[e for e, _ in ANSWERS]!r}[tool_input['n']])\n"
+    same = f"{kind} handle_tool_call(tool_name, tool_input):\n    return repr(tool_input)\n"
+    tools = await start(
+        {
+            "a.py": module(number, handler=text),
+            "b.py": module({**SEARCH, "function": {**SEARCH["function"], "name": "same"}}, handler=same),
+        }
+    )
+    assert [await call(tools, arguments=f'{{"n":{n}}}') for n in range(len(ANSWERS))] == [said for _, said in ANSWERS]
+    arguments = '{"query":"\\ud83d\\ude00 \\u0000","more":1}'
+    assert await call(tools, "same", arguments) == repr({"limit": 5, "query": "\U0001f600 \0"})
+    assert tools.shown()["calls"]["processes"]["started"] == 1
+
+
+@in_both
 @pytest.mark.parametrize(("length", "content"), [(1000, "x" * 1000), (1001, None)])
 async def test_a_long_result_may_be_an_error(start: Start, length: int, content: str | None) -> None:
     tools = await start({"a.py": answering(f"'x' * {length}")}, on_oversize="error")
@@ -104,6 +125,7 @@ async def test_a_long_result_may_be_an_error(start: Start, length: int, content:
     assert await call(tools, arguments='{"query":"x"}') == (content or told)
 
 
+@in_both
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_time_limits(start: Start, asynchronous: bool) -> None:
     wait = "import asyncio, threading\nforever = threading.Event()\nRELEASE = forever.set\n"
@@ -112,15 +134,18 @@ async def test_time_limits(start: Start, asynchronous: bool) -> None:
     handler = f"{kind} handle_tool_call(tool_name, tool_input):\n    {body}\n"
     tools = await start({"a.py": wait + module(tool(), handler=handler)}, timeout_s=0.01)
     assert await call(tools) == "Error: Tool execution timed out"
-    tool_of(tools, "one").handler.__globals__["forever"].set()  # type: ignore[attr-defined]
+    if "threads" in tools.shown()["calls"]:
+        globals_of(tools)["forever"].set()
 
 
+@in_both
 async def test_the_time_that_is_left_for_the_request_bounds_a_call_as_well(start: Start) -> None:
     handler = "import asyncio\nasync def handle_tool_call(tool_name, tool_input):\n    await asyncio.sleep(3600)\n"
     tools = await start({"a.py": module(tool(), handler=handler)}, timeout_s=3600)
     assert await call(tools, limit_s=0.01) == "Error: Tool execution timed out"
 
 
+@in_both
 async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     tools = await start({"a.py": module(SEARCH)})
     counted: list[str] = []
@@ -194,6 +219,7 @@ def test_no_arguments_get_past_the_check(arguments: str) -> None:
         assert values.keys() <= {"query", "unit", "limit"}
 
 
+@in_both
 async def test_a_tool_that_is_gone_is_unknown(start: Start) -> None:
     tools = await start({"a.py": module(tool())})
     before = tools.tools

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from proxy.servertools.folder import ToolFolder
-from tests.servertools.conftest import HANDLER, ONE, Start, call, module, tool, tool_of
+from tests.servertools.conftest import (
+    HANDLER,
+    ONE,
+    Start,
+    call,
+    globals_of,
+    in_both,
+    in_processes,
+    module,
+    tool,
+)
 
 
 def states(tools: ToolFolder) -> dict[str, str]:
@@ -46,6 +56,15 @@ async def test_shapes_of_modules(start: Start, text: str) -> None:
     assert await call(tools) == "('one', {})"
 
 
+@in_processes
+async def test_shapes_of_modules_in_a_process(start: Start) -> None:
+    files = {f"m{n}.py": text.replace("'one'", f"'one{n}'") for n, text in enumerate(SHAPES.values())}
+    tools = await start(files)
+    assert states(tools) == dict.fromkeys(files, "LOADED_WITH_TOOLS")
+    for n in range(len(SHAPES)):
+        assert await call(tools, f"one{n}") == f"('one{n}', {{}})"
+
+
 @pytest.mark.parametrize("text", ["", "TOOLS = None", "TOOLS = []", "def get_tools(): return None"])
 async def test_modules_without_tools(start: Start, text: str) -> None:
     tools = await start({"a.py": text})
@@ -53,6 +72,7 @@ async def test_modules_without_tools(start: Start, text: str) -> None:
     assert tools.tools.specs == ()
 
 
+@in_both
 async def test_a_generator_is_made_once(start: Start) -> None:
     text = (
         f"TOOLS = {[ONE]!r}\nclass PromptGenerator:\n    made = 0\n    def __init__(self): PromptGenerator.made += 1\n"
@@ -70,6 +90,7 @@ async def test_what_is_no_module(start: Start, tmp_path: Path) -> None:
     assert states(tools) == {"c.py": "FAILED_VALIDATION"}
 
 
+@in_both
 async def test_names_are_unique_in_the_folder(start: Start, tmp_path: Path) -> None:
     tools = await start({"a.py": module(ONE), "b.py": module(tool("two"), ONE)})
     assert states(tools) == {"a.py": "LOADED_WITH_TOOLS", "b.py": "FAILED_VALIDATION"}
@@ -92,6 +113,7 @@ async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> 
     assert [tool.name for tool in before.specs] == ["one"]
 
 
+@in_both
 async def test_a_broken_version_leaves_the_tools_of_the_one_before(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,7 +140,7 @@ async def test_calls_that_run_finish_with_the_version_they_began_with(start: Sta
         "def handle_tool_call(name, values):\n    begun.set(); go.wait()\n    return VERSION\n"
     )
     tools = await start({"a.py": module(ONE, handler=text)})
-    its = tool_of(tools, "one").handler.__globals__  # type: ignore[attr-defined]
+    its = globals_of(tools)
     running = asyncio.create_task(call(tools))
     await asyncio.to_thread(its["begun"].wait)
     (tmp_path / "a.py").write_text(module(ONE, handler=HANDLER))

@@ -1,8 +1,10 @@
-"""Handlers that misbehave harm nothing but their own call."""
+"""Handlers that misbehave in threads harm nothing but their own call. Of processes there is more in
+`test_processes.py`."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -14,7 +16,7 @@ import pytest
 
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.loading import LoadState
-from tests.servertools.conftest import Start, call, module, tool, tool_of
+from tests.servertools.conftest import Start, call, globals_of, in_both, in_processes, module, tool
 
 TIMED_OUT = "Error: Tool execution timed out"
 SHORT = {"timeout_s": 0.05}
@@ -44,7 +46,7 @@ def hostile(which: str, asynchronous: bool) -> str:
 
 def release(tools: ToolFolder) -> None:
     """Let the handlers of a module end, if they look."""
-    stop = tool_of(tools, "bad").handler.__globals__.get("stop")  # type: ignore[attr-defined]
+    stop = globals_of(tools, "bad").get("stop")
     if stop is not None:
         stop.set()
 
@@ -134,6 +136,22 @@ async def test_one_that_raises_is_an_error_for_the_model(start: Start, which: st
     assert await call(tools, "fine") == await call(tools, "afine") == "fine"
 
 
+@in_processes
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_in_a_process_too(start: Start, asynchronous: bool) -> None:
+    texts = list(RAISES.values())
+    if asynchronous:
+        texts = [
+            t.replace("def handle", "async def handle").replace("return handle", "return await handle") for t in texts
+        ]
+    files = {f"m{n}.py": module(tool(f"bad{n}"), handler=text) for n, text in enumerate(texts)}
+    tools = await start({**files, "x.py": FINE, "y.py": AFINE})
+    for n in range(len(texts)):
+        assert (await call(tools, f"bad{n}")).startswith("Error: ")
+        assert await call(tools, "fine") == await call(tools, "afine") == "fine"
+
+
+@in_both
 async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: Start) -> None:
     text = (
         "import asyncio\nasync def bad(): raise SystemExit\n"
@@ -156,34 +174,64 @@ async def test_a_thread_that_a_handler_leaves_behind_goes_on(start: Start) -> No
     release(tools)
 
 
+@in_both
 @pytest.mark.parametrize("kind", ["def", "async def"])
 async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
-    text = f"import os\n{kind} handle_tool_call(name, values):\n    os.chdir('/')\n    return os.getcwd()\n"
+    text = (
+        f"import os\n{kind} handle_tool_call(name, values):\n"
+        "    before = os.getcwd()\n    os.chdir('/')\n    return before + ' ' + os.getcwd()\n"
+    )
     before = os.getcwd()
     tools = await start({"a.py": module(tool("bad"), handler=text)})
-    assert await call(tools, "bad") == "/"
+    assert [await call(tools, "bad") for _ in range(2)] == [f"{before} /"] * 2
     assert os.getcwd() == before
 
 
+@in_both
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-async def test_what_is_printed_goes_nowhere(start: Start, asynchronous: bool, capfd: Any) -> None:
+async def test_what_is_printed_goes_to_the_log(
+    start: Start, asynchronous: bool, capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     kind = "async def" if asynchronous else "def"
     text = (
         f"import sys\n{kind} handle_tool_call(name, values):\n"
-        "    for _ in range(1000): print('x' * 10_000)\n"
-        "    sys.stderr.writelines(['y', 'z']); sys.stdout.buffer.write(b'w'); sys.stdout.flush()\n    return 'done'\n"
+        "    sys.stderr.writelines(['y', 'z\\n']); sys.stdout.buffer.write(b'w\\xff\\n'); sys.stdout.flush()\n"
+        "    print('\\x1b[2J\\rred\\u202e', chr(0xdc80), end='')\n    return 'done'\n"
     )
-    tools = await start({"a.py": "print('loaded')\n" + module(tool("bad"), handler=text)})
-    assert await call(tools, "bad") == "done"
+    with caplog.at_level(logging.INFO, "toolwire.tools"):
+        tools = await start({"a.py": "print('loaded')\n" + module(tool("bad"), handler=text)})
+        assert await call(tools, "bad") == "done"
+        assert await call(tools, "bad") == "done"  # what has no end of line is there by then
     print("mine", flush=True)
     assert capfd.readouterr() == ("mine\n", "")
+    said = [record.getMessage() for record in caplog.records if "fields" in record.__dict__]
+    of_one = ["bad: yz", "bad: w\\xff", "bad: \\x1b[2J\\rred\\u202e \\udc80"]
+    assert said[: 1 + len(of_one)] == ["a.py: loaded", *of_one]
+    assert {"tool": "bad", "module": "a.py"} in [record.__dict__.get("fields") for record in caplog.records]
+
+
+@in_both
+async def test_a_flood_is_left_out_and_blocks_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    text = (
+        "def handle_tool_call(name, values):\n    print('x' * 100_000)\n"
+        "    for n in range(1000): print(n, 'y' * 1000)\n    return 'done'\n"
+    )
+    with caplog.at_level(logging.INFO, "toolwire.tools"):
+        tools = await start({"a.py": module(tool("bad"), handler=text), "b.py": FINE})
+        assert await call(tools, "bad") == "done"
+        assert await call(tools, "fine") == "fine"
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("bad: ")]
+    assert len(said) < 102
+    assert max(map(len, said)) <= 1005
+    assert sum(map(len, said)) < 25_000
+    assert said[-1].endswith("bytes more were printed and are left out")
 
 
 async def test_the_standard_streams_are_as_before_afterwards(tmp_path: Path, start: Start) -> None:
     from proxy.config import ToolsConfig
 
     before = sys.stdout, sys.stderr
-    async with ToolFolder(ToolsConfig(folder=str(tmp_path))).running():
+    async with ToolFolder(ToolsConfig(folder=str(tmp_path), isolation="thread")).running():
         assert sys.stdout is not before[0]
     assert (sys.stdout, sys.stderr) == before
 
@@ -195,7 +243,7 @@ async def test_nothing_runs_on_after_the_end(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text(FINE)
     before = set(threading.enumerate())
     names = set(sys.modules)
-    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=30.0)).running() as tools:
+    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=30.0, isolation="thread")).running() as tools:
         assert await call(tools, "afine") == await call(tools, "fine") == "fine"
         await asyncio.sleep(0)
     await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("toolwire")])
@@ -234,8 +282,34 @@ async def test_a_module_that_fails_stops_nobody(start: Start, which: str) -> Non
     assert await call(tools, "fine") == "fine"
 
 
+@in_processes
+async def test_modules_that_fail_in_a_process(start: Start) -> None:
+    more = {
+        "ends": ("import os; os._exit(4)", "ProcessEnded", "The module's code ended its process (exit status 4)."),
+        "is killed": ("import os; os.kill(os.getpid(), 9)", "ProcessEnded", "SIGKILL"),
+        "a tuple": (f"TOOLS = ({tool()!r},)\ndef handle_tool_call(n, v): return n", "TypeError", "not tuple."),
+        "an object": ("class Other: pass\nTOOLS = Other()", "TypeError", "not Other."),
+        "a circle": (
+            "schema = {'type': 'object', 'properties': {}}\nschema['properties']['a'] = schema\n"
+            f"TOOLS = [{tool('a')!r}]\nTOOLS[0]['function']['parameters'] = schema\ndef handle_tool_call(n, v): return n",
+            "ValidationError",
+            "without end",
+        ),
+        "too much": ("TOOLS = list(range(10**6))", "NotDeclarable", "more than"),
+    }
+    cases = {**MODULES, **more}
+    files = {f"m{n:02}.py": text for n, (text, _, _) in enumerate(cases.values())}
+    tools = await start({**files, "z.py": FINE}, load_timeout_s=30.0)
+    for shown, which in zip(tools.shown()["modules"], cases, strict=False):
+        _, kind, said = cases[which]
+        assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", kind), which
+        assert said in shown["error"]["message"]
+    assert await call(tools, "fine") == "fine"
+
+
+@in_both
 async def test_a_module_that_loops_is_given_up(start: Start) -> None:
-    tools = await start({"a.py": "while True: pass"}, load_timeout_s=0.05)
+    tools = await start({"a.py": "while True: pass"}, load_timeout_s=0.5)
     shown = tools.shown()["modules"][0]
     assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", "TimeoutError")
     await until(lambda: not [t for t in threading.enumerate() if t.name == "toolwire-load-a"])

@@ -1,0 +1,145 @@
+"""The process between the gateway and a worker. Run as a program: `python guardian.py CONTROL DATA`, two descriptors.
+
+It leads a session of its own, ignores signals, forks the worker before anything is imported that could be somebody's,
+and then only waits: so a handler that shoots its parent meets nobody who matters. On CONTROL it says which group of
+processes the worker leads (`group N`). When the worker ends, or CONTROL does, because the gateway wants that or is
+gone, it kills the group and whatever else the worker has left behind, and says what became of the worker: `exit N` or
+`signal N`. Nothing remains for anybody else to clean up.
+"""
+
+import os
+import select
+import signal
+import sys
+
+
+def main(control: int, data: int) -> None:
+    """Guard a worker."""
+    waker, woken = os.pipe()
+    os.set_blocking(woken, False)
+    for number in _catchable():
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    adopts = _adopt_orphans()
+    worker = os.fork()
+    if worker == 0:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for descriptor in (waker, woken, control):
+            os.close(descriptor)
+        for number in _catchable():
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _work(data)
+        os._exit(0)
+    try:
+        os.setpgid(worker, worker)  # whoever of the two comes first
+    except OSError:
+        pass
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (1, 2, data):
+        os.dup2(nowhere, descriptor)
+    _say(control, f"group {worker}")
+    status = None
+    while status is None and control not in select.select([control, waker], (), ())[0]:
+        os.read(waker, 4096)
+        status = _ended(worker)
+    status = _end(worker, adopts, status)
+    code = os.waitstatus_to_exitcode(status)
+    _say(control, f"exit {code}" if code >= 0 else f"signal {-code}")
+
+
+def _catchable() -> list[int]:
+    """The signals whose handlers can be set, but for SIGCHLD."""
+    found = []
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        try:
+            signal.signal(number, signal.getsignal(number) or signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # the C library's own
+        found.append(int(number))
+    return found
+
+
+def _adopt_orphans() -> bool:
+    """Become the parent of what the worker leaves behind, also in groups of its own. Whether that is possible."""
+    if sys.platform != "linux":
+        return False
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0 and _children() is not None  # PR_SET_CHILD_SUBREAPER
+    except (ImportError, OSError, AttributeError, MemoryError):  # where memory that is written is never run
+        return False
+
+
+def _children() -> list[int] | None:
+    """The children of this process; None where the system does not say."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(number) for number in file.read().split()]
+    except OSError:
+        return None
+
+
+def _ended(worker: int) -> int | None:
+    """Take leave of children that have ended. The worker's status if it has."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid in (0, worker):
+            return status if pid else None
+
+
+def _end(worker: int, adopts: bool, status: int | None) -> int:
+    """Kill everything, and wait until it is gone. The worker's status."""
+    while True:
+        try:
+            os.killpg(worker, signal.SIGKILL)
+        except OSError:
+            pass  # there is none left
+        for child in _children() or () if adopts else ():
+            try:
+                os.kill(child, signal.SIGKILL)
+            except OSError:
+                pass  # a program that runs as somebody else
+        if status is not None and not adopts:
+            return status
+        try:
+            pid, last = os.waitpid(-1 if adopts else worker, 0)
+        except ChildProcessError:
+            return status or 0
+        if pid == worker:
+            status = last
+
+
+def _say(control: int, what: str) -> None:
+    try:
+        os.write(control, f"{what}\n".encode())
+    except OSError:
+        pass  # nobody listens any more
+
+
+def _work(data: int) -> None:
+    # The package is found by its place, and only now: this file stands alone, and neither the working folder nor
+    # site-packages may come before the standard library.
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.abspath(__file__)
+    for _ in "file", "worker", "servertools":
+        package = os.path.dirname(package)
+    spec = spec_from_file_location("proxy", os.path.join(package, "__init__.py"), submodule_search_locations=[package])
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["proxy"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    from proxy.servertools.worker import serve
+
+    serve.main(data)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

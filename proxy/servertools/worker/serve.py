@@ -1,0 +1,207 @@
+"""What a worker does: it runs one module or one call at a time, and says what came of it.
+
+It is told (frames of `frames`): first its setup, `{snapshot, memory, path, on_oversize}`; then `{n, load, text, cpu}`,
+which loads a module, and `{n, call, tool, values, cpu}`. `n` is a number that the answers repeat. It says
+`{ready, unbound}` (the bounds that cannot be held); `{n, declared, handler}` or `{n, failed}` of a module; of a call
+`{n, begun}`, when the handler is about to run, and `{n, text, failed, spent}`. `spent`: this worker must get no further
+call.
+
+Rules:
+
+1. A handler is met by nothing that another one left: the working folder and the standard streams are put back, tasks of
+   coroutines are cancelled. What is left of memory is a reason to end (`spent`).
+2. A handler's fork that comes back here ends here.
+3. Without the gateway there is nothing to do: it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import bounds
+from .answers import Answer, raised, said
+from .declared import Handler, declared, is_coroutine, text_of
+from .frames import HEAD, packed, unpacked
+from .importing import Modules
+from .sources import received
+from .values import encode
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+MAX_ERROR_CHARS = 2000
+
+
+def main(data: int) -> None:
+    """Serve on the descriptor `data` until it ends."""
+    channel = socket.socket(fileno=data)
+    channel.set_inheritable(False)
+    setup = _received(channel)
+    if setup is None:
+        return
+    unbound = bounds.hold(setup["memory"])
+    sys.dont_write_bytecode = True
+    for stream in (sys.stdout, sys.stderr):
+        # Lines at once: of what is killed, the log has what it said.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
+    sys.argv = ["toolwire-tools"]
+    sys.path += [entry for entry in setup["path"] if entry not in sys.path]
+    worker = Worker(channel, setup)
+    worker.say({"ready": True, "unbound": unbound})
+    while (asked := _received(channel)) is not None:
+        if "load" in asked:
+            worker.load(asked)
+        else:
+            worker.call(asked)
+
+
+def _received(channel: socket.socket) -> dict[str, Any] | None:
+    """The next frame; None at the end."""
+    head = _exactly(channel, HEAD.size)
+    text = None if head is None else _exactly(channel, HEAD.unpack(head)[0])
+    return None if text is None else unpacked(text)
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        part = channel.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+class Worker:
+    """Modules that were loaded, and the calls of their handlers."""
+
+    def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
+        self._channel = channel
+        self._memory: int | None = setup["memory"]
+        self._on_oversize = setup["on_oversize"]
+        self._modules = Modules(received(setup["snapshot"]), private=False)
+        self._handlers: dict[str, Handler] = {}
+        self._loop: AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._streams = sys.stdout, sys.stderr
+        self._home = os.getcwd()
+
+    def say(self, what: dict[str, Any]) -> None:
+        """Send a frame. In a fork of this process, end (rule 2)."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+        self._channel.sendall(packed(what))
+
+    def load(self, asked: dict[str, Any]) -> None:
+        """Run a module, and say what it declares or why it cannot be used."""
+        bounds.allow(asked["cpu"])
+        file = asked["load"]
+        try:
+            handler, tools = declared(self._modules.run(file, asked["text"].encode("latin-1")))
+            answer = {"n": asked["n"], "declared": encode(tools), "handler": handler is not None}
+            if handler is not None:
+                self._handlers[file] = handler
+                if is_coroutine(handler):
+                    self._side_loop()  # now, because it takes a while
+        except BaseException as error:
+            kind = type(error).__name__
+            answer = {"n": asked["n"], "failed": [kind[:MAX_ERROR_CHARS], text_of(error)[:MAX_ERROR_CHARS]]}
+        self._clean()
+        self.say(answer)
+
+    def call(self, asked: dict[str, Any]) -> None:
+        """Run a handler, and say what came of it."""
+        bounds.allow(asked["cpu"])
+        handler = self._handlers[asked["call"]]
+        number, tool, values = asked["n"], asked["tool"], asked["values"]
+        spent = False
+        self.say({"n": number, "begun": True})
+        try:
+            answer = (
+                self._awaited(handler, tool, values) if is_coroutine(handler) else self._said(handler(tool, values))
+            )
+        except BaseException as error:
+            answer = raised(error)
+            spent = isinstance(error, MemoryError)
+        self._flush()
+        spent = spent or bounds.is_full(self._memory) or not self._has_streams()
+        self.say({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
+        self._clean()
+
+    def _said(self, value: object) -> Answer:
+        return said(value, self._on_oversize)
+
+    # --- coroutines -------------------------------------------------------------------------------------------------
+
+    def _side_loop(self) -> AbstractEventLoop:
+        """One for all calls: what a module keeps open may belong to it."""
+        if self._loop is None:
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop
+
+    def _awaited(self, handler: Handler, tool: str, values: dict[str, Any]) -> Answer:
+        async def run() -> Answer:
+            try:
+                return self._said(await handler(tool, values))
+            except MemoryError:
+                raise
+            except BaseException as error:
+                return raised(error)
+
+        loop = self._side_loop()
+        task = loop.create_task(run())
+        task.add_done_callback(lambda _: loop.stop())
+        while not task.done():
+            try:
+                loop.run_forever()
+            except BaseException:  # what a task of the handler's own raised, such as SystemExit
+                continue
+        return task.result()
+
+    # --- afterwards (rule 1) ----------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        for stream in {sys.stdout, sys.stderr, *self._streams}:
+            try:
+                stream.flush()
+            except BaseException:
+                pass  # a handler closed it, or has put something else in its place
+        sys.stdout, sys.stderr = self._streams
+
+    def _has_streams(self) -> bool:
+        """Whether the standard streams are still open."""
+        try:
+            os.fstat(1), os.fstat(2)
+        except OSError:
+            return False
+        return not any(stream.closed for stream in self._streams)
+
+    def _clean(self) -> None:
+        self._flush()
+        if self._loop is not None:
+            self._cancel_tasks(self._loop)
+        try:
+            os.chdir(self._home)
+        except OSError:
+            pass  # the folder is gone; the next handler does not find it either
+        logging = sys.modules.get("logging")
+        if logging is not None and not logging.getLogger().handlers:
+            logging.basicConfig(stream=sys.stderr, level="INFO", format="%(levelname)s %(name)s: %(message)s")
+
+    def _cancel_tasks(self, loop: AbstractEventLoop) -> None:
+        import asyncio
+
+        while tasks := [task for task in asyncio.all_tasks(loop) if not task.done()]:
+            for task in tasks:
+                task.cancel()
+                task.add_done_callback(lambda _: loop.stop())
+            try:
+                loop.run_forever()
+            except BaseException:
+                continue

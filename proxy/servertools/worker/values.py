@@ -1,0 +1,124 @@
+"""What a module declares, as JSON and back, exactly: shared and circular parts, tuples, and objects that are no JSON,
+of which only the type is told. So the gateway finds the same mistakes in it as it would in the object itself.
+
+The JSON is a list of nodes; a node refers to others by their index, and the first one is the whole. It is never nested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+MAX_NODES: Final = 20_000
+MAX_TEXT: Final = 200_000
+"""Characters, of all texts together."""
+
+
+class NotDeclarable(ValueError):
+    """Too much, or no such list of nodes."""
+
+
+def encode(value: Any) -> list[list[Any]]:
+    """The nodes of a value. Raises `NotDeclarable` if it is too large."""
+    nodes: list[list[Any]] = []
+    kept: list[Any] = []  # so that no `id` is given twice
+    places: dict[int, int] = {}
+    left = MAX_TEXT
+
+    def place(part: Any) -> int:
+        if (known := places.get(id(part))) is not None:
+            return known
+        if len(kept) >= MAX_NODES:
+            raise NotDeclarable(f"TOOLS has more than {MAX_NODES} values.")
+        places[id(part)] = len(kept)
+        kept.append(part)
+        return len(kept) - 1
+
+    place(value)
+    for part in kept:  # grows meanwhile
+        node = _node(part, place)
+        left -= sum(len(item) for item in node if isinstance(item, str))
+        if left < 0:
+            raise NotDeclarable(f"TOOLS has more than {MAX_TEXT} characters.")
+        nodes.append(node)
+    return nodes
+
+
+def _node(part: Any, place: Any) -> list[Any]:
+    if part is None or part is True or part is False:
+        return ["value", part]
+    # The methods of the types themselves: a subclass may have its own.
+    if isinstance(part, str):
+        return ["text", str.__str__(part)]
+    if isinstance(part, int):
+        return ["int", format(int.__index__(part), "x")]
+    if isinstance(part, float):
+        number = float.__float__(part)
+        return ["value", number] if math.isfinite(number) else ["float", float.__repr__(part)]
+    if isinstance(part, list):
+        return ["list", *map(place, list.__iter__(part))]
+    if isinstance(part, tuple):
+        return ["tuple", *map(place, tuple.__iter__(part))]
+    if isinstance(part, dict):
+        return ["dict", *(place(item) for pair in dict.items(part) for item in pair)]
+    return ["other", type.__getattribute__(type(part), "__name__")]
+
+
+def decode(nodes: Any) -> Any:
+    """The value. Raises `NotDeclarable` for what `encode` never gives."""
+    try:
+        return _decode(nodes)
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise NotDeclarable(f"no list of nodes: {error}") from None
+
+
+def _decode(nodes: Sequence[Sequence[Any]]) -> Any:
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise ValueError("too many")
+    made: list[Any] = [_leaf(*node) if node[0] in _LEAVES else [] if node[0] == "list" else {} for node in nodes]
+    # Tuples hold what is made already or later: a circle needs a list or a dict in it, which are filled afterwards.
+    pending = [index for index, node in enumerate(nodes) if node[0] == "tuple"]
+    while pending:
+        waiting = set(pending)
+        later = [index for index in pending if not waiting.isdisjoint(nodes[index][1:])]
+        if len(later) == len(pending):
+            raise ValueError("tuples in a circle")
+        for index in waiting.difference(later):
+            made[index] = tuple(made[_index(item)] for item in nodes[index][1:])
+        pending = later
+    for node, whole in zip(nodes, made, strict=True):
+        if node[0] == "list":
+            whole.extend(made[_index(item)] for item in node[1:])
+        elif node[0] == "dict":
+            items = [made[_index(item)] for item in node[1:]]
+            whole.update(zip(items[::2], items[1::2], strict=True))
+        elif node[0] not in _LEAVES and node[0] != "tuple":
+            raise ValueError("no such node")
+    return made[0]
+
+
+_LEAVES: Final = ("value", "text", "int", "float", "other")
+
+
+def _leaf(kind: str, value: Any) -> Any:
+    if kind == "value":
+        if value is not None and not isinstance(value, bool | float):
+            raise ValueError("no such value")
+        return value
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise ValueError("no text")
+    if kind == "int":
+        return int(value, 16)
+    if kind == "float":
+        return float(value)
+    if kind == "other":
+        shown = value.encode("utf-8", "replace").decode()[:100]
+        return type(shown.replace("\0", "?"), (), {"__repr__": lambda self: f"<{shown}>"})()
+    return value
+
+
+def _index(item: Any) -> int:
+    if type(item) is not int or item < 0:
+        raise ValueError("no index")
+    return item
