@@ -46,7 +46,7 @@ class Parameters:
     def values(self, arguments: str) -> dict[str, Any]:
         """The validated values, the handler's own to change. No text means no arguments (R9.5). Raises
         `BadArguments`."""
-        values = _read(arguments)
+        values = read_arguments(arguments)
         for name in self._required:
             if name not in values:
                 raise BadArguments(f"Invalid parameters - Missing required parameter: {name}")
@@ -59,10 +59,12 @@ class Parameters:
         return values if self._declared is None else {k: v for k, v in values.items() if k in self._declared}
 
 
-def _read(arguments: str) -> dict[str, Any]:
+def read_arguments(arguments: str, most: int = MAX_ARGUMENTS_BYTES) -> dict[str, Any]:
+    """The object that a model wrote, of at most so many bytes. No text means no arguments (R9.5). Raises
+    `BadArguments`."""
     size = len(arguments.encode("utf-8", "surrogatepass"))
-    if size > MAX_ARGUMENTS_BYTES:
-        raise BadArguments(f"Invalid JSON arguments - {size} bytes, the most is {MAX_ARGUMENTS_BYTES}")
+    if size > most:
+        raise BadArguments(f"Invalid JSON arguments - {size} bytes, the most is {most}")
     if not arguments.strip():
         return {}
     try:

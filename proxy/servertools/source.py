@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from ..formats.toolset import ToolSet
-from ..model import ToolUse
+from ..model import Image, Text, ToolUse
 
 
 class CallState(Enum):
@@ -34,10 +34,17 @@ class CallState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the model is told. `failed` if that is an error."""
+    """What the model is told. `failed` if that is an error. `parts` where there is more than text: then `text` is what
+    they say to whoever shows nothing else."""
 
     text: str
     failed: bool = False
+    parts: tuple[Text | Image, ...] = ()
+
+    @property
+    def content(self) -> tuple[Text | Image, ...]:
+        """What it holds, in order."""
+        return self.parts or (Text(self.text),)
 
 
 Enter = Callable[[CallState], None]
