@@ -5,7 +5,8 @@ unless the tool is strict (R23.3). A call that the scanner found was already jud
 one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
 of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
 never leave as a call: no client survives them, so what the model gave becomes visible text. An unknown name is only
-counted: clients know best what to do with a call that they do not expect. A demanded call that was not made is noticed
+counted: clients know best what to do with a call that they do not expect, and so does the gateway, where it runs every
+tool on offer: then such a call is neither strict nor a near miss. A demanded call that was not made is noticed
 at the end (R9.9). Calls that are given out while they come are not held for this (R6.13): their tools are not strict,
 so nothing follows from a schema that they break but a warning.
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
+from proxy.call_policy.candidate import are_gateways
 from proxy.call_policy.coercion import coerce
 from proxy.call_policy.counted import CALL_FIELDS
 from proxy.call_policy.custom import custom_input, free_text
@@ -45,13 +47,14 @@ LOG: Final = logging.getLogger("toolwire.arguments")
 @dataclass(slots=True)
 class _Answer:
     """What this middleware remembers of one answer. `made`: the choices with a call; `satisfied`: with one that was on
-    offer."""
+    offer. `gateways`: see `are_gateways`."""
 
     choice: ToolChoice
     offered: Mapping[str, ToolSpec]
     known: Mapping[str, ToolSpec]
     schemas: ToolSchemas
     ids: CallIds
+    gateways: bool
     made: set[int] = field(default_factory=set)
     satisfied: set[int] = field(default_factory=set)
 
@@ -144,6 +147,11 @@ class Arguments(Middleware):
         if tool is not None and tool.server:
             call = self._coerced(exchange, answer, tool, call)
             return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
+        if tool is None and answer.gateways:
+            if call.source is None:  # else the call policy has counted it
+                count("unknown_names")
+            LOG.warning("request %s: %s is a call of no tool on offer", exchange.id, quote(call.use.name))
+            return self._made(exchange, answer, call)  # likewise
         strict = answer.is_strict(prompt_name(call.use))
         try:
             if call.source is None:
@@ -284,5 +292,6 @@ def _answer(exchange: Exchange) -> _Answer:
         known=by_prompt_name(request.tools),
         schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
         ids=CallIds(request.messages),
+        gateways=are_gateways(request.tools),
     )
     return answer

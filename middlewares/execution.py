@@ -6,10 +6,11 @@ Rules:
    with an empty line between, the usage of all rounds together. Calls of server-side tools and their results are not
    part of it, unless `tool_loop.expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
+   What is not on offer is not run, whatever the source of the tools says: the model is told that it is unknown.
 3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for
    its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
    over.
-4. A choice that demands a call holds for the first answer only.
+4. A choice that demands a call holds until one on offer was made, and that is nearly always the first answer.
 5. Calls beyond the number that the client allows (`max_tool_calls` of Responses) are not run; the model is told so, and
    may answer with what it has.
 6. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
@@ -31,6 +32,7 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
+from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Event, Fault, Finish, Open
 from proxy.formats.rendering import result_text
@@ -45,7 +47,7 @@ from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
-from proxy.servertools.source import CallState, Tools
+from proxy.servertools.source import CallState, Tools, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -176,7 +178,7 @@ class Loop:
         self._exposes = self._show is not None
         self._keeps = not self._exposes and keeps(exchange, conversations)
         self._names = frozenset(tool.name for tool in asked.tools if tool.server)
-        self._all_ours = not any(tool.kind != "hosted" for tool in exchange.received.tools)
+        self._all_ours = are_gateways(asked.tools)
         self._until = time.monotonic() + self._limits.max_seconds
         self._rounds = 0
         self._made = 0
@@ -251,14 +253,16 @@ class Loop:
     # --- the next round ---------------------------------------------------------------------------------------------
 
     def _go_on(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
-        """What the model said and learned becomes part of what it is asked next; a demand for a call was met (rule
+        """What the model said and learned becomes part of what it is asked next; a demand for a call may be met (rule
         4)."""
         choice = self._asked.tool_choice
+        if choice.forces and any(use.name in self._callable for use in answer.calls):
+            choice = replace(choice, mode="auto", name=None)
         told = (Message("tool", (result,)) for result in results)
         self._asked = replace(
             self._asked,
             messages=(*self._asked.messages, Message("assistant", answer.parts()), *told),
-            tool_choice=replace(choice, mode="auto", name=None) if choice.forces else choice,
+            tool_choice=choice,
         )
 
     async def _next(self) -> Reply:
@@ -279,6 +283,11 @@ class Loop:
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _callable(self) -> frozenset[str]:
+        """The names of the gateway's tools that may be called in this round."""
+        return frozenset([tool.name for tool in self._asked.callable_tools if tool.server])
 
     async def _results(self, calls: Sequence[ToolUse]) -> list[ToolResult]:
         """What the model is told of the calls of one answer; rule 5."""
@@ -301,8 +310,11 @@ class Loop:
 
     async def _run(self, use: ToolUse, trail: Trail) -> ToolResult:
         with ObservedTool(self._exchange.record, use.name, use.call_id, use.arguments) as observed:
-            left = max(0.0, self._until - time.monotonic())
-            result = await self._tools.run(use, left, trail.enter)
+            if use.name in self._callable:
+                left = max(0.0, self._until - time.monotonic())
+                result = await self._tools.run(use, left, trail.enter)
+            else:
+                result = unknown_tool(use.name, trail.enter)
             observed.ended(trail.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")

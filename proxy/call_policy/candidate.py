@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,16 +40,24 @@ class Candidate:
 
 class Names(NamedTuple):
     """The tools by the names under which the model knows them, and the names that may be called; None: any.
-    `callable`: those of the tools, in their order. `strict`: one of the tools is."""
+    `callable`: those of the tools, in their order. `strict`: one of the tools is. `gateways`: see `are_gateways`."""
 
     known: Mapping[str, ToolSpec]
     allowed: frozenset[str] | None
     callable: tuple[str, ...] = ()
     strict: bool = False
+    gateways: bool = False
 
     def may_be_called(self, name: str) -> bool:
         """Whether a call may have this name."""
         return bool(name) and (self.allowed is None or name in self.allowed)
+
+
+def are_gateways(tools: Iterable[ToolSpec]) -> bool:
+    """There are tools, and the gateway runs all of them: then a call of any other name was made to the gateway as well,
+    and it is the gateway that says so to the model (R15.5)."""
+    ours = [tool.server for tool in tools if tool.kind != "hosted"]
+    return bool(ours) and all(ours)
 
 
 def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Names:
@@ -65,7 +73,7 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
     strict = any(tool.strict is True for tool in tools)
-    return note(tools, key, Names(known, frozenset(callable_), callable_, strict))
+    return note(tools, key, Names(known, frozenset(callable_), callable_, strict, are_gateways(tools)))
 
 
 def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:

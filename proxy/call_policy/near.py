@@ -7,6 +7,8 @@ Rules of this module:
    asked for.
 2. A name means a tool if it is one edit away from the name of that tool alone: one character that is missing, too many,
    another one or in its neighbour's place; or all that differs is case and what stands between words.
+3. A call whose name is nobody's was meant as one between such markers; in a form that ordinary text may have as well
+   only if it is written as it was taught: a name that a tool could have and its arguments, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,21 +19,42 @@ from typing import Final
 
 from ..model import ToolSpec
 from ..scan._grammar import FENCE, BlockSyntax
+from .assembly import PythonArguments
+from .json_calls import MemberArguments
+from .written import Written
 
 NAME_CHARS: Final = 256
 """A name that is longer is nobody's."""
 
 _ELLIPSIS: Final = re.compile(r"[{\[(:,>]\s*(?:\.\.\.|…)\s*[}\]),<]")
+_A_NAME: Final = re.compile(r"[^\W\d][\w.:/-]*")
 _BETWEEN: Final = re.compile(r"[-_.\s]+")
 
 
 def tries_to_call(syntax: BlockSyntax, body: str, names: Collection[str]) -> bool:
     """Whether a block that cannot be read, has no end or names no tool was meant to be a call: something stands between
     markers that no text has by chance, or the name of a tool stands in it as in JSON or in Python."""
-    opener = syntax.opener.strip()
-    if any(map(str.isalpha, opener)) and not opener.startswith(FENCE):
+    if is_marked(syntax):
         return any(map(str.isalnum, body)) and _ELLIPSIS.search(body) is None
     return any(f'"{name}"' in body or f"'{name}'" in body or f"{name}(" in body for name in names)
+
+
+def is_marked(syntax: BlockSyntax) -> bool:
+    """Whether blocks stand between markers that no text has by chance."""
+    opener = syntax.opener.strip()
+    return any(map(str.isalpha, opener)) and not opener.startswith(FENCE)
+
+
+def means_call(syntax: BlockSyntax, body: str, written: Written) -> bool:
+    """Whether this was meant as a call, although no tool has its name (rule 3)."""
+    if is_marked(syntax):
+        return tries_to_call(syntax, body, ())
+    match written.arguments:
+        case MemberArguments():
+            return False
+        case PythonArguments(call) if call.positional:
+            return False
+    return _A_NAME.fullmatch(written.name) is not None
 
 
 def near_name(names: Iterable[str | None], known: Mapping[str, ToolSpec], allowed: Collection[str]) -> str | None:

@@ -12,6 +12,8 @@ Rules of this module:
 
 5. A block in a form that was not taught is a call only if all in it pass the test of `recognised.py`, else it is text:
    never a failure, never held, and nothing that looked like a call by chance is counted as one that failed.
+6. Where the gateway runs every tool on offer, a call of another name in the taught form is a call too: who runs calls
+   says to the model that there is no such tool (R15.5). It is never strict, and no near miss: it has its answer.
 
 Schemas of calls in the taught form are not looked at here (R9.4): they concern calls of native backends as well, see
 `middlewares/arguments.py`.
@@ -35,7 +37,7 @@ from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
-from .near import near_name, tries_to_call
+from .near import is_marked, means_call, near_name, tries_to_call
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .untyped import ParameterTypes
 from .written import Written
@@ -320,6 +322,10 @@ class CallPolicy:
             try:
                 calls.append(self._call(written, found, block.closed))
             except _Rejected as rejected:
+                unknown = self._unknown(written, rejected, block)
+                if unknown is not None:
+                    calls.append(unknown)
+                    continue
                 if not written.name and not tries_to_call(block.syntax, block.body, self._offered.known):
                     rejected.near = None
                 failures.append(rejected)
@@ -375,6 +381,20 @@ class CallPolicy:
             ) from None
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
         return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
+
+    def _unknown(self, written: Written, rejected: _Rejected, block: Block) -> Candidate | None:
+        """The call of a tool that is not on offer, for who runs calls; rule 6."""
+        name, syntax = rejected.name, block.syntax
+        if name is None or not self._offered.gateways or not means_call(syntax, block.body, written):
+            return None
+        try:
+            arguments = settled(written, None, self._calls, strict=False).text
+        except ValueError:
+            if not is_marked(syntax):
+                return None
+            arguments = raw_arguments(written.arguments) or ""
+        self._count("unknown_names")
+        return Candidate(name, arguments, None, False, (), False, written.call_id, written.source)
 
     # --- forms that were not taught ---------------------------------------------------------------------------------
 

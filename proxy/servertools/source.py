@@ -6,6 +6,7 @@ Rules:
 1. What is on offer changes as a whole. A request takes `tools` once, and its calls are run by what it took, so that a
    change meets no call that was made before it.
 2. A call never raises: what goes wrong in one is a result for the model (R15.6).
+3. Whoever asks for calls asks for those of tools on offer; for others there is `unknown_tool`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..formats.toolset import ToolSet
 from ..model import Image, Text, ToolUse
+from ..protocols.wire import whole
+
+MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
+"""A result has at most 1000 characters (R15.5), and a model may write anything for a name."""
 
 
 class CallState(Enum):
@@ -81,3 +86,10 @@ class ToolSource(Protocol):
     def shown(self) -> dict[str, Any]:
         """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that
         run."""
+
+
+def unknown_tool(name: str, enter: Enter) -> Result:
+    """The result of a call of a tool that is not on offer (R15.5)."""
+    for state in (CallState.TOOL_CALL_INITIATED, CallState.VALIDATING_PARAMETERS, CallState.EXECUTION_FAILED):
+        enter(state)
+    return Result(f"Error: Unknown tool: {whole(name[:MAX_NAME_SHOWN])}", failed=True)

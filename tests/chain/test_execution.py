@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from proxy.app import create_app
 from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
-from proxy.model import ModelRequest, Text, ToolResult, ToolUse
+from proxy.formats.toolset import ToolSet
+from proxy.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from proxy.openai_types import ChatResponse, ToolCallAccumulator
 from proxy.pipeline.tool_memory import is_marked
 from proxy.registry import registries
+from proxy.servertools.folder import ToolFolder
+from proxy.servertools.source import CallState, Enter, Result, Tools
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 
 MODULE = """
@@ -36,7 +39,8 @@ def handle_tool_call(tool_name, tool_input):
     return str(tool_input["a"] + tool_input["b"])
 """
 USER: Sequence[Any] = [{"role": "user", "content": "hi"}]
-LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+STRICT = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+LOOK: dict[str, Any] = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 MODES = ["prompt", "native"]
 
 
@@ -350,10 +354,154 @@ async def test_the_model_is_told_of_arguments_that_do_not_fit(config: Any, mode:
     assert "Error: Invalid parameters - Missing required parameter: b" in prompt(answer.requests[1])
 
 
-async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(config: Any) -> None:
-    answer = await ask(config(mode="native"), [turn("native", "", ("nothing", {})), "Sorry."])
-    assert (content(answer), calls(answer)) == ("Sorry.", [])
+@modes
+@both
+@pytest.mark.parametrize("name", ["nothing", "ad", "adds", "x" * 3000], ids=["unlike", "near", "nearly", "endless"])
+@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
+async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
+    config: Any, mode: str, stream: bool, name: str, streaming: str
+) -> None:
+    """The client sees nothing of it, no answer is thrown away, and the model hears of it where it asked."""
+    script = [turn(mode, "Let me see.", (name, {"a": 1}), usage={"input": 10, "output": 5}), turn(mode, "", ADD), "3."]
+    answer = await ask(config(mode=mode, argument_streaming=streaming), script, {"stream": stream})
+    assert (content(answer), calls(answer), reason(answer)) == ("Let me see.\n\n3.", [], "stop")
+    shown = prompt(answer.requests[1])
+    assert shown.count(told(mode, f"Error: Unknown tool: {name}"[:1000])) == 1
+    assert "not accepted" not in shown
+    assert told(mode, "3") in prompt(answer.requests[2])
+    assert len(answer.requests) == 3
+
+
+@both
+async def test_known_and_unknown_calls_of_one_answer(config: Any, stream: bool) -> None:
+    script = [turn("prompt", "", ADD, ("nothing", {}), ("add", {"a": 2, "b": 2})), "So."]
+    answer = await ask(config(), script, {"stream": stream})
+    assert content(answer) == "So."
+    shown = prompt(answer.requests[1])
+    places = [shown.index(told("prompt", result)) for result in ("3", "Error: Unknown tool: nothing", "4")]
+    assert places == sorted(places)
+
+
+@both
+async def test_a_model_that_never_learns_ends_at_the_limit(config: Any, stream: bool) -> None:
+    script = [turn("prompt", f"Try {n}. ", ("nothing", {})) for n in range(5)]
+    answer = await ask(config(tool_loop={"max_iterations": 3}), script, {"stream": stream})
+    assert content(answer) == "Try 0.\n\nTry 1.\n\nTry 2."
+    assert (len(answer.requests), reason(answer)) == (3, "stop")
+
+
+@pytest.mark.parametrize("strict_failure", ["error", "assistant_message"])
+@both
+async def test_beside_tools_of_the_client_an_unknown_name_is_text(
+    config: Any, stream: bool, strict_failure: str
+) -> None:
+    """The client may know what was meant, and sees what the model wrote (R9.2)."""
+    script = [turn("prompt", "Hm. ", ("nothing", {})), "Sorry."]
+    tools = [{"type": "function", "function": {**LOOK["function"], "strict": True, "parameters": STRICT}}]
+    answer = await ask(config(), script, {"stream": stream, "tools": [LOOK]})
+    assert content(answer) == "Hm. " + block("nothing")
+    assert len(answer.requests) == 1
+    strict = await ask(config(strict_failure=strict_failure), script, {"tools": tools})
+    if strict_failure == "error":
+        assert (strict.status, strict.json()["error"]["code"]) == (500, "unknown_tool_call")
+    else:
+        assert "tool call rejected: unknown_tool_call" in content(strict)
+
+
+async def test_hosted_tools_of_the_client_change_nothing(config: Any) -> None:
+    body = {"input": "hi", "tools": [{"type": "web_search"}], "store": False}
+    answer = await run_chain(config(), body, replies=[turn("prompt", "", ("nothing", {})), "So."], path="/v1/responses")
+    assert [item["type"] for item in answer.json()["output"]] == ["message"]
     assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
+
+
+@both
+async def test_who_sees_calls_sees_that_one_too(config: Any, stream: bool) -> None:
+    """And its result."""
+    body = {"input": "hi", "stream": stream, "store": False}
+    script = [turn("prompt", "", ("nothing", {"x": 1})), "So."]
+    answer = await run_chain(config(expose_server_tools=True), body, replies=script, path="/v1/responses")
+    output = (answer.frames()[-1]["response"] if stream else answer.json())["output"]
+    assert [item["type"] for item in output] == ["function_call", "function_call_output", "message"]
+    assert (output[0]["name"], output[1]["output"]) == ("nothing", "Error: Unknown tool: nothing")
+
+
+async def test_forms_that_were_not_taught_need_the_name_of_a_tool(config: Any) -> None:
+    """R23.1: what nobody taught is a call only if it names one exactly."""
+    for written in ('<function=nothing>{"a":1}</function>', '{"name":"nothing","arguments":{}}', "[nothing(a=1)]"):
+        answer = await ask(config(), [written, "Sorry."])
+        assert (content(answer), len(answer.requests)) == (written, 1)
+
+
+async def test_what_is_only_explained_is_text(config: Any) -> None:
+    for written in ('<tool_call>{"name": "NAME", "arguments": {...}}</tool_call>', "<tool_call>...</tool_call>"):
+        answer = await ask(config(reask=0), [f"Write {written} for a call.", "x"])
+        assert (content(answer), len(answer.requests)) == (f"Write {written} for a call.", 1)
+
+
+@pytest.mark.parametrize("format", ["bare_json", "llama3_json", "fenced_json", "pythonic"])
+@both
+async def test_forms_that_text_may_have_as_well(config: Any, format: str, stream: bool) -> None:
+    """Written as it was taught, and nothing else in it, it is a call."""
+    gateway = config(format=format)
+    own = registries().formats.get(format)
+    call = own.render_call(ToolUse("call_1", "nothing", '{"a":1}'))
+    answer = await ask(gateway, [call, "So."], {"stream": stream})
+    assert content(answer) == "So."
+    assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
+    for other in (
+        '{"name": "Ann", "age": 7}',
+        '{"name": "Ann Lee", "arguments": {}}',
+        '{"name": "x", "arguments": [1]}',
+    ):
+        answer = await ask(config(format=format, reask=0), [other, "x"], {"stream": stream})
+        assert (content(answer), len(answer.requests)) == (other, 1)
+
+
+@modes
+@pytest.mark.parametrize("choice", ["named", "allowed"])
+async def test_what_may_not_be_called_is_not_run(config: Any, mode: str, choice: str) -> None:
+    """A choice that leaves out a tool of the gateway leaves it out of the loop, whatever the model makes of it."""
+    fail = {"type": "function", "function": {"name": "fail"}}
+    asked: Any = fail
+    if choice == "allowed":
+        asked = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [fail]}}
+    answer = await ask(config(mode=mode), [turn(mode, "", ADD), "So."], {"tool_choice": asked})
+    assert content(answer) == "So."
+    assert told(mode, "Error: Unknown tool: add") in prompt(answer.requests[1])
+    assert answer.requests[1].tool_choice.mode == "auto" or choice == "named" or mode == "prompt"
+
+
+async def test_a_demand_is_not_met_by_a_call_of_nothing(config: Any) -> None:
+    script = [turn("native", "", ("nothing", {})), turn("native", "", ADD), "So."]
+    answer = await ask(config(mode="native"), script, {"tool_choice": "required"})
+    assert content(answer) == "So."
+    assert [request.tool_choice.mode for request in answer.requests] == ["required", "required", "auto"]
+
+
+class Odd:
+    """A source that would run whatever it is asked for."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
+        enter(CallState.TOOL_CALL_INITIATED)
+        self.ran.append(use.name)
+        return Result("done")
+
+
+@modes
+async def test_whatever_the_tools_come_from(config: Any, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop asks a source for its own tools only, and the states are the same."""
+    odd = Odd()
+    made = Tools(ToolSet([ToolSpec("odd", "Odd.", {"type": "object"}, strict=True, server=True)]), odd.run)
+    monkeypatch.setattr(ToolFolder, "tools", property(lambda self: made, lambda self, value: None), raising=False)
+    script = [turn(mode, "", ("odd", {}), ("add", {}), ("other", {})), "So."]
+    answer = await ask(config(mode=mode), script)
+    assert (content(answer), odd.ran) == ("So.", ["odd"])
+    shown = prompt(answer.requests[1])
+    assert [shown.count(told(mode, text)) for text in ("done", "Error: Unknown tool: add")] == [1, 1]
 
 
 @both
@@ -457,20 +605,29 @@ async def test_what_the_client_does_not_want_stored_is_not(config: Any) -> None:
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 PIECES = st.sampled_from(
-    ["Text. ", "\n", block("add", a=1, b=2), block("fail"), block("look", x=1), block("add", a=1), "<tool"]
+    [
+        *("Text. ", "\n", block("add", a=1, b=2), block("fail"), block("look", x=1), block("add", a=1), "<tool"),
+        *(
+            block("nothing", x=1),
+            '<tool_call>{"name":"nothing","arguments":"{x"}</tool_call>',
+            "<tool_call>hm</tool_call>",
+        ),
+    ]
 )
 SCRIPTS = st.lists(st.lists(PIECES, max_size=4).map("".join), min_size=1, max_size=4)
 
 
-@given(SCRIPTS, st.sampled_from(["buffered", "incremental"]), st.sampled_from([1, 3]))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_law_streamed_and_whole_answers_agree(config: Any, script: list[str], streaming: str, size: int) -> None:
+@given(SCRIPTS, st.sampled_from(["buffered", "incremental"]), st.sampled_from([1, 3]), st.sampled_from([[LOOK], []]))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_law_streamed_and_whole_answers_agree(
+    config: Any, script: list[str], streaming: str, size: int, tools: list[Any]
+) -> None:
     """R1.3, over any number of rounds with calls of both sides."""
     turns = [{"text": text, "chunk": size, "usage": {"input": 1, "output": 1}} for text in script]
     gateway = config(argument_streaming=streaming, tool_loop={"max_iterations": 3})
-    whole = await ask(gateway, turns, {"tools": [LOOK]})
+    whole = await ask(gateway, turns, {"tools": tools})
     options = {"stream": True, "stream_options": {"include_usage": True}}
-    streamed = await ask(gateway, turns, {"tools": [LOOK], **options})
+    streamed = await ask(gateway, turns, {"tools": tools, **options})
     assert (content(whole) if whole.json()["choices"][0]["message"]["content"] else "") == content(streamed)
     assert (calls(whole), reason(whole)) == (calls(streamed), reason(streamed))
     assert whole.json()["usage"] == streamed.frames()[-2]["usage"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -313,3 +314,15 @@ def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
         assert "start: BEGIN" in shown
         assert not any(marker in shown for marker in tool_format.grammar.markers)
     assert "(lark)" not in tool_format.render_tools([ToolSpec("f", "x", extra={"chat": {"format": form}})])
+
+
+@every_format
+@pytest.mark.parametrize("arguments", ["{}", '{"city":"Oslo"}'])
+def test_a_call_of_nothing_is_for_the_gateway_where_it_runs_all_tools(tool_format: ToolFormat, arguments: str) -> None:
+    """In the form that was taught (R15.5); where a tool is the client's it is text (R9.2)."""
+    text = tool_format.render_call(ToolUse("call_1", "nothing", arguments))
+    ours = tuple(replace(tool, server=True) for tool in (SEARCH, WEATHER))
+    for answer in ([text], list(text)):
+        assert bare(scan(tool_format, ours, answer)) == [("nothing", arguments)]
+        found = scan(tool_format, (ours[0], WEATHER), answer)
+        assert [type(part) for part in found] == [Text]
