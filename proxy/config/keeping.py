@@ -123,11 +123,16 @@ class ToolsConfig:
         "At the start of the gateway so long is waited for MCP servers; the tools of one that takes longer are offered once it is there.",
         default=5.0,
     )
+    mcp_from_clients: tuple[str, ...] = doc(
+        "URLs of MCP servers that a Responses client may name in its `tools`, for the gateway to list and call them: `https://host/mcp`, or with any rest, "
+        "`https://host/mcp/*`. Needs the extra `mcp`. Empty: none, and such tools are ignored. See `docs/how-to/mcp-from-clients.md`.",
+        default=(),
+    )
 
     @property
     def any(self) -> bool:
         """Whether there is a source of tools. Then the default chain has `execution`."""
-        return self.folder is not None or bool(self.mcp)
+        return self.folder is not None or bool(self.mcp) or bool(self.mcp_from_clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any, Final, Protocol
 
 from ..events import Event
-from ..model import Message, ModelRequest, ToolChoice, ToolSpec, ToolUse, dataclass, fields_of
+from ..model import Message, ModelRequest, ToolChoice, ToolSpec, ToolUse, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,15 @@ class ToolFilter:
 
 ALL_TOOLS: Final = ToolFilter()
 
-ANNOTATED: Final = "mcp"
-"""Where the tool object of a server stands in `ToolSpec.extra`."""
+
+@dataclass(frozen=True, slots=True)
+class ServedTool:
+    """A tool of a server that is offered: as `spec`, whose namespace is the server's label. `name` is the server's own
+    for it, which the client gets to see; `reads`: it says of itself that it only reads, which may be wrong."""
+
+    name: str
+    spec: ToolSpec
+    reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +87,9 @@ class ServedHistory:
     listed: frozenset[str] = frozenset()
 
 
-def annotated_read_only(tool: ToolSpec) -> bool:
-    """Whether a tool of a server says of itself that it only reads (`readOnlyHint` of its annotations). A hint: a
-    server may say what it likes."""
-    annotations = fields_of(tool.extra, ANNOTATED).get("annotations")
-    return isinstance(annotations, Mapping) and annotations.get("readOnlyHint") is True
-
-
 class ServedForm(Protocol):
     """How a protocol names servers of tools, and shows what becomes of their calls. `body` is a client's parsed JSON.
-    A call has the server's label as its `namespace`."""
+    A call has the server's label as its `namespace`, and the server's own name for the tool."""
 
     def servers(self, body: Mapping[str, Any]) -> Sequence[ToolServer]:
         """The servers that a request names and that the gateway can ask. Raises `ClientFault` for one that is not
@@ -98,7 +98,7 @@ class ServedForm(Protocol):
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """The tools of a request without those that stand for such servers."""
 
-    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ToolSpec]) -> ToolChoice:
+    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
         """What a request says of which tools may or must be called, where `served` are the tools of its servers and
         `request` has all others. Raises `ClientFault` `invalid_tool_choice` for one that is not there."""
 
@@ -106,7 +106,7 @@ class ServedForm(Protocol):
         """What `messages` say in the words of this protocol, in the words of the model. Raises `ClientFault` where the
         request answers what was never asked."""
 
-    def listed(self, label: str, tools: Sequence[ToolSpec], error: str | None) -> Event:
+    def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
         """Shows the tools of a server, or why it lists none."""
 
     def began(self, use: ToolUse, request_id: str | None) -> Event:

@@ -35,7 +35,7 @@ from ...model import (
     are_plain,
     fields_of,
 )
-from ..served import Approved, ServedForm, ServedHistory, ToolFilter, ToolServer, annotated_read_only
+from ..served import Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
 from .items import PROTOCOL, own_items
 from .served_items import (
     CALL,
@@ -91,7 +91,7 @@ class ResponsesServed(ServedForm):
         """See `ServedForm`."""
         return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
 
-    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ToolSpec]) -> ToolChoice:
+    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
         """See `ServedForm`."""
         given = body.get("tool_choice")
         if not isinstance(given, Mapping):
@@ -120,9 +120,9 @@ class ResponsesServed(ServedForm):
         _check_approvals(body, history)
         return history.read()
 
-    def listed(self, label: str, tools: Sequence[ToolSpec], error: str | None) -> Event:
+    def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
         """An `mcp_list_tools` item."""
-        return listing(label, tools, [annotated_read_only(tool) for tool in tools], error)
+        return listing(label, tools, error)
 
     def began(self, use: ToolUse, request_id: str | None) -> Event:
         """An `mcp_call` item that is added."""
@@ -240,10 +240,10 @@ def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | 
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 
 
-def _chosen(choice: Mapping[str, Any], served: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """The names of the tools that a choice means. Raises `ClientFault` if there are none."""
+def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[str, ...]:
+    """The names for the model of the tools that a choice means. Raises `ClientFault` if there are none."""
     label, name = choice.get("server_label"), choice.get("name")
-    names = tuple(tool.name for tool in served if tool.namespace == label and name in (None, tool.name))
+    names = tuple(tool.spec.name for tool in served if tool.spec.namespace == label and name in (None, tool.name))
     if not names:
         which = "tools of the server" if name is None else f"the tool {quote(name)} of the server"
         raise ClientFault(

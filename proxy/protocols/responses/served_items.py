@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...events import Opaque
-from ...model import Text, ToolResult, ToolSpec, ToolUse
+from ...model import Text, ToolResult, ToolUse
+from ..served import ServedTool
 from ..wire import dump, whole
 from .items import PROTOCOL
 
@@ -32,19 +33,19 @@ Frame = tuple[str, Mapping[str, Any]]
 # --- made -----------------------------------------------------------------------------------------------------------
 
 
-def listing(label: str, tools: Sequence[ToolSpec], reads: Sequence[bool], error: str | None) -> Opaque:
-    """The tools of a server, in order of `tools` whether each only `reads`; or why it lists none."""
+def listing(label: str, tools: Sequence[ServedTool], error: str | None) -> Opaque:
+    """The tools of a server, or why it lists none."""
     item: dict[str, Any] = {
         "type": LISTING,
         "server_label": whole(label),
         "tools": [
             {
-                "annotations": {"read_only": only},
-                "description": tool.description,
-                "input_schema": NO_PARAMETERS if tool.parameters is None else tool.parameters,
-                "name": tool.name,
+                "annotations": {"read_only": tool.reads},
+                "description": tool.spec.description,
+                "input_schema": NO_PARAMETERS if tool.spec.parameters is None else tool.spec.parameters,
+                "name": whole(tool.name),
             }
-            for tool, only in zip(tools, reads, strict=True)
+            for tool in tools
         ],
     }
     return Opaque(PROTOCOL, item if error is None else {**item, "error": whole(error)})
