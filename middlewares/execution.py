@@ -17,7 +17,7 @@ Rules:
    have left; the log always does.
 
 Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
-answer, so that this is done for each round. Left out of the chain where no `tools.folder` is configured.
+answer, so that this is done for each round. Left out of the chain where there are no server-side tools.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
+from proxy.backends.fit_messages import IMAGE_OMITTED
 from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Event, Fault, Finish, Open
 from proxy.formats.rendering import result_text
 from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
+from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware, Place
 from proxy.pipeline.model_turns import LoopState, ModelTurn
@@ -85,7 +86,7 @@ class Execution(Middleware):
     @classmethod
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle`. It would keep streams out of the fast path."""
-        return place.config.tools.folder is None
+        return not place.config.tools.any
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -318,7 +319,14 @@ class Loop:
             observed.ended(trail.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")
-        return ToolResult(use.call_id, (Text(result.text),), use.name, is_error=result.failed)
+        return ToolResult(use.call_id, self._taken(result.content), use.name, is_error=result.failed)
+
+    def _taken(self, parts: Sequence[Text | Image]) -> tuple[Text | Image, ...]:
+        """The parts of a result, images where every server of the route takes them: of a tool that a client never saw
+        it could not be told that they are refused."""
+        if self._exchange.route.pool.capabilities.images:
+            return tuple(parts)
+        return tuple(Text(IMAGE_OMITTED) if isinstance(part, Image) else part for part in parts)
 
     def _enter(self, state: CallState) -> None:
         """The calls of the last answer go on to this state."""

@@ -52,7 +52,8 @@ from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
-from .servertools.folder import ToolFolder
+from .servertools.joined import source_of
+from .servertools.source import ToolSource
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
@@ -63,7 +64,7 @@ from .support.conversion import ConfigError
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
-SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolFolder)
+SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
@@ -121,7 +122,7 @@ def create_app(
     chains = Chains(plugins, metrics)
     passed = _passed_paths(config, clients)
     routes = []
-    server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
+    server_tools = source_of(config.tools)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
@@ -389,9 +390,10 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _tools(request: web.Request) -> web.Response:
-    """The modules of server-side tools, their states and their tools, as this worker knows them (R15.2)."""
+    """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
+    (R15.2)."""
     tools = request.app.get(SERVER_TOOLS)
-    return _json({"folder": None, "modules": []} if tools is None else tools.shown())
+    return _json({"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown()))
 
 
 async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:

@@ -24,6 +24,7 @@ from ..prompting.prompt import check_template
 from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
+from .mcp_checks import mcp_mistakes
 from .mistakes import Mistakes
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -93,6 +94,7 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not PATH.fullmatch(path):
             yield f"server.pass_through[{index}]: expected a path such as '/v1/embeddings', got {path!r}"
     yield from _places(config)
+    yield from mcp_mistakes(config.tools)
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:

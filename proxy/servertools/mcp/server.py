@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
@@ -73,6 +73,8 @@ class McpServer:
         self.listing = Listing()
         self.listed = asyncio.Event()
         """Set once it has said which tools it has."""
+        self.settled = asyncio.Event()
+        """Set once it has, or has failed for the first time."""
         self.changed: Callable[[], object] = _nothing
         """Called when `listing` has changed."""
         self.tools = Tools(ToolSet(), partial(self._run, self.listing))
@@ -180,6 +182,7 @@ class McpServer:
                 wait = FIRST_WAIT_S
             self.state, self.error = "down", why
             self.restarts += 1
+            self.settled.set()
             LOG.warning("MCP server %s: %s; it is started again in %.0f s", self.name, why, wait)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_S)
@@ -200,8 +203,7 @@ class McpServer:
         finally:
             arrived.cancel()
             host, self._host = self._host, None
-            with suppress(asyncio.CancelledError):
-                await host.close()
+            await host.close()
 
     def _settings(self, handshake: bool) -> HostSettings:
         config = self.config
@@ -241,6 +243,7 @@ class McpServer:
         self.tools = Tools(ToolSet(tool.spec for tool in tools), partial(self._run, self.listing))
         self.state, self.error = "up", None
         self.listed.set()
+        self.settled.set()
         LOG.info("MCP server %s: %s", self.name, ", ".join(self.listing.tools) or "no tools")
         self.changed()
 
