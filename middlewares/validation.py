@@ -220,7 +220,11 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
 
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
-    tools, which are not in `tools`, count."""
+    tools, which are not in `tools`, count. Where the client names tool servers, nobody knows before they were asked
+    (`proxy.pipeline.served_tools`)."""
+    form = exchange.protocol.served
+    if exchange.route.client_servers is not None and form is not None and form.servers(exchange.body):
+        return
     choice, route, places = request.tool_choice, exchange.route, Places(exchange.body)
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}

@@ -53,6 +53,7 @@ from .ratelimit.opening import counting, make_ledger
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
 from .servertools.joined import source_of
+from .servertools.mcp.from_clients import ClientServers
 from .servertools.source import ToolSource
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
@@ -65,6 +66,7 @@ CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
+CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
@@ -123,6 +125,7 @@ def create_app(
     passed = _passed_paths(config, clients)
     routes = []
     server_tools = source_of(config.tools)
+    client_servers = _client_servers(config)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
@@ -139,6 +142,7 @@ def create_app(
                 },
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
+                client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
             )
         )
     router = Router(routes)
@@ -187,6 +191,9 @@ def create_app(
     if server_tools is not None:
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
+    if client_servers is not None:
+        app[CLIENT_SERVERS] = client_servers
+        app.cleanup_ctx.append(_running_client_servers)
     app.cleanup_ctx.append(chains.running)
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     if inspector is not None:
@@ -351,6 +358,21 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
     finally:
         for backend in reversed(started):
             await backend.close()
+
+
+def _client_servers(config: GatewayConfig) -> ClientServers | None:
+    """The tool servers that clients may name. Raises `ConfigError` for a URL that is none."""
+    if not config.tools.mcp_from_clients:
+        return None
+    try:
+        return ClientServers(config.tools.mcp_from_clients, config.tools.on_oversize)
+    except ValueError as error:
+        raise ConfigError(f"tools.mcp_from_clients: {error}") from None
+
+
+async def _running_client_servers(app: web.Application) -> AsyncIterator[None]:
+    async with app[CLIENT_SERVERS].running():
+        yield
 
 
 async def _running_tools(app: web.Application) -> AsyncIterator[None]:

@@ -33,7 +33,7 @@ from aiohttp import web
 
 from .._version import __version__
 from ..backends.leaks import leaks_of
-from ..backends.private import NOTHING, Private, private_of
+from ..backends.private import NOTHING, Private, forms, private_of
 from ..config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from ..errors import GatewayError
 from ..events import Event
@@ -396,9 +396,9 @@ def presented_key(request: web.Request) -> bytes:
 def cover(
     entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: Private = NOTHING
 ) -> Iterator[Entry]:
-    """The entries with secrets covered, among them `keys`. A secret that is cut by the end of a read is found too; and where a model
-    server spells out one of `private`, piece by piece, all that it says from there on is covered, as it was withheld
-    from the client."""
+    """The entries with secrets covered, among them `keys`. A secret that is cut by the end of a read is found too; and
+    where a model server spells out one of `private`, piece by piece, all that it says from there on is covered, as it
+    was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):
         streams.setdefault((entry.kind, entry.call), []).append(index)

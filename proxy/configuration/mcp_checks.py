@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..config import McpServerConfig, ToolsConfig
+from ..support.locations import Permitted
 
 INSTALL: Final = "pip install 'toolwire[mcp]'"
 SDK: Final = 2
@@ -34,10 +35,13 @@ def missing() -> str | None:
 
 def mcp_mistakes(tools: ToolsConfig) -> Iterator[str]:
     """A line for each mistake, beginning with the key path."""
-    if not tools.mcp:
-        return
-    if (why := missing()) is not None:
-        yield f"tools.mcp: {why}"
+    if (tools.mcp or tools.mcp_from_clients) and (why := missing()) is not None:
+        yield f"tools.mcp{'' if tools.mcp else '_from_clients'}: {why}"
+    for index, pattern in enumerate(tools.mcp_from_clients):
+        try:
+            Permitted((pattern,))
+        except ValueError as error:
+            yield f"tools.mcp_from_clients[{index}]: {error}"
     taken: dict[str, str] = {}
     for index, server in enumerate(tools.mcp):
         path = f"tools.mcp[{index}]"

@@ -5,8 +5,8 @@ Rules:
 
 1. Calls are part of the answer: the client sees each with its result, or is asked whether it may be run at all. So the
    client gives them back with its history, and the gateway keeps nothing of them.
-2. What lets the gateway in there (`ToolServer.headers`) is for that server alone. It stands in no event, message, log or
-   store.
+2. What lets the gateway in there (`ToolServer.headers`) is for that server alone. It stands in no event, no message, no
+   log and no store.
 """
 
 from __future__ import annotations

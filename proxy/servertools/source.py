@@ -73,6 +73,14 @@ class Tools:
         return frozenset([tool.name for tool in self.specs])
 
 
+async def _run_none(use: ToolUse, limit_s: float, enter: Enter) -> Result:
+    return unknown_tool(use.name, enter)
+
+
+NO_TOOLS: Final = Tools(ToolSet(), _run_none)
+"""Those of no source."""
+
+
 class ToolSource(Protocol):
     """Offers tools, and runs them."""
 

@@ -74,8 +74,8 @@ def _host(host: str) -> str:
 
 
 class Permitted:
-    """Those that a list permits. `*` at the end of a pattern stands for any rest. Raises `ValueError` for a pattern that
-    is none."""
+    """Those that a list permits. `*` at the end of a pattern stands for any rest. Raises `ValueError` for a bad
+    pattern."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._exact: set[Location] = set()

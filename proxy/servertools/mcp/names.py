@@ -19,13 +19,13 @@ _FITS: Final = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_CHARS}}}")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-def offered_name(name: str, prefix: str = "") -> str:
-    """The name for models."""
+def offered_name(name: str, prefix: str = "", most: int = MAX_CHARS) -> str:
+    """The name for models, of at most `most` characters."""
     whole = prefix + name
-    if _FITS.fullmatch(whole):
+    if _FITS.fullmatch(whole) and len(whole) <= most:
         return whole
     mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    spelled = _OTHER.sub("_", whole)[: MAX_CHARS - len(mark) - 1]
+    spelled = _OTHER.sub("_", whole)[: most - len(mark) - 1]
     return f"{spelled}_{mark}"
 
 
