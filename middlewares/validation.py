@@ -137,7 +137,9 @@ class Validation(Middleware):
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: _Decided | None = note_of(request.tools, key)
         if noted is None:
-            hosted = ", ".join([tool.name for tool in request.tools if tool.kind == "hosted"])
+            form = exchange.protocol.served if exchange.route.client_servers is not None else None
+            others = request.tools if form is None else form.others(request.tools)
+            hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
             noted = note(request.tools, key, _Decided(await self._decision(exchange, request), hosted))
         if noted.hosted and options.mode == "prompt":
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))

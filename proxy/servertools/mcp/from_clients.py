@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...config import McpServerConfig
@@ -73,21 +73,12 @@ class Lease:
             self._give_back()
 
 
-class Connect(Protocol):
-    """Makes a server of a configuration."""
-
-    def __call__(self, config: McpServerConfig, on_oversize: OnOversize) -> McpServer: ...
-
-
 class ClientServers:
     """The servers that clients name. Raises `ValueError` for a list that is none."""
 
-    def __init__(
-        self, permitted: Iterable[str], on_oversize: OnOversize, connect: Connect = McpServer, most: int = MOST
-    ) -> None:
+    def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
         self._permitted = Permitted(permitted)
         self._on_oversize: OnOversize = on_oversize
-        self._connect = connect
         self._most = most
         self._connections: dict[_Key, _Connection] = {}  # the one used longest ago first
         self._ending: set[asyncio.Task[None]] = set()
@@ -177,7 +168,7 @@ class ClientServers:
             max_arguments_bytes=MAX_ARGUMENTS_BYTES,
             max_result_chars=MAX_RESULT_CHARS,
         )
-        connection = _Connection(self._connect(config, self._on_oversize))
+        connection = _Connection(McpServer(config, self._on_oversize))
         task = asyncio.get_running_loop().create_task(connection.hold())
         self._held[connection] = task
         return connection
