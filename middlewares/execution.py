@@ -220,8 +220,10 @@ class Loop:
         self._enter(CallState.IDLE)
         ran = zip(uses, results, served.approved, strict=True)
         self._opening += [served.ran(use, result, one.request_id) for use, result, one in ran]
+        before = self._asked.messages
+        said = before[-1].parts if before and before[-1].role == "assistant" else ()
         told = (Message("tool", (result,)) for result in results)
-        messages = (*self._asked.messages, Message("assistant", tuple(uses)), *told)
+        messages = (*before[: -1 if said else None], Message("assistant", (*said, *uses)), *told)
         self._asked, self._given = replace(self._asked, messages=messages), len(messages)
 
     async def run(self, batches: Batches) -> AsyncGenerator[list[Event], None]:

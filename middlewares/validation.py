@@ -388,11 +388,14 @@ def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> N
     """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one;
     other things that are not known are left out with a notice (R8.2)."""
     wire = exchange.route.pool.protocol
+    form = exchange.protocol.served if exchange.route.client_servers is not None else None
     foreign = [
         part
         for message in request.messages
         for part in message.parts
-        if isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
+        if isinstance(part, Opaque)
+        and (wire is None or part.protocol != wire.name)
+        and not (form is not None and form.reads(part))
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
     kinds = [kind for kind in kinds if kind != "item_reference"]  # the conversation puts the item in its place

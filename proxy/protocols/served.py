@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any, Final, Protocol
 
 from ..events import Event
-from ..model import Message, ModelRequest, ToolChoice, ToolSpec, ToolUse, dataclass
+from ..model import Message, ModelRequest, Opaque, ToolChoice, ToolSpec, ToolUse, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,9 @@ class ServedForm(Protocol):
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
         """What `messages` say in the words of this protocol, in the words of the model. Raises `ClientFault` where the
         request answers what was never asked."""
+
+    def reads(self, part: Opaque) -> bool:
+        """Whether a part of a conversation is one of those that `history` puts in the words of the model."""
 
     def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
         """Shows the tools of a server, or why it lists none."""

@@ -120,6 +120,10 @@ class ResponsesServed(ServedForm):
         _check_approvals(body, history)
         return history.read()
 
+    def reads(self, part: Opaque) -> bool:
+        """See `ServedForm`."""
+        return _item(part) is not None
+
     def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
         """An `mcp_list_tools` item."""
         return listing(label, tools, error)
