@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -48,7 +49,7 @@ def _with_tools(seen: ToolServerAtWork) -> MCPServer:
     @server.tool(description="Never works.")
     def fail() -> str:
         seen.calls.append(("fail", {}))
-        raise ValueError(SAID)
+        raise ToolError(SAID)
 
     @server.tool(name=ODD_NAME, description="Reads.")
     def read(path: str) -> str:
@@ -75,21 +76,9 @@ def tool_server() -> Iterator[ToolServerAtWork]:
     app = _noting(_with_tools(seen).streamable_http_app(host="127.0.0.1"), seen)
     config = uvicorn.Config(app, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    started = threading.Event()
 
-    def run() -> None:
-        async def serve() -> None:
-            task = asyncio.create_task(server.serve(sockets=[listener]))
-            while not server.started and not task.done():
-                await asyncio.sleep(0.01)
-            started.set()
-            await task
-
-        asyncio.run(serve())
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert started.wait(60)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    thread.start()  # who connects before it has started waits in the queue of the listener
     try:
         yield seen
     finally:

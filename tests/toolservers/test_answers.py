@@ -155,7 +155,7 @@ async def test_failures_are_shown_and_told(stream: bool, seen: Seen) -> None:
     bad = ("calc__add", {"a": 1})
     script = [turn("prompt", "", ("calc__fail", {}), bad), {"text": "Sorry."}]
     got = await ask(configuration(), script, stream=stream, tools=[server()])
-    listed, failed, refused, text = lines(got)
+    _, failed, refused, text = lines(got)
     assert failed == ("failed", "calc", "fail", "the disk is full")
     assert refused[:3] == ("failed", "calc", "add")
     assert "required" in refused[3]

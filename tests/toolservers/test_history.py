@@ -93,8 +93,8 @@ async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: 
         assert "calc__add" in {tool.name for tool in backend.requests[2].tools}
         parts = [part for part in said(backend.requests[2]) if part[0] in ("call", "result", "failed")]
         assert parts == [
-            ("call", "calc__add", '{"a":1,"b":2}'), ("call", "calc__fail", "{}"),
-            ("result", "add", "3"), ("failed", "fail", "the disk is full"),
+            ("call", "calc__add", '{"a":1,"b":2}'), ("result", "add", "3"),
+            ("call", "calc__fail", "{}"), ("failed", "fail", "the disk is full"),
         ]  # fmt: skip
     else:
         text = told(backend)
@@ -223,7 +223,7 @@ async def test_which_calls_are_asked_for(approve: Any, asked: set[str], seen: Se
 
 
 async def test_several_approvals_in_one_request(seen: Seen) -> None:
-    async with conversation(configuration(), turn("prompt", "", WRITE, ADD, WRITE), {"text": "ok"}) as (post, backend):
+    async with conversation(configuration(), turn("prompt", "", WRITE, ADD, WRITE), {"text": "ok"}) as (post, _):
         first = await post(tools=[server(approve="always")])
         answers = [reply_to(first), reply_to(first, approve=False, number=1), reply_to(first, number=2)]
         second = await post(answers, previous_response_id=first["id"], tools=[server(approve="always")])

@@ -328,31 +328,23 @@ class _History:
         return ServedHistory(messages, tuple(self._approved), frozenset(self._listed))
 
     def _read(self, message: Message) -> Iterator[Message]:
-        """A message, cut where its calls have results."""
+        """A message, cut where its calls have results. Nobody knows which calls were made at once: each stands alone,
+        as if the next had been made with its result in mind."""
         if message.role != "assistant" or all(_item(part) is None for part in message.parts):
             yield message
             return
         parts: list[Part] = []
-        results: list[ToolResult] = []
-
-        def so_far() -> Iterator[Message]:
-            if parts:
-                yield replace(message, parts=tuple(parts))
-            for result in results:
-                yield Message("tool", (result,))
-            parts.clear()
-            results.clear()
-
         for part in message.parts:
             item = _item(part)
             if item is None:
-                if results:
-                    yield from so_far()
                 parts.append(part)
             elif (ran := self._ran(item)) is not None:
-                parts.append(ran[0])
-                results.append(ran[1])
-        yield from so_far()
+                use, result = ran
+                yield replace(message, parts=(*parts, use))
+                yield Message("tool", (result,))
+                parts = []
+        if parts:
+            yield replace(message, parts=tuple(parts))
 
     def _ran(self, item: Mapping[str, Any]) -> tuple[ToolUse, ToolResult] | None:
         """The call that an item tells the model of, and what became of it; None if it tells nothing."""
