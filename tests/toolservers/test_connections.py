@@ -23,7 +23,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 async def test_the_same_url_and_headers_share_one(seen: Seen) -> None:
     async with ClientServers(LIST, "cut").running() as servers:
         first, second = await asyncio.gather(servers.lease(URL, {"a": "1"}), servers.lease(URL, {"a": "1"}))
-        others = [await servers.lease(URL, {"a": "2"}), await servers.lease(OTHER, {"a": "1"}), await servers.lease(URL, {})]
+        others = [
+            await servers.lease(URL, {"a": "2"}),
+            await servers.lease(OTHER, {"a": "1"}),
+            await servers.lease(URL, {}),
+        ]
         assert first.server is second.server
         assert len({id(lease.server) for lease in [first, *others]}) == 4
         first.close()

@@ -268,15 +268,11 @@ def _check_approvals(body: Mapping[str, Any], history: _History) -> None:
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if item.get("type") != RESPONSE:
             continue
-        param, ident = f"input[{index}]", item.get("approval_request_id")
-        if not isinstance(ident, str):
-            raise ClientFault("An approval names its request.", param=f"{param}.approval_request_id")
-        if not isinstance(item.get("approve"), bool):
-            raise ClientFault("'approve' must be true or false.", param=f"{param}.approve")
+        ident = item["approval_request_id"]
         if ident not in history.requests:
             raise ClientFault(
                 f"No call was asked for under the id {quote(ident)}.",
-                param=f"{param}.approval_request_id",
+                param=f"input[{index}].approval_request_id",
                 hint="Send the `mcp_approval_request` item back before it, or the `previous_response_id` of its answer.",
             )
 
