@@ -9,7 +9,8 @@
 | `frames` | what gateway and host say to each other |
 | `host` | the process itself |
 | `pipes`, `addresses` | how it reaches a server |
+| `sifting` | what becomes of a broken tool in a list |
 | `contents` | what becomes of a result |
 
-Only what runs in the host (the last three rows) imports the SDK, which is large: the gateway never does.
+Only what runs in the host (the last four rows) imports the SDK, which is large: the gateway never does.
 """

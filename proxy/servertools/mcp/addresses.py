@@ -15,6 +15,7 @@ from typing import Final
 
 import httpx2
 
+from ... import __version__
 from .pipes import MAX_MESSAGE_BYTES
 
 CONNECT_S: Final = 30.0
@@ -56,7 +57,7 @@ def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncC
             response.stream = BoundedBody(response.stream, MAX_MESSAGE_BYTES)
 
     return httpx2.AsyncClient(
-        headers={**headers, "Accept-Encoding": "identity"},
+        headers={"User-Agent": f"toolwire/{__version__}", **headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
         verify=ssl.create_default_context(),
         trust_env=trust_env,

@@ -9,7 +9,7 @@
 | from the host | |
 | --- | --- |
 | `ready` | the server answers: `server`, `version`, `protocol` |
-| `tools` | what it lists: the kept tools as MCP has them; `left_out`: `name` and `why` of others |
+| `tools` | what it lists, of what is allowed: as MCP has it; `left_out`: `name` and `why` of what is not told |
 | `result` with `parts`, `failed` | of the call of that number; every call has one, also one given up |
 | `log` | a line that the server wrote to its standard error |
 | `lost` | why the connection is no good, the last thing that is said |
@@ -38,14 +38,17 @@ Frame = dict[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """What a host is told of its server. `argv` and `env` of a process, or `url` and `headers`. `handshake`: the old
-    way of connecting only. `secrets` are hidden wherever the server says them. Results have at most `max_result_chars`;
-    with `refuse_oversize` a longer one is an error, else it is cut."""
+    way of connecting only. `allow` and `deny` say which tools are told of (`names.is_allowed`). `secrets` are hidden
+    wherever the server says them. Results have at most `max_result_chars`; with `refuse_oversize` a longer one is an
+    error, else it is cut."""
 
     argv: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     trust_env: bool = False
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
     handshake: bool = False
     secrets: tuple[str, ...] = ()
     max_result_chars: int = 1000

@@ -39,7 +39,9 @@ from ... import __version__
 from .addresses import http_client
 from .contents import Part, parts_of
 from .frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
+from .names import is_allowed
 from .pipes import GRACE_S, MAX_MESSAGE_BYTES, Broken, piped
+from .sifting import Sieve, sifted
 
 HIDDEN: Final = "[hidden]"
 MAX_PAGES: Final = 64
@@ -110,8 +112,7 @@ class Lines:
             self._began, self._logged = time.monotonic(), 0
         if self._logged < LOGGED_LINES:
             self._logged += 1
-            shown = "".join(c if c.isprintable() else " " for c in self._host.hide(line)[:1000])
-            self._host.say({"log": shown})
+            self._host.say({"log": self._host.line(line)[:1000]})
         else:
             self._left_out += 1
 
@@ -131,13 +132,19 @@ class Host:
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._calls: dict[int, anyio.CancelScope] = {}
         self._changed = asyncio.Event()
-        self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._broken = asyncio.Event()
+        self._why: str | None = None
+        self._sieve = Sieve()
 
     def hide(self, text: str) -> str:
         """A text without secrets."""
         for secret in self._settings.secrets:
             text = text.replace(secret, HIDDEN)
         return text
+
+    def line(self, text: str) -> str:
+        """A text as a line of a log may have it."""
+        return "".join(c if c.isprintable() else " " for c in self.hide(text))
 
     def hear(self, frame: Frame | None) -> None:
         """A frame of the gateway has come, or its end."""
@@ -151,8 +158,8 @@ class Host:
                 self.say(
                     {
                         "ready": True,
-                        "server": self.hide(info.name)[:200] if info is not None else None,
-                        "version": self.hide(info.version)[:100] if info is not None else None,
+                        "server": self.line(info.name)[:200] if info is not None else None,
+                        "version": self.line(info.version)[:100] if info is not None else None,
                         "protocol": client.protocol_version,
                     }
                 )
@@ -162,13 +169,14 @@ class Host:
                     tasks.start_soon(self._listen, client)
                 while (frame := await self._frames.get()) is not None:
                     if "call" in frame:
-                        tasks.start_soon(self._call, client, frame)
-                    elif (scope := self._calls.get(frame["cancel"])) is not None:
-                        scope.cancel()
+                        # Known before it begins: it may be given up at once.
+                        scope = self._calls[frame["call"]] = anyio.CancelScope()
+                        tasks.start_soon(self._call, client, frame, scope)
+                    elif frame["cancel"] in self._calls:
+                        self._calls[frame["cancel"]].cancel()
                 tasks.cancel_scope.cancel()
         except* Exception as errors:
-            why = self._broken.result() if self._broken.done() else _reason(errors)
-            self.say({"lost": self.hide(why)[:MAX_ERROR_CHARS]})
+            self.say({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
@@ -182,21 +190,24 @@ class Host:
                 http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             client = Client(
-                transport,
+                sifted(transport, self._sieve),
                 client_info=types.Implementation(name="toolwire", version=__version__),
                 message_handler=self._noticed,
                 mode="legacy" if settings.handshake else "auto",
                 cache=None,
             )
-            yield await stack.enter_async_context(client)
+            await stack.enter_async_context(client)
+            self._sieve.version = client.protocol_version
+            yield client
 
     def _break(self, why: str) -> None:
-        if not self._broken.done():
-            self._broken.set_result(why)
+        self._why = self._why or why
+        self._broken.set()
 
     async def _watch(self) -> None:
         """End with the connection."""
-        raise Broken(await self._broken)
+        await self._broken.wait()
+        raise Broken(self._why)
 
     # --- the list ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +245,12 @@ class Host:
                 if error.code == types.METHOD_NOT_FOUND and cursor is None:
                     break  # it has prompts or resources only
                 raise
+            for name in self._sieve.left_out[:MAX_TOOLS]:
+                left_out.append({"name": name[:200], "why": "it is no tool as the protocol has them"})
+            self._sieve.left_out.clear()
             for tool in page.tools:
+                if not is_allowed(tool.name, self._settings.allow, self._settings.deny):
+                    continue
                 shown = self._shown(tool)
                 size, why = _size(shown)
                 if why is None and len(tools) >= MAX_TOOLS:
@@ -265,17 +281,16 @@ class Host:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    async def _call(self, client: Client, frame: Frame) -> None:
+    async def _call(self, client: Client, frame: Frame, scope: anyio.CancelScope) -> None:
         number = frame["call"]
         answer: Frame = {"result": number, "parts": [], "failed": True}
         try:
-            with anyio.CancelScope() as scope:
-                self._calls[number] = scope
+            with scope:
                 parts, failed = await self._called(client, frame["name"], json.loads(frame["arguments"]))
                 answer = {"result": number, "parts": parts, "failed": failed}
         finally:
             del self._calls[number]
-            self.say(answer)
+        self.say(answer)
 
     async def _called(self, client: Client, name: str, arguments: dict[str, Any]) -> tuple[list[Part], bool]:
         most = self._settings.max_result_chars
@@ -284,17 +299,18 @@ class Host:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED or error.message == "Session terminated":
                 self._break(error.message)
-            return self._error(error.message, most), True
+                return self._error("The connection to the tool's server was lost"), True
+            return self._error(error.message), True
         except Exception as error:
-            return self._error(str(error) or type(error).__name__, most), True
+            return self._error(str(error) or type(error).__name__), True
         parts, whole = parts_of(result, most=most, hide=self.hide)
         failed = result.is_error or False
         if whole > most and self._settings.refuse_oversize:
-            return self._error(f"Tool result has {whole} characters, the most is {most}", most), True
+            return self._error(f"Tool result has {whole} characters, the most is {most}"), True
         return parts, failed
 
-    def _error(self, text: str, most: int) -> list[Part]:
-        return [{"text": f"Error: {self.hide(text)}"[: min(most, MAX_ERROR_CHARS)]}]
+    def _error(self, text: str) -> list[Part]:
+        return [{"text": f"Error: {self.hide(text)}"[:MAX_ERROR_CHARS]}]
 
 
 def _size(shown: Frame) -> tuple[int, str | None]:

@@ -149,6 +149,7 @@ class HostProcess:
                 frame: dict[str, Any] = orjson.loads(await self._output.readexactly(size))
                 if "lost" in frame:
                     why = frame["lost"]
+                    break
                 elif "result" in frame:
                     self._settle(frame)
                 else:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...config import McpServerConfig
 from ...errors import quote
 from ...model import ToolSpec
 from ...schemas.schema import SchemaProblem, ToolSchema, compile_schema
-from .names import is_allowed, offered_name
+from .names import offered_name
 
 MAX_DESCRIPTION_CHARS: Final = 2000
 
@@ -35,17 +34,15 @@ class LeftOut:
 
 
 def read_listing(
-    config: McpServerConfig, listed: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]]
+    prefix: str, listed: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]]
 ) -> tuple[tuple[McpTool, ...], tuple[LeftOut, ...]]:
-    """The tools that are offered, in the server's order, and those that are not. Tools that the configuration does not
-    allow are in neither. Takes a while: not for the event loop."""
+    """The tools that are offered, in the server's order, and those that are not. Takes a while: not for the event
+    loop."""
     tools: dict[str, McpTool] = {}
     others = [LeftOut(item["name"], item["why"]) for item in left_out]
     for item in listed:
         name = item["name"]
-        if not is_allowed(name, config.allow, config.deny):
-            continue
-        offered = offered_name(name, config.prefix)
+        offered = offered_name(name, prefix)
         if offered in tools:
             others.append(LeftOut(name, f"the server has another tool that is called {quote(offered)}"))
             continue

@@ -65,6 +65,7 @@ async def piped(
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
+    ending = False
     into, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     out, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -91,7 +92,8 @@ async def piped(
                 async with asyncio.timeout(0.2):
                     status = await process.wait()
                     why = f"it has ended with status {status}" if status >= 0 else f"it was ended by signal {-status}"
-            broken(why)
+            if not ending:
+                broken(why)
 
     async def write(pipe: asyncio.StreamWriter) -> None:
         async with outgoing:
@@ -116,6 +118,7 @@ async def piped(
         try:
             yield messages, out
         finally:
+            ending = True
             with anyio.CancelScope(shield=True):
                 out.close()
                 messages.close()

@@ -20,10 +20,11 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from ...config import McpServerConfig
+from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
-from ..calls import TIMED_OUT
+from ..calls import MAX_RESULT_CHARS, TIMED_OUT
 from ..parameters import BadArguments, read_arguments
 from ..source import CallState, Enter, Result, Tools
 from .frames import Frame, HostSettings
@@ -37,6 +38,8 @@ FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
 STEADY_S: Final = 60.0
 """After a connection that lasted so long the wait begins anew."""
+
+LOGGED_LEFT_OUT: Final = 5
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]
@@ -141,7 +144,7 @@ class McpServer:
             if (flaw := tool.schema.check(arguments)) is not None:
                 raise BadArguments(f"Invalid parameters - {flaw}")
         except BadArguments as error:
-            return _failure(str(error)[: self.config.max_result_chars])
+            return _failure(str(error)[:MAX_RESULT_CHARS])
         enter(CallState.EXECUTING_TOOL)
         return await self.call(tool.name, arguments, limit_s)
 
@@ -212,6 +215,8 @@ class McpServer:
             env=environment(config.env, config.inherit, proxies=config.trust_env),
             url=config.url,
             headers=dict(config.headers),
+            allow=config.allow,
+            deny=config.deny,
             trust_env=config.trust_env,
             handshake=handshake,
             secrets=secrets_of(config),
@@ -233,12 +238,14 @@ class McpServer:
         """A new list, after the one that came before."""
         if before is not None:
             await asyncio.wait({before})
-        tools, left_out = await asyncio.to_thread(read_listing, self.config, frame["tools"], frame["left_out"])
+        tools, left_out = await asyncio.to_thread(read_listing, self.config.prefix, frame["tools"], frame["left_out"])
         if self._host is None:
             return
-        for one in left_out:
-            if one not in self.listing.left_out:
-                LOG.warning("MCP server %s: the tool %.100s is left out: %s", self.name, one.name, one.why)
+        new = [one for one in left_out if one not in self.listing.left_out]
+        for one in new[:LOGGED_LEFT_OUT]:
+            LOG.warning("MCP server %s: the tool %s is left out: %s", self.name, quote(one.name), one.why)
+        if len(new) > LOGGED_LEFT_OUT:
+            LOG.warning("MCP server %s: %d more tools are left out", self.name, len(new) - LOGGED_LEFT_OUT)
         self.listing = Listing({tool.spec.name: tool for tool in tools}, left_out)
         self.tools = Tools(ToolSet(tool.spec for tool in tools), partial(self._run, self.listing))
         self.state, self.error = "up", None
