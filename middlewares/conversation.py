@@ -6,7 +6,9 @@ Rules:
    `in_progress` before the first one does. Of a whole answer nobody can know the id before.
 2. `store: false` keeps nothing. An unknown `previous_response_id` is an error, never ignored (R12.2); an unknown
    `item_reference` is ignored (R8.2).
-3. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
+3. What the gateway ran before an answer and did not show is kept with the turn, and shown to the model again (R12.3).
+   No client reads it.
+4. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
    then true. Loading from it is an error, because the model would answer something else.
 
 Not in the chains of protocols without conversations, so their answers keep their bytes.
@@ -33,6 +35,7 @@ from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
 from proxy.record import AccessField
@@ -106,6 +109,8 @@ async def _load(
             exchange.body, own = await offload(large, form.put_in, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
+    if hidden := hidden_calls(chain):
+        exchange.state[HiddenCalls] = hidden
     earlier = [message for turn in chain for message in turn.messages]
     messages = await offload(len(earlier) + len(own) > OFFLOAD_MESSAGES, form.going_on, body, earlier, own)
     exchange.request = replace(exchange.request, messages=messages)
@@ -198,7 +203,8 @@ class Keeper:
         self._over = True
         fault = self._folding.fault
         if fault is None:
-            turn = self._form.finished(self._turn, self._so_far(), self._options)
+            begun = replace(self._turn, rounds=left(self._exchange))
+            turn = self._form.finished(begun, self._so_far(), self._options)
             if not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
         elif self._exchange.received.stream:  # an error in place of a whole answer has no id

@@ -49,7 +49,7 @@ from proxy.pipeline.reply import Reply
 from proxy.pipeline.served_tools import Key, ServedTools, without_served
 from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
-from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, restored
+from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
 from proxy.servertools.source import NO_TOOLS, CallState, Tools, unknown_tool
@@ -257,8 +257,7 @@ class Loop:
             held = self._released(answer, calls, told)
             asks = len(calls) < len(answer.calls) or answer.asks_client
             if limited or not answer.calls or asks:
-                if answer.asks_client:
-                    await self._keep(answer, calls, results)
+                await self._keep(answer, calls, results)
                 self._enter(CallState.IDLE)
                 yield [*held, self._end(answer.finish, limited)]
                 return
@@ -266,6 +265,7 @@ class Loop:
                 yield held
             self._go_on(answer, results)
             if time.monotonic() >= self._until:
+                await self._keep(answer, (), ())
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
                 return
@@ -368,15 +368,19 @@ class Loop:
         return response
 
     async def _keep(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> None:
-        """The client will go on from its own calls: keep what it does not see."""
+        """Keep what the client does not see, for whoever goes on from this answer."""
         before: Sequence[Message] = self._asked.messages[self._given :]
         if self._served is not None:
             before = without_served(before, self._served.keys)
             calls = [use for use in calls if not self._is_theirs(use)]
             results = [result for result in results if any(result.call_id == use.call_id for use in calls)]
-        if self._keeps and (before or results):
-            rounds = ToolMemory(before, calls if results else (), results)
+        rounds = ToolMemory(before, calls if results else (), results)
+        if self._exposes or not (rounds.before or results):
+            return
+        if self._keeps and answer.asks_client:
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
+        else:
+            leave(self._exchange, rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Clients whose model goes round in circles (R15.11): the same call turn after turn, or calls without end.
 
 Looks at the conversation of the request, earlier turns that the store knew included, so it stands behind
-`conversation`. It is left out of the chain where neither `loop_detect.repeats` nor `limits.calls_per_conversation` is
-set.
+`conversation`. What the gateway itself called in them is passed over. It is left out of the chain where neither
+`loop_detect.repeats` nor `limits.calls_per_conversation` is set.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from proxy.errors import ClientFault, quote
 from proxy.model import Message, ModelRequest, Text, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.tool_memory import HiddenCalls
 from proxy.record import AccessField
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")
@@ -45,8 +46,10 @@ class LoopDetection(Middleware):
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""
         most = exchange.route.limits.calls_per_conversation
+        hidden: HiddenCalls = exchange.state.get(HiddenCalls, HiddenCalls())
+        messages = hidden.without(request.messages)
         if most is not None:
-            made = sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts)
+            made = sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
             if made > most:
                 raise ClientFault(
                     f"The conversation holds {made} tool calls; the most is {most}.",
@@ -54,7 +57,7 @@ class LoopDetection(Middleware):
                     hint="Begin a new conversation, or raise `limits.calls_per_conversation`.",
                 )
         options = exchange.route.options.loop_detect
-        found = repeated(request.messages, options.repeats) if options.repeats else None
+        found = repeated(messages, options.repeats) if options.repeats else None
         if found is None:
             return request
         name, _ = found

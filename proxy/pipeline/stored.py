@@ -25,6 +25,7 @@ from ..store.base import ResponseStore, StoreUnavailable
 from ..support.offload import OFFLOAD_MESSAGES, offload
 from .delivery import CLIENTS, OWNER
 from .reply import Reply
+from .tool_memory import kept_for
 
 T = TypeVar("T")
 
@@ -200,10 +201,12 @@ async def read(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Forget a response. Conversations that go on from it end."""
+    """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
     turn = await _turn(request)
+    conversations = request.app[CONVERSATIONS]
     try:
-        await request.app[CONVERSATIONS].delete(turn.id, turn.owner)
+        for ident in (turn.id, *kept_for(turn)):
+            await conversations.delete(ident, turn.owner)
     except StoreUnavailable as error:
         raise away(error) from error
     return _json({"id": turn.id, "object": "response", "deleted": True})

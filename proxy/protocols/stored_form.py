@@ -9,7 +9,8 @@ Rules:
    list.
 2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the
    former one, and adds a turn of it to `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the
-   protocol lists them. One of form 2 has messages always, and beside them what they do not say of items.
+   protocol lists them. One of form 2 has messages always, and beside them what they do not say of items. One of form 3
+   has no `rounds`, and whatever has none is written as that still: a gateway of the version before reads it.
 3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a
    conversation that goes on without it would be another one.
 """
@@ -27,8 +28,9 @@ from .wire import dump
 
 T = TypeVar("T")
 
-FORM: Final = 3
-"""The form that is written."""
+FORM: Final = 4
+"""The latest form."""
+WITHOUT_ROUNDS: Final = 3
 _NEWER: Final = "a kept response holds what this version of the gateway does not know: one that came after it wrote it"
 
 _KINDS: Final[Mapping[str, type[Part]]] = {
@@ -56,6 +58,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
+_MESSAGES: Final = ("input", "output", "rounds")
 _TURN: Final = tuple(field for field in _fields(Turn) if field[0] != "said")
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
@@ -85,7 +88,7 @@ def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
 
 def write_turn(turn: Turn) -> dict[str, Any]:
     """The turn as a JSON object, but for what is `said`: that is JSON already."""
-    return _write(turn, {"form": FORM}, _TURN)
+    return _write(turn, {"form": FORM if turn.rounds else WITHOUT_ROUNDS}, _TURN)
 
 
 def read_turn(kept: Mapping[str, Any]) -> Turn:
@@ -96,7 +99,7 @@ def read_turn(kept: Mapping[str, Any]) -> Turn:
         return turn_of_items(kept)
     if form > FORM:
         raise UnknownForm(f"a kept response has form {form:d}, this version of the gateway knows {FORM} at most")
-    for name in ("input", "output"):
+    for name in _MESSAGES:
         values[name] = read_messages(values.get(name, ()))
     values["ancestors"] = tuple(values.get("ancestors", ()))
     if "said" in values:
@@ -114,7 +117,7 @@ def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, An
             continue
         if name == "parts":
             item = [_write_part(part) for part in item]
-        elif name in ("input", "output"):
+        elif name in _MESSAGES:
             item = write_messages(item)
         written[name] = item
     return written

@@ -22,9 +22,11 @@ class Turn:
 
     `owner` is whose it is (a hash of the API key, empty without keys), `ancestors` are the ids of the turns before,
     oldest first. `input` is what this request alone says, without what each request says anew (instructions); `output`
-    what the client was answered, results of the tools included that the gateway ran and showed. `model` is the name
-    that the client asked for. `created` and `expires` are Unix seconds. `said` is JSON: what was said in the words of
-    the protocol. A turn that is put need not hold messages that follow from it, one that was read has them all.
+    what the client was answered, results of the tools included that the gateway ran and showed. `rounds` are the calls
+    of tools that it ran before that and did not show, each with its results: for the model that goes on, and for no
+    client. `model` is the name that the client asked for. `created` and `expires` are Unix seconds. `said` is JSON:
+    what was said in the words of the protocol. A turn that is put need not hold messages that follow from it, one that
+    was read has them all.
     """
 
     id: str
@@ -38,8 +40,9 @@ class Turn:
     created: float
     expires: float
     said: bytes = b""
+    rounds: tuple[Message, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All that was said."""
-        return (*self.input, *self.output)
+        """All that was said, as the model is shown it again."""
+        return (*self.input, *self.rounds, *self.output)

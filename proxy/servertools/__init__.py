@@ -2,7 +2,8 @@
 
 | module | reason to change |
 | --- | --- |
-| `parameters` | what arguments a handler gets |
+| `parameters` | how arguments are read and checked |
+| `shape` | what a schema says besides: defaults, integers, known members |
 | `definition` | what a module may declare, and the errors that say what is wrong |
 | `loading` | how one file becomes tools |
 | `threads`, `coroutine_runner`, `quiet` | how a handler is run so that it harms nothing but its own call |

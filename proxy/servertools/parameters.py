@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
 from ..schemas.schema import ToolSchema, compile_schema
+from .shape import Shape, fill, known_members, shaped
 
 MAX_ARGUMENTS_BYTES: Final = 2048
 
@@ -29,34 +31,29 @@ class Parameters:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._checker: ToolSchema = compile_schema(schema)
-        properties: Mapping[str, Any] = schema.get("properties") or {}
         self._required: tuple[str, ...] = tuple(schema.get("required") or ())
-        optional = ((name, part) for name, part in properties.items() if name not in self._required)
-        self._defaults = {name: part["default"] for name, part in optional if _has_default(part)}
-        # A tool that says nothing of further arguments does not know them: its handler gets what is declared.
-        says = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-        self._declared = None if says else frozenset(properties)
-        for name, value in self._defaults.items():
-            flaw = compile_schema({"type": "object", "properties": {name: properties[name]}}).check(
-                _text({name: value})
-            )
-            if flaw is not None:
-                raise ValueError(f"the default does not fit: {flaw}")
+        self._shape = (Shape(schema, schema.get("$schema")),)
+        # A tool that lists nothing takes nothing: its handler gets what is declared.
+        self._takes_some = known_members(self._shape) != frozenset()
 
     def values(self, arguments: str) -> dict[str, Any]:
-        """The validated values, the handler's own to change. No text means no arguments (R9.5). Raises
-        `BadArguments`."""
+        """The validated values, the handler's own to change (see `shape.py`). No text means no arguments (R9.5).
+        Raises `BadArguments`."""
         values = read_arguments(arguments)
+        arguments = arguments if arguments.strip() else "{}"
         for name in self._required:
             if name not in values:
                 raise BadArguments(f"Invalid parameters - Missing required parameter: {name}")
-        if self._defaults:
-            values = {**orjson.loads(_text(self._defaults)), **values}
-            arguments = _text(values)
-        flaw = self._checker.check(arguments if arguments.strip() else "{}")
+        filled = fill(self._shape, values)
+        flaw = self._checker.check(orjson.dumps(values).decode() if filled else arguments)
         if flaw is not None:
             raise BadArguments(f"Invalid parameters - {flaw}")
-        return values if self._declared is None else {k: v for k, v in values.items() if k in self._declared}
+        if not self._takes_some:
+            return {}
+        # Only now: what fits is not too deep for it.
+        written = json.loads(arguments, parse_float=str)
+        found: dict[str, Any] = shaped(self._shape, values, written)
+        return found
 
 
 def read_arguments(arguments: str, most: int = MAX_ARGUMENTS_BYTES) -> dict[str, Any]:
@@ -74,11 +71,3 @@ def read_arguments(arguments: str, most: int = MAX_ARGUMENTS_BYTES) -> dict[str,
     if not isinstance(values, dict):
         raise BadArguments(f"Invalid JSON arguments - expected an object, not {_JSON_TYPES[type(values)]}")
     return values
-
-
-def _has_default(part: Any) -> bool:
-    return isinstance(part, Mapping) and "default" in part
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(value).decode()

@@ -58,7 +58,7 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
 
 
 def _is_long(turn: Turn) -> bool:
-    return is_long((turn.input, turn.output, turn.extra))
+    return is_long((turn.input, turn.output, turn.rounds, turn.extra))
 
 
 def decode(text: bytes) -> Turn:

@@ -113,7 +113,7 @@ async def test_a_response_that_a_later_version_kept_is_refused(gateway: Gateway,
             db.close()
             error = (await get(session, made["id"], 503))["error"]
             assert error["code"] == "store_unavailable"
-            assert "has form 9, this version of the gateway knows 3 at most" in error["message"]
+            assert "has form 9, this version of the gateway knows 4 at most" in error["message"]
             await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 

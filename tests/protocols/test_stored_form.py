@@ -64,11 +64,12 @@ def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
     assert dump(write_messages(back)) == kept
 
 
-@given(
-    st.lists(every_message, max_size=2).map(tuple), st.lists(every_message, max_size=2).map(tuple), every_extra, texts
-)
-def test_turns_come_back_as_they_were(one: Any, other: Any, extra: Any, text: str) -> None:
-    kept = turn(input=one, output=other, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
+some = st.lists(every_message, max_size=2).map(tuple)
+
+
+@given(some, some, some, every_extra, texts)
+def test_turns_come_back_as_they_were(one: Any, other: Any, third: Any, extra: Any, text: str) -> None:
+    kept = turn(input=one, output=other, rounds=third, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
     assert again(kept) == kept
     assert encode(again(kept), MAX_TURN_BYTES) == encode(kept, MAX_TURN_BYTES)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.model import Message, Text, ToolResult, ToolUse
 from proxy.store.base import ResponseStore, StoreUnavailable
 from proxy.store.encoding import TurnTooLarge
 from tests.store.turns import DAY, HOUR, START, Clock, turn
@@ -23,6 +24,7 @@ async def test_what_was_put_is_there(store: ResponseStore) -> None:
     kept = replace(
         turn("resp_1", ancestors=("resp_a", "resp_b"), usage={"total_tokens": 3, "cost": 0.1}, error=None, deep=[[{"a": []}]]),
         created=START + 0.123456,
+        rounds=(Message("assistant", (ToolUse("call_s", "add", "{}"),)), Message("tool", (ToolResult("call_s", (Text("3"),)),))),
     )  # fmt: skip
     await store.put(kept)
     assert await store.get("resp_1", "alice") == kept

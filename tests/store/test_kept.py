@@ -13,7 +13,7 @@ import pytest
 
 from proxy.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from proxy.protocols.responses.turns import ResponsesTurns
-from proxy.protocols.stored_form import FORM, read_turn, write_turn
+from proxy.protocols.stored_form import FORM, WITHOUT_ROUNDS, read_turn, write_turn
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump
 from proxy.store.base import ResponseStore, StoreUnavailable
@@ -117,16 +117,35 @@ def test_form_2() -> None:
 
 
 def test_form_3() -> None:
-    """Written in the same bytes, read as the same values: neither may change while this is the form."""
-    assert FORM == 3
+    """Written in the same bytes, read as the same values: neither may change while this is the form of what has no
+    rounds."""
+    assert WITHOUT_ROUNDS == 3
     assert as_read("form-3-response") == as_read("form-1-response")
-    for name in ("form-3-response", "form-3-tools"):
+    is_written_again("form-3-response", "form-3-tools")
+    assert decode((KEPT / "form-3-tools.json").read_bytes()) == read_turn(row("form-1-tools"))
+
+
+def test_form_4() -> None:
+    """What the gateway ran and the client did not see stands in it, and is no part of what is shown."""
+    assert FORM == 4
+    got, said = as_read("form-4-response")
+    assert got.rounds == (Message("assistant", (ADD[0],)), Message("tool", (ADD[1],)))
+    assert got.messages == (*INPUT, *got.rounds, *OUTPUT)
+    assert (replace(got, rounds=()), said) == as_read("form-3-response")
+    whole = decode((KEPT / "form-4-response.json").read_bytes())
+    assert RESPONSES.shown(whole) == row("form-1-response")["resource"]
+    assert RESPONSES.listed(whole) == row("form-1-response")["input"]
+    is_written_again("form-4-response")
+
+
+def is_written_again(*names: str) -> None:
+    """In the same bytes."""
+    for name in names:
         text = (KEPT / f"{name}.json").read_bytes().rstrip(b"\n")
         got = decode(text)
         if got.said:  # all messages follow from it
             got = replace(got, input=(), output=())
         assert encode(got, MAX_TURN_BYTES) == text
-    assert decode((KEPT / "form-3-tools.json").read_bytes()) == read_turn(row("form-1-tools"))
 
 
 def as_read(name: str) -> tuple[Turn, Any]:
@@ -138,7 +157,7 @@ def as_read(name: str) -> tuple[Turn, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"form": 9}, "a kept response has form 9, this version of the gateway knows 3 at most"),
+        ({"form": 9}, "a kept response has form 9, this version of the gateway knows 4 at most"),
         ({"mood": "good"}, "a kept response holds what this version of the gateway does not know"),
         ({"input": [{"role": "user", "parts": [{"type": "hologram"}]}]}, "a kept response holds what this version"),
         ({"form": "x"}, "a kept response is damaged"),

@@ -178,6 +178,7 @@ def _kept(turn: Turn, status: TurnStatus, said: bytes, output: tuple[Message, ..
         created=turn.created,
         expires=turn.expires,
         said=said,
+        rounds=turn.rounds,
     )
 
 
