@@ -73,7 +73,7 @@ def scripted(seen: Seen) -> type[McpServer]:
             if url == AWAY:
                 self.state, self.error = "down", "nobody answers there"
             else:
-                tools, left_out = read_listing(self.config, seen.tools, ())
+                tools, left_out = read_listing("", seen.tools, ())
                 self.listing = Listing({tool.spec.name: tool for tool in tools}, left_out)
                 self.tools = Tools(type(self.tools.specs)(tool.spec for tool in tools), self._of(self.listing))
                 self.state = "up"

@@ -24,6 +24,7 @@ MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 ADD = ("calc__add", {"a": 1, "b": 2})
 WRITE = ("calc__write", {"text": "x"})
 USER = {"type": "message", "role": "user", "content": "hi"}
+RAN_ADD = ("ran", "calc", "add")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
 Post = Callable[..., Awaitable[Any]]
 
@@ -134,6 +135,42 @@ async def test_a_reference_leads_to_an_item(seen: Seen) -> None:
         refers = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
         await post([USER, *refers, USER])
     assert ">3<" in told(backend)
+
+
+MODULE = """
+TOOLS = [{"type": "function", "function": {"name": "clock", "description": "Says the time.", "parameters": {"type": "object"}}}]
+
+def handle_tool_call(tool_name, tool_input):
+    return "half past nine"
+"""
+
+
+@KEPT
+@WAYS
+async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bool, seen: Seen, tmp_path: Any) -> None:
+    """What the gateway ran by itself the client does not see, and what the servers gave it does: the model is told each
+    once, whoever keeps it."""
+    (tmp_path / "clocks.py").write_text(MODULE)
+    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    script = [
+        turn("prompt", "First.", ("clock", {}), ADD),
+        turn("prompt", "", ADD, ("clock", {}), ("look", {"at": "here"})),
+        {"text": "Done."},
+    ]
+    async with conversation(configuration(tools=both), *script) as (post, backend):
+        first = await post(tools=[server(), LOOK], stream=stream)
+        assert [line[:3] for line in outline(first)] == [
+            ("listed", "calc"), ("text", "First."), RAN_ADD, RAN_ADD, ("call", "look", '{"at": "here"}'),
+        ]  # fmt: skip
+        result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "a tree"}
+        before = going_on(kept, first, result)
+        before.pop("store", None)
+        second = await post(**before, tools=[server(), LOOK], stream=stream)
+    assert outline(second) == [("text", "Done.")]
+    text = told(backend)
+    assert text.count("half past nine") == 2
+    assert text.count(">3<") == 2
+    assert text.count("a tree") == 1
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
