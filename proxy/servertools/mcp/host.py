@@ -297,7 +297,9 @@ class Host:
         try:
             result = await client.call_tool(name, arguments)
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or error.message == "Session terminated":
+            # Over HTTP each call has a connection of its own, which alone may have been closed.
+            closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
+            if closed or error.message == "Session terminated":
                 self._break(error.message)
                 return self._error("The connection to the tool's server was lost"), True
             return self._error(error.message), True
