@@ -414,8 +414,9 @@ async def _metrics(request: web.Request) -> web.Response:
 async def _tools(request: web.Request) -> web.Response:
     """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
     (R15.2)."""
-    tools = request.app.get(SERVER_TOOLS)
-    return _json({"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown()))
+    tools, clients = request.app.get(SERVER_TOOLS), request.app.get(CLIENT_SERVERS)
+    shown = {"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown())
+    return _json(shown if clients is None else shown | {"from_clients": clients.shown()})
 
 
 async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:
