@@ -203,7 +203,8 @@ class Keeper:
         self._over = True
         fault = self._folding.fault
         if fault is None:
-            begun = replace(self._turn, rounds=left(self._exchange))
+            rounds = left(self._exchange)
+            begun = replace(self._turn, rounds=rounds) if rounds else self._turn
             turn = self._form.finished(begun, self._so_far(), self._options)
             if not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
