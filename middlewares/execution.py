@@ -251,18 +251,16 @@ class Loop:
                 results = await self._results(calls, self._callable)
             # Every call that is shown has a result.
             told = results or [ToolResult(use.call_id, (Text(NOT_RUN),), use.name, is_error=True) for use in calls]
-            if self._show is not None:
-                pairs = zip(calls, told, strict=True)
-                yield [self._show(use, result_text(result)) for use, result in pairs if not self._is_theirs(use)]
             held = self._released(answer, calls, told)
+            own = next((place for place, event in enumerate(held) if answer.is_clients(event)), len(held))
+            if out := [*held[:own], *self._results_shown(calls, told)]:
+                yield out
             asks = len(calls) < len(answer.calls) or answer.asks_client
             if limited or not answer.calls or asks:
                 await self._keep(answer, calls, results)
                 self._enter(CallState.IDLE)
-                yield [*held, self._end(answer.finish, limited)]
+                yield [*held[own:], self._end(answer.finish, limited)]
                 return
-            if held:
-                yield held
             self._go_on(answer, results)
             if time.monotonic() >= self._until:
                 await self._keep(answer, (), ())
@@ -296,6 +294,13 @@ class Loop:
     def _must_ask(self, use: ToolUse) -> bool:
         return self._served is not None and self._served.must_ask(use)
 
+    def _results_shown(self, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
+        """The results of calls that the client sees as calls of its own."""
+        if self._show is None:
+            return []
+        pairs = zip(calls, results, strict=True)
+        return [self._show(use, result_text(result)) for use, result in pairs if not self._is_theirs(use)]
+
     def _opened(self, out: list[Event]) -> list[Event]:
         """What the client sees, with the first of it behind its beginning."""
         if not self._opening or not isinstance(out[0], Start):
@@ -305,7 +310,7 @@ class Loop:
 
     def _begun(self, answer: ModelTurn, first: ToolUse) -> list[Event]:
         """Shows that the `first` call is being run, if that is the next thing that is shown."""
-        if self._served is None or not answer.held or not isinstance(answer.held[0], Shown):
+        if self._served is None or self._exposes or not answer.held or not isinstance(answer.held[0], Shown):
             return []
         return [self._served.began(first)] if answer.shown_calls[0] is first else []
 

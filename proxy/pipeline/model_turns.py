@@ -113,6 +113,10 @@ class ModelTurn:
         placed = {(self._ours[block].call_id, self._ours[block].name) for block in self._places}
         return [use for use in self.calls if (use.call_id, use.name) in placed]
 
+    def is_clients(self, event: Event) -> bool:
+        """Whether an event that was shown begins a call that only the client can answer."""
+        return any(event is opened for opened in self._clients)
+
     def mark(self) -> str:
         """Give the first call of the client an id under which something can be kept, if it has none yet."""
         if self._marked is None:

@@ -53,7 +53,7 @@ async def conversation(config: GatewayConfig, *script: Any) -> AsyncIterator[tup
                 data = await response.read()
             if not body.get("stream"):
                 shown = json.loads(data)
-                if response.status == 200:
+                if response.status == 200 and "function_call_output" not in {item["type"] for item in shown["output"]}:
                     check_items(shown["output"])
                 return shown
             events = read_events(data)
@@ -171,6 +171,20 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
     assert text.count("half past nine") == 2
     assert text.count(">3<") == 2
     assert text.count("a tree") == 1
+
+
+@WAYS
+async def test_beside_calls_of_the_gateway_that_are_shown(stream: bool, seen: Seen, tmp_path: Any) -> None:
+    (tmp_path / "clocks.py").write_text(MODULE)
+    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    options = {"mode": "prompt", "tool_loop": {"expose_server_tools": True}}
+    script = [turn("prompt", "So:", ADD, ("clock", {}), ADD, ("look", {"at": "here"}), after=" Then.")]
+    async with conversation(configuration(tools=both, defaults=options), *script) as (post, _):
+        got = await post(tools=[server(), LOOK], stream=stream)
+    assert [item["type"] for item in got["output"]] == [
+        "mcp_list_tools", "message", "mcp_call", "function_call", "mcp_call", "function_call_output", "function_call",
+        "message",
+    ]  # fmt: skip
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
