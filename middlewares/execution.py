@@ -206,7 +206,11 @@ class Loop:
     async def begin(self) -> web.StreamResponse:
         """The answer to the first round, behind the calls that the client has approved."""
         await self._run_approved()
-        response = await self._ask(self._asked)
+        try:
+            response = await self._ask(self._asked)
+        except GatewayError as error:
+            self._not_again(error)
+            raise
         if isinstance(response, Reply):
             self._first = response
         return response
@@ -237,6 +241,8 @@ class Loop:
             async with aclosing(cast("AsyncGenerator[list[Event], None]", batches)):
                 async for batch in batches:
                     if out := answer.feed(batch):
+                        if isinstance(out[-1], Fault):
+                            self._not_again(out[-1].error)
                         yield self._opened(out)
                     if answer.over:
                         break
@@ -272,7 +278,7 @@ class Loop:
             try:
                 reply = await self._next()
             except GatewayError as error:
-                yield [Fault(error)]
+                yield [Fault(self._not_again(error))]
                 return
             finally:
                 self._enter(CallState.IDLE)
@@ -284,6 +290,13 @@ class Loop:
         return opened.call_kind == "function" and (self._all_ours or own)
 
     # --- calls of servers that the client names -----------------------------------------------------------------------
+
+    def _not_again(self, error: GatewayError) -> GatewayError:
+        """An error after calls of the client's servers, which may have changed something there: clients that ask again
+        by themselves are told not to."""
+        if self._served is not None and self._made:
+            error.headers["x-should-retry"] = "false"
+        return error
 
     def _is_served(self, opened: Open) -> bool:
         return self._served is not None and self._served.has(opened.namespace, opened.name)

@@ -16,7 +16,7 @@ from proxy.registry import registries
 from proxy.testing import ScriptedBackend
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
-from tests.toolservers.scripted import URL, Seen, configuration, listed, said, scripted, server, turn
+from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 KEPT = pytest.mark.parametrize("kept", [False, True], ids=["echoed", "remembered"])
@@ -369,3 +369,29 @@ async def test_a_list_that_has_changed_meanwhile_is_the_one_that_counts(seen: Se
         got = await post(tools=[server()])
     assert [tool["name"] for tool in got["output"][0]["tools"]] == ["other"]
     assert len(seen.calls) == 1
+
+
+@pytest.mark.parametrize("approve", ["always", "never"])
+@WAYS
+async def test_clients_are_told_not_to_ask_again_where_a_call_was_run(stream: bool, approve: str, seen: Seen) -> None:
+    """The official SDKs do so by themselves after an error, and the call would be run again."""
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write"}
+    asked["arguments"] = '{"text": "x"}'
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    down = {"error": {"status": 503}}
+    script = [down] if approve == "always" else [turn("prompt", "", WRITE), down]
+    given = [USER, asked, answer] if approve == "always" else [USER]
+    config = configuration(defaults={"mode": "prompt", "retry": {"attempts": 1}})
+    got = await ask(config, script, given=given, stream=stream, tools=[server(approve=approve)])
+    assert [name for _, name, _ in seen.calls] == ["write"]
+    if stream and approve == "never":
+        assert b"response.failed" in got.body
+    else:
+        assert got.status == 502
+        assert got.headers["x-should-retry"] == "false"
+
+
+async def test_errors_before_any_call_say_nothing_of_asking_again(seen: Seen) -> None:
+    config = configuration(defaults={"mode": "prompt", "retry": {"attempts": 1}})
+    got = await ask(config, [{"error": {"status": 503}}], tools=[server()])
+    assert (got.status, got.headers.get("x-should-retry")) == (502, None)
