@@ -33,7 +33,7 @@ from aiohttp import web
 
 from .._version import __version__
 from ..backends.leaks import leaks_of
-from ..backends.private import NOTHING, Private, forms, private_of
+from ..backends.private import NOTHING, Private, private_of
 from ..config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from ..errors import GatewayError
 from ..events import Event
@@ -44,7 +44,7 @@ from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from ..registry import usual_server
 from ..support.conversion import to_mapping
 from .files import Entry, Kind, write_capture
-from .redaction import Redaction, known_secrets
+from .redaction import Redaction, known_secrets, words_of
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -233,7 +233,7 @@ class Capture:
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self.owner, self.record = read.owner, record
-        self._secrets += tuple(form.encode() for secret in read.secrets for form in forms(secret))
+        self._secrets += words_of(read.secrets)
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
         self.head["model"] = self.covered(read.request.model)
         self.head["config"] = self._captures.settings_of(read.route, read.options)

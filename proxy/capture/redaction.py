@@ -70,6 +70,11 @@ def _stars(found: re.Match[bytes]) -> bytes:
     return b"*" * len(found[0])
 
 
+def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
+    """The words by which secrets of a request are found: each in every form (`proxy.backends.private.forms`)."""
+    return tuple(form.encode() for secret in secrets for form in forms(secret))
+
+
 def known_secrets(config: GatewayConfig) -> Iterator[str]:
     """The words of a configuration that nobody else may know."""
     for key in config.auth.keys:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
+from proxy.config import DEFAULT_CHAIN
 from tests.clients.recorder import Recorder
 from tests.e2e.conftest import sdk
 from tests.protocols.published import SHARED
@@ -158,15 +159,22 @@ async def test_what_lets_the_gateway_in_is_kept_nowhere(
     sections = {
         "capture": {"keep": 5, "folder": str(tmp_path / "captures")},
         "inspect": {"on": True},
+        "chain": ["request_log", *DEFAULT_CHAIN],
         "store": {"kind": "sqlite", "path": str(tmp_path / "store")},
     }
     tool = server(url=at_work.url, authorization=SECRET, headers={"X-Other": f"Key {SECRET}-other"})
     made = await gateway(turn("prompt", "", ADD), {"text": "3"}, **sections)
     async with sdk(made) as client:
-        got = await client.responses.create(model="m", input="hi", tools=[tool])
+        got = await client.responses.create(
+            model="m", input="hi", tools=[tool], extra_headers={"x-request-id": "to-be-seen"}
+        )
         assert got.output[1].output == "3"
         stored = await client.responses.retrieve(got.id)
-        listing = await client._client.get(str(made.make_url("/inspect/api/exchanges")))
+        inspected = [
+            await client._client.get(str(made.make_url(f"/inspect/api/exchanges/to-be-seen{more}")))
+            for more in ("", "/capture")
+        ]
+        assert [one.status_code for one in inspected] == [200, 200]
     assert {seen.get("authorization") for seen in at_work.headers} == {f"Bearer {SECRET}"}
     shown = got.tools[0].model_dump()
     assert shown["headers"] == {"X-Other": "<redacted>"}
@@ -174,7 +182,9 @@ async def test_what_lets_the_gateway_in_is_kept_nowhere(
     async with asyncio.timeout(60):
         while not list((tmp_path / "captures").glob("*.jsonl")):  # noqa: ASYNC110  # a thread writes it
             await asyncio.sleep(0.05)
-    places = [got.to_json(), stored.to_json(), listing.text, caplog.text]
+    logged = "\n".join(str(vars(record)) for record in caplog.records)
+    assert "X-Other" in logged  # by `request_log`
+    places = [got.to_json(), stored.to_json(), logged, *(one.text for one in inspected)]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 2
     for text in places:

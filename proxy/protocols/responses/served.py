@@ -53,6 +53,8 @@ from .served_items import (
 )
 
 LABEL_CHARS: Final = 64
+CALL_ID_CHARS: Final = 256
+"""As of other calls of a request."""
 _LABEL: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LABEL_CHARS - 1}}}")
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -288,7 +290,7 @@ class _History:
         self._done: set[str] = set()
         self._listed: set[str] = set()
         self._said = -1  # where the model has spoken last
-        self._nameless = 0
+        self._ids: set[str] = set()
         self._approved: list[Approved] = []
         place = 0
         self.knows_nothing = True
@@ -348,11 +350,11 @@ class _History:
             return None
         ident = item.get("id")
         if item["type"] == CALL:
-            use = read_use(item, ident if isinstance(ident, str) and ident else self._name())
+            use = read_use(item, self._id(ident))
             return use, read_result(item, use)
         if not isinstance(ident, str) or ident in self._done:
             return None
-        use = read_use(item, ident)
+        use = read_use(item, self._id(ident))
         answer = self._answers.get(ident)
         if answer is None:
             return use, told(use, NOT_APPROVED, failed=True)
@@ -365,10 +367,12 @@ class _History:
         self._approved.append(Approved(use, ident))
         return None
 
-    def _name(self) -> str:
-        """An id for a call whose item has none."""
-        self._nameless += 1
-        return f"mcp_{self._nameless}"
+    def _id(self, given: Any) -> str:
+        """The id of a call: that of its item, if it is one that no other call has."""
+        if not isinstance(given, str) or not 0 < len(given) <= CALL_ID_CHARS or given in self._ids:
+            given = f"mcp_{len(self._ids) + 1}"
+        self._ids.add(given)
+        return given
 
 
 def _item(part: Part) -> Mapping[str, Any] | None:
