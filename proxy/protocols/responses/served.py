@@ -369,10 +369,10 @@ class _History:
 
     def _id(self, given: Any) -> str:
         """The id of a call: that of its item, if it is one that no other call has."""
-        if not isinstance(given, str) or not 0 < len(given) <= CALL_ID_CHARS or given in self._ids:
-            given = f"mcp_{len(self._ids) + 1}"
-        self._ids.add(given)
-        return given
+        own = isinstance(given, str) and 0 < len(given) <= CALL_ID_CHARS and given not in self._ids
+        ident = str(given) if own else f"mcp_{len(self._ids) + 1}"
+        self._ids.add(ident)
+        return ident
 
 
 def _item(part: Part) -> Mapping[str, Any] | None:
